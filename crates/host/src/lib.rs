@@ -1,0 +1,1 @@
+//! The process that sits beside the shell: it holds the PTYs and keeps their output.

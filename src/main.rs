@@ -1,0 +1,3 @@
+//! The `stead` executable.
+
+fn main() {}

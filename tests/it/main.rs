@@ -1,0 +1,1 @@
+//! The front door, driven with the real binary.
