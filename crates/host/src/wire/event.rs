@@ -1,0 +1,252 @@
+//! What a host says: answers, and what happens in its terminals.
+
+use super::field::{Field, Item, Rest};
+use super::frame::{Frame, frame};
+use super::{Code, Malformed, Outcome, Phase, RecordKind, Sections, Shell, Stream, TooLarge};
+
+/// The type numbers of the frames that [`put_output`](super::put_output) and its like write.
+pub(super) const OUTPUT: u8 = 131;
+pub(super) const COMMAND_OUTPUT: u8 = 137;
+
+messages! {
+    /// Host to server. `Started`, `Waiting`, `Done`, `Sealed`, `Typed`, `StateChanged` and
+    /// `Restarted` go to every connection; `Output` and its like to those that attached.
+    pub enum Event {
+        /// The first frame of every connection.
+        128 => Hello {
+            /// The host's [`VERSION`](super::VERSION).
+            version: u16,
+            /// The host's [`features`](super::features).
+            features: u64,
+            /// Random for each start of a host, the same after an upgrade in place.
+            boot_id: String,
+            /// The host's process id.
+            pid: u32,
+            /// What its starter called it.
+            label: String,
+        }
+        /// The answer to a request that has no other.
+        129 => Reply { /// Of the request.
+            seq: u32, /// How it went.
+            code: Code, /// More, for a person; may be empty.
+            message: String }
+        /// Answers `List`.
+        130 => Terminals { /// Of the request.
+            seq: u32, /// Every terminal this host holds.
+            terminals: Vec<TerminalInfo> }
+        /// Bytes of a terminal.
+        131 => Output { /// Which terminal.
+            terminal: String, /// Of the first byte.
+            offset: u64, /// When it was read.
+            time_ms: u64, /// What was written.
+            bytes: Vec<u8> }
+        /// The screen has another size from this offset on.
+        132 => Resized { /// Which terminal.
+            terminal: String, /// Where in the output.
+            offset: u64, /// Columns.
+            cols: u16, /// Rows.
+            rows: u16, /// When.
+            time_ms: u64 }
+        /// These offsets are not in the log any more, or never were.
+        133 => Gap { /// Which terminal.
+            terminal: String, /// The first offset missing.
+            from: u64, /// The first offset there is again.
+            to: u64 }
+        /// The terminal's program has ended, and all its output was sent before.
+        134 => Exited { /// Which terminal.
+            terminal: String, /// The end of its output.
+            offset: u64, /// Exit code; -1 when a signal ended it.
+            code: i32, /// The signal that ended it, or 0.
+            signal: i32 }
+        /// Answers `ReadLog`.
+        135 => LogChunk { /// Of the request.
+            seq: u32, /// Where to read on.
+            next: u64, /// The end of the log.
+            end: u64, /// In order. A first record beyond the offset asked for shows a gap.
+            records: Vec<LogRecord> }
+        /// A command has begun.
+        136 => Started { /// Which command.
+            command: String, /// In which terminal.
+            terminal: String, /// The terminal's offset at that time.
+            offset: u64, /// When.
+            time_ms: u64 }
+        /// Bytes of a command's stream.
+        137 => CommandOutput { /// Which command.
+            command: String, /// Which of its streams.
+            stream: Stream, /// Of the first byte; beyond the last one's end where bytes were not kept.
+            offset: u64, /// What was written.
+            bytes: Vec<u8> }
+        /// A command has ended.
+        138 => Done {
+            /// Which command.
+            command: String,
+            /// In which terminal.
+            terminal: String,
+            /// How.
+            outcome: Outcome,
+            /// Exit code, when it has one.
+            exit_code: Option<i32>,
+            /// The signal that ended it, when one did.
+            signal: Option<i32>,
+            /// From its start to its end.
+            duration_us: u64,
+            /// Written to standard output so far.
+            stdout_bytes: u64,
+            /// Written to standard error so far.
+            stderr_bytes: u64,
+            /// The shell had to be replaced.
+            shell_restarted: bool,
+            /// The terminal's offset at the end.
+            offset: u64,
+            /// Sections of the shell's state that are not as before.
+            changed: Sections,
+            /// Sections that are no more.
+            removed: Vec<String>,
+        }
+        /// Nobody holds the command's streams any more; these are their final lengths.
+        139 => Sealed { /// Which command.
+            command: String, /// Length of standard output.
+            stdout_bytes: u64, /// Length of standard error.
+            stderr_bytes: u64 }
+        /// The command waits for input from the terminal, or does so no more.
+        140 => Waiting { /// Which command.
+            command: String, /// Whether it waits.
+            waiting: bool }
+        /// A command that a person typed has ended.
+        141 => Typed {
+            /// Which terminal.
+            terminal: String,
+            /// What was typed, as the shell's history has it.
+            text: Vec<u8>,
+            /// Its exit code, when known.
+            exit_code: Option<i32>,
+            /// How long it took.
+            duration_us: u64,
+            /// The terminal's offset at the end.
+            offset: u64,
+            /// When it ended.
+            time_ms: u64,
+            /// Sections of the shell's state that are not as before.
+            changed: Sections,
+            /// Sections that are no more.
+            removed: Vec<String>,
+        }
+        /// Answers `ExecRead`.
+        142 => ExecChunk { /// Of the request.
+            seq: u32, /// Of the first byte; beyond the one asked for where bytes were not kept.
+            offset: u64, /// Where to read on.
+            next: u64, /// Nothing will ever come after `next`.
+            end: bool, /// What was written.
+            bytes: Vec<u8> }
+        /// Answers `State`.
+        143 => StateReply { /// Of the request.
+            seq: u32, /// All of the shell's state.
+            sections: Sections }
+        /// The shell's state changed outside of any command.
+        144 => StateChanged { /// Which terminal.
+            terminal: String, /// The terminal's offset at that time.
+            offset: u64, /// Sections that are not as before.
+            changed: Sections, /// Sections that are no more.
+            removed: Vec<String> }
+        /// Answers `Metrics`.
+        145 => MetricsReply { /// Of the request.
+            seq: u32, /// Names and values.
+            values: Vec<(String, u64)> }
+        /// The terminal has a fresh shell in place of one that ended.
+        146 => Restarted { /// Which terminal.
+            terminal: String, /// The shell's process id.
+            pid: u32, /// The terminal's offset at that time.
+            offset: u64, /// When.
+            time_ms: u64 }
+    }
+}
+
+impl Event {
+    /// The `seq` of the request that this answers; `None` for what is no answer.
+    #[must_use]
+    pub fn answers(&self) -> Option<u32> {
+        match self {
+            Self::Reply { seq, .. }
+            | Self::Terminals { seq, .. }
+            | Self::LogChunk { seq, .. }
+            | Self::ExecChunk { seq, .. }
+            | Self::StateReply { seq, .. }
+            | Self::MetricsReply { seq, .. } => Some(*seq),
+            Self::Hello { .. }
+            | Self::Output { .. }
+            | Self::Resized { .. }
+            | Self::Gap { .. }
+            | Self::Exited { .. }
+            | Self::Started { .. }
+            | Self::CommandOutput { .. }
+            | Self::Done { .. }
+            | Self::Sealed { .. }
+            | Self::Waiting { .. }
+            | Self::Typed { .. }
+            | Self::StateChanged { .. }
+            | Self::Restarted { .. } => None,
+        }
+    }
+}
+
+records! {
+    /// A terminal as `List` tells it.
+    pub struct TerminalInfo {
+        /// Its id.
+        pub terminal: String,
+        /// Its program's process id; 0 when it has ended.
+        pub pid: u32,
+        /// Columns.
+        pub cols: u16,
+        /// Rows.
+        pub rows: u16,
+        /// The first offset its log holds.
+        pub first_offset: u64,
+        /// The offset after its last byte.
+        pub end_offset: u64,
+        /// Up to here the log is on stable storage.
+        pub durable_offset: u64,
+        /// Its program has ended; `code` and `signal` tell how.
+        pub exited: bool,
+        /// Exit code; -1 when a signal ended it.
+        pub code: i32,
+        /// The signal that ended it, or 0.
+        pub signal: i32,
+        /// What runs in it.
+        pub shell: Shell,
+        /// The shell runs a command, or a program of the person's.
+        pub busy: bool,
+        /// When it was opened.
+        pub opened_ms: u64,
+        /// When it last wrote something.
+        pub output_ms: u64,
+        /// The directory of its cgroup; empty for none.
+        pub cgroup: Vec<u8>,
+        /// Commands that were not forgotten.
+        pub commands: Vec<CommandInfo>,
+    }
+
+    /// A command as `List` tells it; `ExecWatch` tells the rest.
+    pub struct CommandInfo {
+        /// Its id.
+        pub command: String,
+        /// How far it is.
+        pub phase: Phase,
+        /// Written to standard output so far.
+        pub stdout_bytes: u64,
+        /// Written to standard error so far.
+        pub stderr_bytes: u64,
+    }
+
+    /// A record of a terminal's log.
+    pub struct LogRecord {
+        /// What it is.
+        pub kind: RecordKind,
+        /// Of its first byte.
+        pub offset: u64,
+        /// When it was written.
+        pub time_ms: u64,
+        /// The bytes; for [`RecordKind::Resize`] columns and rows as two `u16`.
+        pub data: Vec<u8>,
+    }
+}

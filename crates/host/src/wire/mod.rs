@@ -1,0 +1,66 @@
+//! What is said between server and host, and how it lies on the byte stream.
+//!
+//! ```text
+//! frame:  u32 length of what follows | u8 type | payload
+//! ```
+//! Integers are little-endian. Types 1 to 127 go from server to host ([`Request`]), types from 128
+//! up from host to server ([`Event`]). The host speaks first, with [`Event::Hello`].
+//!
+//! Frozen: the shape of a type never changes; what is missing gets a type of its own, announced by a
+//! bit in `features`. A frame of an unknown type is skipped. Every request but `Hello` begins with
+//! its `seq` and is answered by exactly one frame that carries it, so that even a request an older
+//! host does not know gets its answer ([`Code::Unsupported`]).
+//!
+//! This module does no I/O: the host's loop and the server's tasks both bring their own sockets.
+
+#[macro_use]
+mod macros;
+mod event;
+mod field;
+mod frame;
+mod numbers;
+mod request;
+
+pub use event::{CommandInfo, Event, LogRecord, TerminalInfo};
+pub use frame::{Decoder, Frame, put_command_output, put_output};
+pub use numbers::{Code, IfBusy, Outcome, Phase, RecordKind, Shell, StdinMode, Stream};
+pub use request::Request;
+
+/// The version of the protocol this build speaks.
+pub const VERSION: u16 = 1;
+
+/// The optional parts of the protocol this build has; a bit is given out once and keeps its meaning.
+pub const FEATURES: u64 = features::EXEC | features::UPGRADE | features::CGROUP;
+
+/// The bits of `features` in the two `Hello` messages.
+pub mod features {
+    /// `Exec…`, `State`, `Apply` and `Replace` are understood.
+    pub const EXEC: u64 = 1;
+    /// `Upgrade` is understood.
+    pub const UPGRADE: u64 = 1 << 1;
+    /// `TerminalInfo::cgroup` is filled in where there is a cgroup.
+    pub const CGROUP: u64 = 1 << 2;
+}
+
+/// The longest frame, counted without its four length bytes. Data goes in far smaller pieces; the
+/// room is for shell state, which a large variable or many functions can make big.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// The most data bytes in one `Input`, `ExecStdin`, `Output`, `CommandOutput` or chunk answer.
+pub const MAX_DATA: usize = 64 << 10;
+
+/// Named bytes that make up a shell's state; only `host::shell` knows what is in them.
+pub type Sections = Vec<(String, Vec<u8>)>;
+
+/// A payload that has not the shape its type has, or a length no frame may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed frame: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// A message that does not fit a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("message of {0} bytes does not fit a frame")]
+pub struct TooLarge(pub usize);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! The numbers that have names.
+
+use super::Malformed;
+use super::field::{Field, Rest};
+
+numbers! {
+    /// How a request ended.
+    pub enum Code: u16 {
+        /// Done.
+        0 => Ok,
+        /// The `write_id` was applied before; nothing was written again.
+        1 => AlreadyApplied,
+        /// The request is not of the shape its type has, or a value in it makes no sense.
+        2 => BadRequest,
+        /// This host has no terminal of that id.
+        3 => NoSuchTerminal,
+        /// There is a terminal of that id already.
+        4 => Exists,
+        /// The kernel has no more PTYs (`kernel.pty.max`).
+        5 => NoMoreTerminals,
+        /// This host holds as many terminals as it is allowed to.
+        6 => TooManyTerminals,
+        /// The process or the machine has no more file descriptors.
+        7 => NoMoreDescriptors,
+        /// The kernel refused another process.
+        8 => NoMoreProcesses,
+        /// The program does not exist or may not be executed.
+        9 => NotExecutable,
+        /// The terminal's program has ended.
+        10 => Exited,
+        /// The program does not read, and as much input waits as may; nothing of this was taken.
+        11 => InputFull,
+        /// The shell is busy, and the request asked not to wait.
+        12 => Busy,
+        /// As many commands wait as may.
+        13 => QueueFull,
+        /// The terminal runs no shell that exec can drive.
+        14 => NotDrivable,
+        /// This host has no command of that id.
+        15 => NoSuchCommand,
+        /// This host does not know the request.
+        16 => Unsupported,
+        /// The terminal's directory cannot be used.
+        17 => Storage,
+        /// The terminal's program is still running.
+        18 => StillRunning,
+        /// The offset is beyond the end.
+        19 => BadOffset,
+        /// No memory.
+        20 => NoMemory,
+        /// The new executable was tried and does not work; the old one goes on.
+        21 => BadExecutable,
+        /// The command has ended, or never took input.
+        22 => CommandEnded,
+        /// Anything else; the message says what.
+        23 => Failed,
+        /// There is a command of that id already.
+        24 => CommandExists,
+    }
+}
+
+numbers! {
+    /// What runs in a terminal, and so whether commands can be driven into it.
+    pub enum Shell: u8 {
+        /// Any program; its exit ends the terminal.
+        0 => Plain,
+        /// GNU bash.
+        1 => Bash,
+        /// zsh.
+        2 => Zsh,
+        /// dash, busybox sh or any other POSIX shell.
+        3 => Sh,
+    }
+}
+
+numbers! {
+    /// What a command reads.
+    pub enum StdinMode: u8 {
+        /// `/dev/null`.
+        0 => Null,
+        /// The given bytes, then the end.
+        1 => Given,
+        /// The given bytes, then what `ExecStdin` brings.
+        2 => Open,
+    }
+}
+
+numbers! {
+    /// What to do when the shell is running something else.
+    pub enum IfBusy: u8 {
+        /// Wait in the terminal's queue.
+        0 => Wait,
+        /// Answer [`Code::Busy`].
+        1 => Fail,
+    }
+}
+
+numbers! {
+    /// How a command ended.
+    pub enum Outcome: u8 {
+        /// It ran to its end.
+        0 => Finished,
+        /// Its time was up; state is as before it.
+        1 => TimedOut,
+        /// It started, and nobody can say how it ended.
+        2 => Lost,
+        /// It never started.
+        3 => NotStarted,
+        /// It was cancelled; when it had started, it was ended as by a time-out.
+        4 => Cancelled,
+    }
+}
+
+numbers! {
+    /// One of a command's two output streams.
+    pub enum Stream: u8 {
+        /// Standard output.
+        1 => Stdout,
+        /// Standard error.
+        2 => Stderr,
+    }
+}
+
+numbers! {
+    /// How far a command is.
+    pub enum Phase: u8 {
+        /// It waits for the shell.
+        0 => Queued,
+        /// It runs.
+        1 => Running,
+        /// It has ended; a process it left behind may still write to its streams.
+        2 => Done,
+        /// It has ended and its streams are closed.
+        3 => Sealed,
+    }
+}
+
+numbers! {
+    /// What a record of a terminal's log is.
+    pub enum RecordKind: u8 {
+        /// Bytes the program wrote.
+        1 => Output,
+        /// The size changed at this offset; takes no offsets itself.
+        2 => Resize,
+        /// Bytes of ours for the screen, in the same offset space as output.
+        3 => Notice,
+    }
+}

@@ -1,0 +1,196 @@
+//! What the server asks of a host.
+
+use super::field::{Field, Rest};
+use super::frame::{Frame, frame};
+use super::{IfBusy, Malformed, Sections, Shell, StdinMode, Stream, TooLarge};
+
+messages! {
+    /// Server to host. Every one but `Hello` carries a `seq` that its one answer repeats: a
+    /// [`Reply`](super::Event::Reply) unless another is named.
+    pub enum Request {
+        /// Said once, after the host's own `Hello`.
+        1 => Hello {
+            /// The server's [`VERSION`](super::VERSION).
+            version: u16,
+            /// The server's [`features`](super::features).
+            features: u64,
+        }
+        /// Answered at once.
+        2 => Ping { /// Repeated in the answer.
+            seq: u32 }
+        /// Starts a program on a PTY of its own.
+        3 => Open {
+            /// Repeated in the answer.
+            seq: u32,
+            /// The terminal's id; may be used as a file name.
+            terminal: String,
+            /// The program and its arguments; the program is looked up in `PATH` of `env`.
+            argv: Vec<Vec<u8>>,
+            /// Where it starts; `HOME` or `/` when this is gone.
+            cwd: Vec<u8>,
+            /// The whole environment. `TERM`, `COLORTERM`, `STEAD` and `STEAD_TERMINAL` are added.
+            env: Vec<(Vec<u8>, Vec<u8>)>,
+            /// Columns of the screen.
+            cols: u16,
+            /// Rows of the screen.
+            rows: u16,
+            /// The terminal's directory; `log` and `commands` in it are the host's.
+            dir: Vec<u8>,
+            /// How many bytes of log are kept at most.
+            log_limit: u64,
+            /// The first offset when the directory holds no log that reaches as far.
+            base_offset: u64,
+            /// What runs in it.
+            shell: Shell,
+            /// The state a shell starts with.
+            state: Sections,
+            /// Bytes shown on the screen before the program's own.
+            notice: Vec<u8>,
+        }
+        /// Ends every process of a terminal and forgets it; its directory stays.
+        4 => Close { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String }
+        /// Answered by [`Terminals`](super::Event::Terminals).
+        5 => List { /// Repeated in the answer.
+            seq: u32 }
+        /// Asks for everything of a terminal from an offset on: a `Reply`, then `Output`, `Resized`
+        /// and `Gap` in order, and `Exited` at the end. A second one moves the cursor.
+        6 => Attach { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// The first offset wanted.
+            from: u64 }
+        /// Ends what `Attach` began.
+        7 => Detach { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String }
+        /// Types bytes; at most once.
+        8 => Input {
+            /// Repeated in the answer.
+            seq: u32,
+            /// Which terminal.
+            terminal: String,
+            /// Applied once however often it comes; empty for none.
+            write_id: String,
+            /// What to type, at most [`MAX_DATA`](super::MAX_DATA) bytes.
+            data: Vec<u8>,
+        }
+        /// Changes the screen's size; the program gets SIGWINCH.
+        9 => Resize { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// Columns, not 0.
+            cols: u16, /// Rows, not 0.
+            rows: u16 }
+        /// Signals the terminal's foreground process group.
+        10 => Signal { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// The signal's number.
+            signal: i32 }
+        /// The exit status is on record: the terminal may be forgotten.
+        11 => AckExit { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String }
+        /// The log before this offset is needed no more.
+        12 => Trim { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// Kept from here on.
+            upto: u64 }
+        /// Answered by [`LogChunk`](super::Event::LogChunk), or a `Reply` when it cannot be.
+        13 => ReadLog { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// The first offset wanted.
+            from: u64, /// At most so many data bytes.
+            limit: u32 }
+        /// Runs a command in the live shell. The answer tells that it was taken in; `Started` and
+        /// `Done` follow.
+        14 => Exec {
+            /// Repeated in the answer.
+            seq: u32,
+            /// Which terminal.
+            terminal: String,
+            /// The command's id; may be used as a file name.
+            command: String,
+            /// The shell text.
+            text: Vec<u8>,
+            /// Milliseconds until it is ended; 0 for never.
+            timeout_ms: u64,
+            /// What it reads.
+            stdin: StdinMode,
+            /// The bytes given for it to read.
+            stdin_data: Vec<u8>,
+            /// Variables for this command alone.
+            env: Vec<(Vec<u8>, Vec<u8>)>,
+            /// Directory for this command alone; empty for the shell's own.
+            cwd: Vec<u8>,
+            /// What to do when the shell is busy.
+            if_busy: IfBusy,
+            /// Bytes kept from the start of each stream.
+            keep_head: u64,
+            /// Bytes kept from the end of each stream.
+            keep_tail: u64,
+        }
+        /// Feeds a command opened with [`StdinMode::Open`]; at most once.
+        15 => ExecStdin { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String, /// Applied once however often it comes; empty for none.
+            write_id: String, /// At most [`MAX_DATA`](super::MAX_DATA) bytes.
+            data: Vec<u8>, /// Nothing comes after this.
+            eof: bool }
+        /// Signals the processes of a command.
+        16 => ExecSignal { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String, /// The signal's number.
+            signal: i32 }
+        /// Answered by [`ExecChunk`](super::Event::ExecChunk), or a `Reply` when it cannot be.
+        17 => ExecRead { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String, /// Which of its streams.
+            stream: Stream, /// The first offset wanted.
+            from: u64, /// At most so many bytes.
+            limit: u32 }
+        /// Asks for a command's output as it comes: a `Reply`, then whatever of `Started`,
+        /// `CommandOutput`, `Waiting`, `Done` and `Sealed` has happened, then the rest as it happens.
+        18 => ExecWatch { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String, /// The first offset of standard output wanted.
+            from_out: u64, /// The first offset of standard error wanted.
+            from_err: u64 }
+        /// Ends what `ExecWatch` began.
+        19 => ExecUnwatch { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String }
+        /// Drops a queued command; ends a running one as a time-out does.
+        20 => ExecCancel { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String }
+        /// The command's end is on record: its output may be deleted.
+        21 => ExecForget { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String }
+        /// Answered by [`StateReply`](super::Event::StateReply), or a `Reply` when it cannot be.
+        22 => State { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String }
+        /// Runs a script quietly in the live shell.
+        23 => Apply { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// Shell text.
+            script: Vec<u8> }
+        /// Replaces the shell by one with this state.
+        24 => Replace { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// The state the shell starts with.
+            state: Sections }
+        /// Replaces the host's executable in place, with everything it holds. The answer comes before
+        /// the change; connections are closed by it.
+        25 => Upgrade { /// Repeated in the answer.
+            seq: u32, /// The executable.
+            path: Vec<u8> }
+        /// Answered by [`MetricsReply`](super::Event::MetricsReply).
+        26 => Metrics { /// Repeated in the answer.
+            seq: u32 }
+        /// Ends every terminal, then the host.
+        27 => Shutdown { /// Repeated in the answer.
+            seq: u32 }
+    }
+}
