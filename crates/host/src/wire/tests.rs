@@ -131,7 +131,7 @@ fn shapes_are_frozen() {
     );
     assert_eq!(
         event(Event::Exited { terminal: "t".into(), offset: 1, code: -1, signal: 9 }),
-        "16000000860100000074010000000000000000ffffffff09000000"
+        "160000008601000000740100000000000000ffffffff09000000"
     );
 }
 
