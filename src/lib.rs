@@ -1,0 +1,7 @@
+//! Stead: durable terminals for agents and people.
+//!
+//! The product is the `stead` executable; this library is its inside, shared with the integration
+//! tests and the benches. Imports point inward (see `ARCHITECTURE.md`).
+
+#[doc(hidden)]
+pub mod model;
