@@ -5,3 +5,5 @@
 
 #[doc(hidden)]
 pub mod model;
+#[doc(hidden)]
+pub mod project;
