@@ -7,3 +7,5 @@
 pub mod model;
 #[doc(hidden)]
 pub mod project;
+#[doc(hidden)]
+pub mod store;

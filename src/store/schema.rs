@@ -1,0 +1,40 @@
+//! Numbered migrations; the number of the last one applied is the file's `user_version`.
+
+use rusqlite::Connection;
+
+use super::error::{OpenError, StoreError};
+
+/// Every migration, in order. One that was released is never changed.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
+
+/// The oldest library whose write-ahead log does not lose commits (3.7.0 to 3.51.2 have a race).
+const OLDEST: i32 = 3_051_003;
+
+/// Refuses a library that loses commits.
+pub(super) fn check_library() -> Result<(), OpenError> {
+    let version = rusqlite::version_number();
+    if version < OLDEST {
+        return Err(OpenError::Library { version: rusqlite::version().to_owned() });
+    }
+    Ok(())
+}
+
+/// Brings the file up to the last migration, each in a transaction of its own.
+pub(super) fn migrate(connection: &Connection) -> Result<(), OpenError> {
+    let applied: u32 = connection
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .map_err(StoreError::from)?;
+    let applied = usize::try_from(applied).unwrap_or(usize::MAX);
+    if applied > MIGRATIONS.len() {
+        return Err(OpenError::TooNew { found: applied, known: MIGRATIONS.len() });
+    }
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+        let number = index + 1;
+        connection
+            .execute_batch(&format!(
+                "BEGIN IMMEDIATE;\n{migration}\nPRAGMA user_version = {number};\nCOMMIT;"
+            ))
+            .map_err(StoreError::from)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The one writer, and its group commit.
+//!
+//! Jobs that arrive while a commit is being synced wait in a bounded queue and are then committed
+//! together: one sync for all of them. Each runs under a savepoint of its own, so that one that
+//! fails takes nothing with it. Nobody is answered before the commit is on stable storage, and a
+//! commit that failed is a failure for all in it: it is never repeated as if the sync had merely
+//! been slow. After such a failure the connection is thrown away; the next job opens another, so
+//! that service returns by itself when the disk does.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{Health, connect, error::StoreError};
+
+/// How many jobs may wait. One that finds the queue full waits before it.
+const QUEUE: usize = 1024;
+
+/// How many jobs one commit takes along at most.
+const BATCH: usize = 256;
+
+/// Something to be done inside the transaction.
+type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> Outcome + Send>;
+
+/// What a job did, and how to tell who asked.
+struct Outcome {
+    succeeded: bool,
+    /// Called with what became of the commit, if it failed.
+    answer: Box<dyn FnOnce(Option<StoreError>) + Send>,
+}
+
+/// A handle to the writer; the writer ends when the last one is dropped.
+#[derive(Debug, Clone)]
+pub(super) struct Writer {
+    jobs: mpsc::Sender<Job>,
+}
+
+/// What the writer has done so far.
+#[derive(Debug, Default)]
+pub struct WriterCounts {
+    pub(super) commits: AtomicU64,
+    pub(super) jobs: AtomicU64,
+    pub(super) failures: AtomicU64,
+}
+
+impl Writer {
+    /// Starts the writer on a connection that is ready.
+    pub(super) fn start(
+        path: PathBuf,
+        connection: Connection,
+        health: watch::Sender<Health>,
+        counts: std::sync::Arc<WriterCounts>,
+    ) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let mut work = Work { path, connection: Some(connection), health, counts };
+        std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run(queue))?;
+        Ok(Self { jobs })
+    }
+
+    /// Runs `f` inside a transaction and answers once that is on stable storage.
+    pub(super) async fn run<T, F>(&self, f: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let result = connection.and_then(f);
+            Outcome {
+                succeeded: result.is_ok(),
+                answer: Box::new(move |failed| {
+                    let result = match failed {
+                        Some(error) => result.and(Err(error)),
+                        None => result,
+                    };
+                    // Nobody waits any more: the change stands all the same.
+                    let _ = sender.send(result);
+                }),
+            }
+        });
+        let gone = || StoreError::unavailable("the writer has stopped");
+        self.jobs.send(job).await.map_err(|_| gone())?;
+        receiver.await.map_err(|_| StoreError::unavailable("the writer failed at this change"))?
+    }
+}
+
+struct Work {
+    path: PathBuf,
+    connection: Option<Connection>,
+    health: watch::Sender<Health>,
+    counts: std::sync::Arc<WriterCounts>,
+}
+
+impl Work {
+    fn run(&mut self, mut queue: mpsc::Receiver<Job>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while let Some(first) = queue.blocking_recv() {
+            batch.push(first);
+            while batch.len() < BATCH {
+                match queue.try_recv() {
+                    Ok(job) => batch.push(job),
+                    Err(_) => break,
+                }
+            }
+            self.counts.jobs.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            self.commit(batch.drain(..));
+        }
+    }
+
+    fn commit(&mut self, mut jobs: impl Iterator<Item = Job>) {
+        let mut outcomes = Vec::new();
+        let result = self.transaction(&mut jobs, &mut outcomes);
+        let failed = match result {
+            Ok(()) => {
+                self.counts.commits.fetch_add(1, Ordering::Relaxed);
+                self.health.send_if_modified(|health| {
+                    let changed = *health != Health::Good;
+                    *health = Health::Good;
+                    changed
+                });
+                None
+            }
+            Err(error) => {
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                // A connection that saw an I/O error is not trusted with another transaction.
+                self.connection = None;
+                let reason = error.to_string();
+                self.health.send_replace(Health::Failing { reason });
+                outcomes.extend(jobs.map(|job| job(Err(error.clone()))));
+                Some(error)
+            }
+        };
+        for outcome in outcomes {
+            (outcome.answer)(failed.clone());
+        }
+    }
+
+    /// Runs the jobs and commits. On an error nothing of them stands, whatever they answered.
+    fn transaction(
+        &mut self,
+        jobs: &mut impl Iterator<Item = Job>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), StoreError> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => connect(&self.path)?,
+        };
+        let connection = &*self.connection.insert(connection);
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        for job in jobs {
+            connection.execute_batch("SAVEPOINT job")?;
+            match catch_unwind(AssertUnwindSafe(|| job(Ok(connection)))) {
+                Ok(outcome) => {
+                    let ends = if outcome.succeeded {
+                        "RELEASE job"
+                    } else {
+                        "ROLLBACK TO job; RELEASE job"
+                    };
+                    outcomes.push(outcome);
+                    // A full disk or a failed write may have undone the whole transaction.
+                    if connection.is_autocommit() {
+                        return Err(StoreError::unavailable("the transaction was undone"));
+                    }
+                    connection.execute_batch(ends)?;
+                }
+                // The asker's channel was dropped with the job, which tells it.
+                Err(_) => connection.execute_batch("ROLLBACK TO job; RELEASE job")?,
+            }
+        }
+        Ok(connection.execute_batch("COMMIT")?)
+    }
+}
