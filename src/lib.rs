@@ -4,8 +4,18 @@
 //! tests and the benches. Imports point inward (see `ARCHITECTURE.md`).
 
 #[doc(hidden)]
+pub mod api;
+#[doc(hidden)]
+pub mod cli;
+#[doc(hidden)]
+pub mod config;
+#[doc(hidden)]
+pub mod metrics;
+#[doc(hidden)]
 pub mod model;
 #[doc(hidden)]
 pub mod project;
+#[doc(hidden)]
+pub mod server;
 #[doc(hidden)]
 pub mod store;

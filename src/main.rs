@@ -1,3 +1,7 @@
 //! The `stead` executable.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    stead::cli::main()
+}

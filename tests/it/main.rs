@@ -1,1 +1,7 @@
-//! The front door, driven with the real binary.
+//! The real binary, driven through its front door; each test with a home and a port of its own.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod door;
+#[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
+mod harness;
+mod tidy;

@@ -1,0 +1,293 @@
+//! Every refusal, and the one place that gives it a status.
+//!
+//! A handler returns `Result<_, Problem>`. A problem has a [`Code`], which decides status and
+//! title, and a detail that names the thing. What went wrong inside is logged here, once, with its
+//! whole chain, and never shown to the client.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What kind of refusal it is. Clients decide by it, so a name never changes its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "title() says what each is")]
+pub enum Code {
+    InvalidRequest,
+    InvalidJson,
+    InvalidBody,
+    InvalidQuery,
+    InvalidPath,
+    InvalidHeader,
+    Unauthorized,
+    HostNotAllowed,
+    OriginNotAllowed,
+    Forbidden,
+    NotFound,
+    NoSuchRoute,
+    MethodNotAllowed,
+    BodyTimeout,
+    Conflict,
+    Busy,
+    VersionConflict,
+    LeasePaused,
+    NotSupported,
+    NotRunning,
+    OutcomeUnknown,
+    InFlight,
+    Gone,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    KeyReused,
+    Unprocessable,
+    TooManyTerminals,
+    TooManyRequests,
+    TooManyFailures,
+    Overloaded,
+    Stopping,
+    StoreUnavailable,
+    ProviderUnavailable,
+    OutOfTerminals,
+    OutOfDescriptors,
+    DiskFull,
+    Internal,
+}
+
+impl Code {
+    /// The status and the title: the only such table there is.
+    pub fn status(self) -> (StatusCode, &'static str) {
+        match self {
+            Code::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
+            Code::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Code::InvalidBody => (StatusCode::BAD_REQUEST, "The body is not valid"),
+            Code::InvalidQuery => (StatusCode::BAD_REQUEST, "The query is not valid"),
+            Code::InvalidPath => (StatusCode::BAD_REQUEST, "The path is not valid"),
+            Code::InvalidHeader => (StatusCode::BAD_REQUEST, "A header is not valid"),
+            Code::Unauthorized => (StatusCode::UNAUTHORIZED, "A valid token is needed"),
+            Code::HostNotAllowed => (StatusCode::FORBIDDEN, "This Host is not served here"),
+            Code::OriginNotAllowed => (StatusCode::FORBIDDEN, "This Origin is not allowed"),
+            Code::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
+            Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
+            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "There is no such route"),
+            Code::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, "The route does not know this method")
+            }
+            Code::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
+            Code::Conflict => (StatusCode::CONFLICT, "The state does not allow it"),
+            Code::Busy => (StatusCode::CONFLICT, "The terminal is busy"),
+            Code::VersionConflict => (StatusCode::CONFLICT, "It was changed meanwhile"),
+            Code::LeasePaused => (StatusCode::CONFLICT, "The lease is paused"),
+            Code::NotSupported => (StatusCode::CONFLICT, "The provider cannot do this"),
+            Code::NotRunning => (StatusCode::CONFLICT, "It is not running"),
+            Code::OutcomeUnknown => {
+                (StatusCode::CONFLICT, "The first request with this key was interrupted")
+            }
+            Code::InFlight => {
+                (StatusCode::CONFLICT, "The first request with this key is still being answered")
+            }
+            Code::Gone => (StatusCode::GONE, "It is no longer kept"),
+            Code::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Code::UnsupportedMediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "This content type is not accepted")
+            }
+            Code::KeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The Idempotency-Key was used with another request",
+            ),
+            Code::Unprocessable => (StatusCode::UNPROCESSABLE_ENTITY, "It cannot be done"),
+            Code::TooManyTerminals => (StatusCode::TOO_MANY_REQUESTS, "Too many terminals"),
+            Code::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
+            Code::TooManyFailures => (StatusCode::TOO_MANY_REQUESTS, "Too many failed attempts"),
+            Code::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "Too much to do just now"),
+            Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
+            Code::StoreUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The store cannot be written")
+            }
+            Code::ProviderUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The provider does not answer")
+            }
+            Code::OutOfTerminals => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more terminals")
+            }
+            Code::OutOfDescriptors => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more descriptors")
+            }
+            Code::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "The disk is full"),
+            Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong inside"),
+        }
+    }
+
+    /// The name clients see.
+    pub fn name(self) -> String {
+        let quoted = serde_json::to_string(&self).expect("a unit variant is a JSON string");
+        quoted.trim_matches('"').to_owned()
+    }
+}
+
+/// One thing that is wrong with the input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    /// JSON pointer into the body; for a parameter, its name after a slash.
+    pub pointer: String,
+    /// What is wrong there.
+    pub detail: String,
+}
+
+/// A refusal, answered as `application/problem+json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    code: Code,
+    detail: String,
+    errors: Vec<FieldError>,
+    retry_after_seconds: Option<u64>,
+}
+
+/// The JSON of a [`Problem`].
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemBody {
+    /// Names the kind of problem; the same as `code`, as a relative URI.
+    #[serde(rename = "type")]
+    #[schema(example = "/docs#not_found")]
+    kind: String,
+    /// The kind of problem in words.
+    title: &'static str,
+    /// The HTTP status.
+    #[schema(example = 404)]
+    status: u16,
+    /// What happened this time.
+    detail: String,
+    /// What kind of refusal it is.
+    code: Code,
+    /// For bad input: each thing that is wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    errors: Vec<FieldError>,
+}
+
+impl Problem {
+    /// A refusal of that kind.
+    pub fn new(code: Code, detail: impl Into<String>) -> Problem {
+        let retry_after_seconds = match code.status().0 {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
+            _ => None,
+        };
+        Problem { code, detail: detail.into(), errors: Vec::new(), retry_after_seconds }
+    }
+
+    /// Bad input at one place.
+    pub fn field(code: Code, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+        let (pointer, detail) = (pointer.into(), detail.into());
+        let whole =
+            if pointer.is_empty() { detail.clone() } else { format!("{pointer}: {detail}") };
+        Problem::new(code, whole).with(pointer, detail)
+    }
+
+    /// A field of the body that parses but has a value we refuse.
+    pub fn body(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+        Problem::field(Code::InvalidBody, pointer, detail)
+    }
+
+    /// A query parameter that parses but has a value we refuse.
+    pub fn query(name: &str, detail: impl Into<String>) -> Problem {
+        Problem::field(Code::InvalidQuery, format!("/{name}"), detail)
+    }
+
+    /// Nothing of that name: `Problem::missing("terminal", &id)`.
+    pub fn missing(noun: &str, id: impl std::fmt::Display) -> Problem {
+        let mut id = id.to_string();
+        if id.len() > 80 {
+            let end = (0..=80).rev().find(|&at| id.is_char_boundary(at)).unwrap_or(0);
+            id.truncate(end);
+            id.push('…');
+        }
+        Problem::new(Code::NotFound, format!("there is no {noun} {id:?}"))
+    }
+
+    /// Our own fault. The chain of `error` is logged; the client is told nothing of it.
+    pub fn internal(doing: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
+        let mut chain = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            chain.push_str(": ");
+            chain.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        tracing::error!(error = %chain, "{doing}");
+        Problem::new(Code::Internal, format!("{doing}: see the server's log"))
+    }
+
+    /// Adds one more thing that is wrong.
+    #[must_use]
+    pub fn with(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+        self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
+        self
+    }
+
+    /// Says when to come again.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Problem {
+        self.retry_after_seconds = Some(seconds.max(1));
+        self
+    }
+
+    /// What kind of refusal it is.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// What happened.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, title) = self.code.status();
+        let body = ProblemBody {
+            kind: format!("/docs#{}", self.code.name()),
+            title,
+            status: status.as_u16(),
+            detail: self.detail,
+            code: self.code,
+            errors: self.errors,
+        };
+        let body = serde_json::to_vec(&body).expect("a problem is plain strings and numbers");
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.code == Code::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_or_odd_id_is_quoted_and_cut() {
+        let problem = Problem::missing("terminal", "é".repeat(100));
+        assert_eq!(problem.detail(), format!("there is no terminal \"{}…\"", "é".repeat(40)));
+        let problem = Problem::missing("terminal", "a\nb");
+        assert_eq!(problem.detail(), "there is no terminal \"a\\nb\"");
+    }
+
+    #[test]
+    fn a_client_is_told_when_to_come_again() {
+        for code in [Code::TooManyRequests, Code::Overloaded, Code::DiskFull] {
+            let response = Problem::new(code, "x").into_response();
+            assert!(response.headers().contains_key("retry-after"), "{code:?}");
+        }
+        assert_eq!(Code::VersionConflict.name(), "version_conflict");
+    }
+}

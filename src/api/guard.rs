@@ -1,0 +1,321 @@
+//! The one stack in front of every route. It denies by default.
+//!
+//! In order: room to answer at all, `Host`, `Origin`, who is asking, size of the body; around it
+//! all, panics become problems and every answer gets the security headers. A route is open only if
+//! `open` below says so; a test walks all others without a token.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    panic::AssertUnwindSafe,
+    time::Instant,
+};
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, header, uri::Authority},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+
+use super::{
+    App,
+    auth::Principal,
+    error::{Code, Problem},
+    extract::{BodyLimits, too_large},
+    web,
+};
+
+/// Both ends of the connection a request came over.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    /// The client's.
+    pub peer: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+}
+
+/// What every answer carries. Scripts and styles are files of ours, never inline.
+const HEADERS: [(&str, &str); 6] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+         font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; \
+         form-action 'self'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+];
+
+/// The stack itself.
+pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+
+    let mut response = match AssertUnwindSafe(admit(&app, request, next)).catch_unwind().await {
+        Ok(Ok(response)) => response,
+        Ok(Err(problem)) => problem.into_response(),
+        // The panic hook has written where and why.
+        Err(_) => Problem::new(Code::Internal, "the request met a bug of ours; see the log")
+            .into_response(),
+    };
+    let status = response.status();
+    app.metrics.request(&method, route, status.as_u16(), started.elapsed());
+    tracing::debug!(%method, route, status = status.as_u16(), elapsed = ?started.elapsed());
+
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        // A page may bring a policy of its own.
+        headers
+            .entry(HeaderName::from_static(name))
+            .or_insert_with(|| HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, Problem> {
+    let Ok(_room) = app.room.try_acquire() else {
+        return Err(Problem::new(Code::Overloaded, "too many requests are being answered"));
+    };
+    let ends = *request.extensions().get::<Ends>().expect("the listener says who is connected");
+    let host = host(request.uri(), request.headers())?;
+    if !host_allowed(&host, ends.local, &app.settings.names) {
+        return Err(Problem::new(
+            Code::HostNotAllowed,
+            format!(
+                "{:?} is not this server; a name it has is put into the setting `names`",
+                host.as_str()
+            ),
+        ));
+    }
+    let origin = origin(request.headers(), &host)?;
+    let public = open(request.method(), request.uri().path());
+    let principal = match identify(app, &request, origin)? {
+        Some(principal) => Some(principal),
+        None if public => None,
+        None => return Err(unauthorized(app, "no valid token was given")),
+    };
+    // A page of another site may link to our pages, but not load from us or post to us.
+    if !public && site(request.headers()) == Some("other") {
+        return Err(Problem::new(Code::OriginNotAllowed, "this request is from another site"));
+    }
+
+    let limits =
+        BodyLimits { bytes: app.settings.limits.body_bytes, time: app.settings.limits.body_time };
+    if declared_length(request.headers()).is_some_and(|length| length > limits.bytes as u64) {
+        return Err(too_large(limits.bytes));
+    }
+    request.extensions_mut().insert(limits);
+    if let Some(principal) = principal {
+        request.extensions_mut().insert(principal);
+    }
+    if *request.method() == Method::POST && request.headers().contains_key("idempotency-key") {
+        return super::idempotency::once(app, request, next).await;
+    }
+    Ok(next.run(request).await)
+}
+
+/// Everything that needs no token.
+fn open(method: &Method, path: &str) -> bool {
+    match path {
+        "/healthz" | "/readyz" | "/login" => *method == Method::GET || *method == Method::HEAD,
+        _ => (*method == Method::GET || *method == Method::HEAD) && web::has(path),
+    }
+}
+
+/// What the request says about where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A page of ours says so.
+    Own,
+    /// It does not say.
+    Unsaid,
+}
+
+/// The one `Host`; the target's authority, if it has one, must agree.
+fn host(uri: &axum::http::Uri, headers: &HeaderMap) -> Result<Authority, Problem> {
+    let bad = |detail: &str| Problem::field(Code::InvalidHeader, "/host", detail);
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(bad("there must be exactly one Host header"));
+    };
+    let host = host.to_str().map_err(|_| bad("not readable"))?;
+    let host: Authority = host.parse().map_err(|_| bad("not a host name or address"))?;
+    if host.as_str().contains('@') || uri.authority().is_some_and(|target| *target != host) {
+        return Err(bad("not the host of this request"));
+    }
+    Ok(host)
+}
+
+fn host_allowed(host: &Authority, local: SocketAddr, names: &[String]) -> bool {
+    let name = host.host();
+    let named = names.iter().any(|allowed| {
+        allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host.as_str())
+    });
+    if named {
+        return true;
+    }
+    if host.port_u16().unwrap_or(80) != local.port() {
+        return false;
+    }
+    let local = local.ip().to_canonical();
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+        Ok(ip) => ip == local || (ip.is_loopback() && local.is_loopback()),
+        Err(_) => name.eq_ignore_ascii_case("localhost") && local.is_loopback(),
+    }
+}
+
+/// Refuses any `Origin` but our own.
+fn origin(headers: &HeaderMap, host: &Authority) -> Result<Source, Problem> {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let Some(origin) = origins.next() else {
+        return Ok(Source::Unsaid);
+    };
+    let refused = Problem::new(Code::OriginNotAllowed, "requests of other pages are refused");
+    let authority = origin
+        .to_str()
+        .ok()
+        .and_then(|text| text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")));
+    let same = authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_str()));
+    if same && origins.next().is_none() { Ok(Source::Own) } else { Err(refused) }
+}
+
+/// `Sec-Fetch-Site`, which only the browser itself can set.
+fn site(headers: &HeaderMap) -> Option<&'static str> {
+    let value = headers.get("sec-fetch-site")?;
+    Some(match value.as_bytes() {
+        b"same-origin" => "own",
+        b"none" => "person",
+        _ => "other",
+    })
+}
+
+fn identify(app: &App, request: &Request, origin: Source) -> Result<Option<Principal>, Problem> {
+    if app.auth.is_open() {
+        return Ok(Some(Principal::Anyone));
+    }
+    let headers = request.headers();
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let token = value.to_str().ok().and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        return match token {
+            Some(token) if app.auth.token(token) => Ok(Some(Principal::Token)),
+            Some(_) => Err(unauthorized(app, "the token is wrong")),
+            None => Err(unauthorized(app, "expected Authorization: Bearer TOKEN")),
+        };
+    }
+    let Some(session) = cookie(headers, &app.cookie) else {
+        return Ok(None);
+    };
+    if !app.auth.session(session, Instant::now()) {
+        return Ok(None);
+    }
+    // Browsers leave Origin out of their own plain GETs; there Sec-Fetch-Site stands for it.
+    let upgrade = headers.contains_key(header::UPGRADE);
+    let reading = matches!(*request.method(), Method::GET | Method::HEAD) && !upgrade;
+    match origin {
+        Source::Own => Ok(Some(Principal::Browser)),
+        Source::Unsaid if reading && matches!(site(headers), Some("own" | "person")) => {
+            Ok(Some(Principal::Browser))
+        }
+        Source::Unsaid => Err(Problem::new(
+            Code::OriginNotAllowed,
+            "a request with a cookie needs an Origin header of this server",
+        )),
+    }
+}
+
+fn unauthorized(app: &App, detail: &str) -> Problem {
+    if app.auth.failed(Instant::now()) {
+        return Problem::new(Code::TooManyFailures, "too many requests without a valid token");
+    }
+    Problem::new(Code::Unauthorized, detail)
+}
+
+/// The cookie of that name.
+pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_an_address_we_listen_on_or_a_name_of_ours() {
+        let loopback: SocketAddr = "127.0.0.1:7832".parse().unwrap();
+        let outside: SocketAddr = "10.1.2.3:80".parse().unwrap();
+        let names = ["stead.example".to_owned(), "front:444".to_owned()];
+        let check = |host: &str, local, expected: bool| {
+            let host: Authority = host.parse().unwrap();
+            assert_eq!(host_allowed(&host, local, &names), expected, "{host} at {local}");
+        };
+        check("127.0.0.1:7832", loopback, true);
+        check("localhost:7832", loopback, true);
+        check("LOCALHOST:7832", loopback, true);
+        check("[::1]:7832", loopback, true);
+        check("127.0.0.1:7833", loopback, false);
+        check("127.0.0.1", loopback, false);
+        check("10.1.2.3:7832", loopback, false);
+        check("evil.example:7832", loopback, false);
+        check("localhost.evil.example:7832", loopback, false);
+        check("stead.example", loopback, true);
+        check("stead.example:9", loopback, true);
+        check("front:444", loopback, true);
+        check("front:445", loopback, false);
+        check("10.1.2.3", outside, true);
+        check("10.1.2.3:80", outside, true);
+        check("localhost:80", outside, false);
+        check("127.0.0.1:80", outside, false);
+        check("[::ffff:10.1.2.3]:80", outside, true);
+    }
+
+    #[test]
+    fn only_our_own_origin_passes() {
+        let host: Authority = "localhost:7832".parse().unwrap();
+        let check = |value: Option<&str>, expected: Option<Source>| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(header::ORIGIN, HeaderValue::from_str(value).unwrap());
+            }
+            assert_eq!(origin(&headers, &host).ok(), expected, "{value:?}");
+        };
+        check(None, Some(Source::Unsaid));
+        check(Some("http://localhost:7832"), Some(Source::Own));
+        check(Some("https://localhost:7832"), Some(Source::Own));
+        check(Some("http://localhost:7833"), None);
+        check(Some("http://127.0.0.1:7832"), None);
+        check(Some("http://localhost:7832.evil.example"), None);
+        check(Some("http://evil.example"), None);
+        check(Some("null"), None);
+        check(Some(""), None);
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, HeaderValue::from_static("a=1; stead_1=x=y"));
+        headers.append(header::COOKIE, HeaderValue::from_static("b=2"));
+        assert_eq!(cookie(&headers, "stead_1"), Some("x=y"));
+        assert_eq!(cookie(&headers, "b"), Some("2"));
+        assert_eq!(cookie(&headers, "stead_2"), None);
+    }
+}

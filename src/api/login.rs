@@ -1,0 +1,101 @@
+//! Signing a browser in with a link that works once.
+
+use std::time::Instant;
+
+use axum::{
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    App,
+    auth::{CODE_TIME, SESSION_TIME},
+    error::{Code, Problem},
+    extract::Query,
+    guard,
+};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(login)).routes(routes!(new_link)).routes(routes!(logout))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct CodeParameter {
+    /// The code of the link.
+    code: String,
+}
+
+/// Exchanges the one-time code of a sign-in link for a session cookie.
+#[utoipa::path(get, path = "/login", tag = "server", security(()), params(CodeParameter),
+    responses((status = 303, description = "Signed in; the cookie is set")))]
+async fn login(
+    State(app): State<App>,
+    headers: HeaderMap,
+    method: axum::http::Method,
+    query: Query<CodeParameter>,
+) -> Result<Response, Problem> {
+    // A browser that fetches ahead, or a HEAD, must not use the code up.
+    let ahead = ["sec-purpose", "purpose"].iter().any(|name| headers.contains_key(*name));
+    if ahead || method == axum::http::Method::HEAD {
+        return Err(Problem::new(Code::Forbidden, "a sign-in link is opened, not fetched ahead"));
+    }
+    let session = app
+        .auth
+        .sign_in(&query.0.code, Instant::now())
+        .map_err(|error| Problem::internal("cannot make a session", &error))?;
+    let Some(session) = session else {
+        if app.auth.failed(Instant::now()) {
+            return Err(Problem::new(Code::TooManyFailures, "too many wrong codes"));
+        }
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "this link was used or is too old; `stead login` prints another",
+        ));
+    };
+    let cookie = set_cookie(&app.cookie, &session, SESSION_TIME.as_secs());
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    Ok(response)
+}
+
+/// A sign-in link.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Link {
+    /// The link; it works once.
+    pub url: String,
+    /// Seconds until it stops working.
+    pub expires_in_s: u64,
+}
+
+/// Makes a link that signs one browser in.
+#[utoipa::path(post, path = "/api/login-links", tag = "server",
+    responses((status = 201, description = "The link", body = Link)))]
+async fn new_link(State(app): State<App>) -> Result<Response, Problem> {
+    let url = app
+        .sign_in_link()
+        .map_err(|error| Problem::internal("cannot make a sign-in link", &error))?;
+    let link = Link { url, expires_in_s: CODE_TIME.as_secs() };
+    Ok((StatusCode::CREATED, axum::Json(link)).into_response())
+}
+
+/// Signs this browser out.
+#[utoipa::path(post, path = "/api/logout", tag = "server",
+    responses((status = 204, description = "Signed out")))]
+async fn logout(State(app): State<App>, headers: HeaderMap) -> Response {
+    if let Some(session) = guard::cookie(&headers, &app.cookie) {
+        app.auth.sign_out(session);
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    response.headers_mut().insert(header::SET_COOKIE, set_cookie(&app.cookie, "", 0));
+    response
+}
+
+fn set_cookie(name: &str, value: &str, age_seconds: u64) -> HeaderValue {
+    let text = format!("{name}={value}; Path=/; Max-Age={age_seconds}; HttpOnly; SameSite=Strict");
+    HeaderValue::try_from(text).expect("our secrets are plain ASCII")
+}

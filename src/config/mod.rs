@@ -1,0 +1,351 @@
+//! Every setting of the server, and where its value came from.
+//!
+//! A flag wins over the environment, the environment over `stead.toml`, the
+//! file over the default. All four arrive as text and go through one parser
+//! per type, so a value means the same wherever it is written. The table in
+//! `table.rs` is the only list of settings; `stead config` prints it.
+
+mod table;
+mod value;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Serialize;
+
+pub use value::{LogFormat, LogLevel, OnExpiry, parse_duration};
+
+/// The effective settings of one server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Address the server listens on.
+    pub listen: SocketAddr,
+    /// Directory of everything the server keeps.
+    pub home: PathBuf,
+    /// Let anyone who can reach the (loopback) address in.
+    pub no_auth: bool,
+    /// Names, besides the address itself, a `Host` header may carry.
+    pub names: Vec<String>,
+    /// Provider of a thread that names none, or `auto`.
+    pub provider: String,
+    /// Shape of the log on standard error.
+    pub log_format: LogFormat,
+    /// Least important log line that is written.
+    pub log_level: LogLevel,
+    /// What one client may ask of the server.
+    pub limits: Limits,
+    /// Policy of a session whose thread has none of its own.
+    pub policy: Policy,
+    /// Terminals: how many, how large, for how long.
+    pub terminal: Terminals,
+    /// How long old states of a terminal are kept.
+    pub history: History,
+}
+
+/// What one client may ask of the server.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Largest request body.
+    pub body_bytes: usize,
+    /// Largest WebSocket message from a client.
+    pub frame_bytes: usize,
+    /// Connections open at once.
+    pub connections: usize,
+    /// Requests being answered at once, open streams not counted.
+    pub requests: usize,
+    /// Time to send a whole request head.
+    pub header_time: Duration,
+    /// Time to send a whole request body.
+    pub body_time: Duration,
+    /// Time a client may leave what we sent unread before it is cut off.
+    pub stall_time: Duration,
+    /// Answers remembered for `Idempotency-Key`.
+    pub idempotency_keys: usize,
+    /// How long they are remembered.
+    pub idempotency_time: Duration,
+}
+
+/// Policy of a session whose thread has none of its own.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Time without use after which a session expires.
+    pub idle_timeout: Duration,
+    /// Longest life of a session.
+    pub max_duration: Duration,
+    /// Notice given before a session expires.
+    pub warn_before: Duration,
+    /// What happens to the compute of an expired session.
+    pub on_expiry: OnExpiry,
+}
+
+/// Terminals: how many, how large, for how long.
+#[derive(Debug, Clone)]
+pub struct Terminals {
+    /// Terminals one thread may have.
+    pub max_per_thread: usize,
+    /// Terminals the server may have.
+    pub max: usize,
+    /// End a terminal nobody used for this long; zero is never.
+    pub idle_limit: Duration,
+    /// Output kept of each terminal.
+    pub log_limit_bytes: u64,
+    /// Lines of scrollback the screen keeps.
+    pub scrollback: usize,
+    /// Answer DECRQCRA, which lets a program read the screen back.
+    pub checksum_reports: bool,
+}
+
+/// How long old states of a terminal are kept.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// State versions kept of each terminal.
+    pub versions: usize,
+    /// Age at which a version may go.
+    pub age: Duration,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "from", content = "name", rename_all = "lowercase")]
+pub enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// The settings file at this path.
+    File(PathBuf),
+    /// This environment variable.
+    Environment(String),
+    /// This command line flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => write!(f, "default"),
+            Origin::File(path) => write!(f, "file {}", path.display()),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One line of `stead config`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    /// Dotted name, as in `stead.toml`.
+    pub key: &'static str,
+    /// Value in effect, as it was written.
+    pub value: String,
+    /// Who said so.
+    pub origin: Origin,
+    /// The environment variable that sets it.
+    pub environment: String,
+    /// What it is for.
+    pub doc: &'static str,
+}
+
+/// Why the settings could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value does not parse.
+    #[error("{key} = {value:?} ({origin}): {reason}")]
+    Value {
+        /// Dotted name.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// Who wrote it.
+        origin: Origin,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A key nobody knows.
+    #[error("unknown setting {key:?} ({origin}); `stead config` lists all of them")]
+    Unknown {
+        /// What was written.
+        key: String,
+        /// Who wrote it.
+        origin: Origin,
+    },
+    /// The file is there but cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not TOML.
+    #[error("{} is not valid TOML: {reason}", path.display())]
+    Toml {
+        /// Which file.
+        path: PathBuf,
+        /// Where and why.
+        reason: String,
+    },
+    /// No authentication on an address others can reach.
+    #[error("no_auth is refused on {0}: without a token only a loopback address is allowed")]
+    OpenToAll(SocketAddr),
+    /// There is no home directory to put the server's under.
+    #[error("no home directory: set HOME, or --home, or STEAD_HOME")]
+    NoHome,
+}
+
+/// What was said outside the file.
+#[derive(Debug, Default, Clone)]
+pub struct Said {
+    /// Flags, as (key, value, flag).
+    pub flags: Vec<(String, String, String)>,
+    /// The environment.
+    pub environment: BTreeMap<String, String>,
+    /// Settings file named by the caller.
+    pub file: Option<PathBuf>,
+}
+
+impl Said {
+    /// What the process environment says, and no flags.
+    pub fn environment() -> Said {
+        // Variables that are not UTF-8 cannot be ours: no value of ours is.
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Said { environment, ..Said::default() }
+    }
+
+    /// Adds one flag.
+    pub fn flag(&mut self, key: &str, value: impl Into<String>, flag: &str) {
+        self.flags.push((key.to_owned(), value.into(), flag.to_owned()));
+    }
+}
+
+/// Settings with their origins.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The effective values.
+    pub settings: Settings,
+    /// Every setting with its origin, in the order of the table.
+    pub shown: Vec<Shown>,
+}
+
+/// Puts the settings together from all four sources.
+pub fn load(said: &Said) -> Result<Loaded, ConfigError> {
+    let mut chosen: BTreeMap<&'static str, (String, Origin)> = table::SETTINGS
+        .iter()
+        .map(|setting| (setting.key, (setting.default.to_owned(), Origin::Default)))
+        .collect();
+
+    if let Some(home) = default_home(&said.environment) {
+        chosen.insert("home", (home.display().to_string(), Origin::Default));
+    }
+    // The file may lie in the home directory, so the home is settled first.
+    let mut outer: Vec<(&'static str, String, Origin)> = Vec::new();
+    for setting in table::SETTINGS {
+        let name = variable(setting.key);
+        if let Some(value) = said.environment.get(&name) {
+            outer.push((setting.key, value.clone(), Origin::Environment(name)));
+        }
+    }
+    for (key, value, flag) in &said.flags {
+        let origin = Origin::Flag(flag.clone());
+        let setting = table::find(key)
+            .ok_or_else(|| ConfigError::Unknown { key: key.clone(), origin: origin.clone() })?;
+        outer.push((setting.key, value.clone(), origin));
+    }
+    let home = outer.iter().rev().find(|(key, ..)| *key == "home").map(|(_, value, _)| value);
+    let home = home.or(chosen.get("home").map(|(value, _)| value)).filter(|home| !home.is_empty());
+    let named = said.file.clone().or_else(|| said.environment.get("STEAD_CONFIG").map(Into::into));
+    let file = match (&named, home) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Some(home)) => Some(Path::new(home).join("stead.toml")),
+        (None, None) => None,
+    };
+    if let Some(path) = file {
+        for (key, value) in read_file(&path, named.is_some())? {
+            let origin = Origin::File(path.clone());
+            let setting =
+                table::find(&key).ok_or(ConfigError::Unknown { key, origin: origin.clone() })?;
+            chosen.insert(setting.key, (value, origin));
+        }
+    }
+    for (key, value, origin) in outer {
+        chosen.insert(key, (value, origin));
+    }
+
+    let mut settings = table::blank();
+    let mut shown = Vec::with_capacity(table::SETTINGS.len());
+    for setting in table::SETTINGS {
+        let (value, origin) = chosen.remove(setting.key).expect("every key of the table is chosen");
+        if setting.key == "home" && value.is_empty() {
+            return Err(ConfigError::NoHome);
+        }
+        (setting.put)(&mut settings, &value).map_err(|reason| ConfigError::Value {
+            key: setting.key,
+            value: value.clone(),
+            origin: origin.clone(),
+            reason,
+        })?;
+        let environment = variable(setting.key);
+        shown.push(Shown { key: setting.key, value, origin, environment, doc: setting.doc });
+    }
+    if settings.no_auth && !settings.listen.ip().is_loopback() {
+        return Err(ConfigError::OpenToAll(settings.listen));
+    }
+    Ok(Loaded { settings, shown })
+}
+
+/// `terminal.max` is set by `STEAD_TERMINAL_MAX`.
+fn variable(key: &str) -> String {
+    format!("STEAD_{}", key.replace('.', "_").to_ascii_uppercase())
+}
+
+fn default_home(environment: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let home = environment.get("HOME").filter(|home| !home.is_empty())?;
+    Some(Path::new(home).join(".stead"))
+}
+
+fn read_file(path: &Path, must_exist: bool) -> Result<Vec<(String, String)>, ConfigError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => {
+            return Ok(Vec::new());
+        }
+        Err(source) => return Err(ConfigError::Read { path: path.to_owned(), source }),
+    };
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Toml {
+        path: path.to_owned(),
+        reason: error.to_string().trim().to_owned(),
+    })?;
+    let mut flat = Vec::new();
+    flatten("", &table, &mut flat);
+    Ok(flat)
+}
+
+fn flatten(prefix: &str, table: &toml::Table, flat: &mut Vec<(String, String)>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&key, inner, flat),
+            toml::Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(scalar).collect();
+                flat.push((key, items.join(",")));
+            }
+            other => flat.push((key, scalar(other))),
+        }
+    }
+}
+
+fn scalar(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The one list of settings: name, default, meaning, and where the value goes.
+
+use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
+
+use super::{
+    History, Limits, LogFormat, LogLevel, OnExpiry, Policy, Settings, Terminals, value::put,
+};
+
+/// One row of the table.
+pub(super) struct Setting {
+    pub(super) key: &'static str,
+    pub(super) default: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) put: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+/// The row of that name.
+pub(super) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+macro_rules! settings {
+    ($($key:literal = $default:literal => $($field:ident).+, $doc:literal;)*) => {
+        pub(super) const SETTINGS: &[Setting] = &[$(Setting {
+            key: $key,
+            default: $default,
+            doc: $doc,
+            put: |settings, text| put(&mut settings.$($field).+, text),
+        }),*];
+    };
+}
+
+settings! {
+    "listen" = "127.0.0.1:7832" => listen,
+        "address the server listens on; port 0 takes a free one";
+    "home" = "" => home,
+        "directory of everything the server keeps (default ~/.stead)";
+    "no_auth" = "false" => no_auth,
+        "let anyone who can reach the address in; refused unless it is loopback";
+    "names" = "" => names,
+        "host names clients may use besides the address itself, separated by commas";
+    "provider" = "auto" => provider,
+        "provider of a thread that names none; auto: namespace where this machine can, else local";
+    "log_format" = "text" => log_format,
+        "log on standard error: text or json";
+    "log_level" = "info" => log_level,
+        "least important log line written: error, warn, info, debug or trace";
+    "limits.body_bytes" = "8MiB" => limits.body_bytes,
+        "largest request body";
+    "limits.frame_bytes" = "1MiB" => limits.frame_bytes,
+        "largest WebSocket message from a client";
+    "limits.connections" = "16384" => limits.connections,
+        "connections open at once; further ones wait";
+    "limits.requests" = "1024" => limits.requests,
+        "requests being answered at once, open streams not counted; further ones get a 503";
+    "limits.header_time" = "10s" => limits.header_time,
+        "time a client has to send a request head";
+    "limits.body_time" = "30s" => limits.body_time,
+        "time a client has to send a request body";
+    "limits.stall_time" = "60s" => limits.stall_time,
+        "time a client may leave what was sent unread before it is cut off";
+    "limits.idempotency_keys" = "10000" => limits.idempotency_keys,
+        "answers remembered for Idempotency-Key; the oldest goes first";
+    "limits.idempotency_time" = "24h" => limits.idempotency_time,
+        "how long an answer is remembered for its Idempotency-Key";
+    "policy.idle_timeout" = "30m" => policy.idle_timeout,
+        "a session unused for this long expires";
+    "policy.max_duration" = "24h" => policy.max_duration,
+        "longest life of a session";
+    "policy.warn_before" = "2m" => policy.warn_before,
+        "notice given before a session expires";
+    "policy.on_expiry" = "keep" => policy.on_expiry,
+        "what happens to the compute of an expired session: keep, pause or stop";
+    "terminal.max_per_thread" = "64" => terminal.max_per_thread,
+        "terminals one thread may have";
+    "terminal.max" = "4000" => terminal.max,
+        "terminals the server may have";
+    "terminal.idle_limit" = "0s" => terminal.idle_limit,
+        "end a terminal unused for this long; 0 is never";
+    "terminal.log_limit_bytes" = "16MiB" => terminal.log_limit_bytes,
+        "output kept of each terminal";
+    "terminal.scrollback" = "5000" => terminal.scrollback,
+        "lines of scrollback the screen keeps";
+    "terminal.checksum_reports" = "false" => terminal.checksum_reports,
+        "answer DECRQCRA, which lets a program read the screen back";
+    "history.versions" = "1000" => history.versions,
+        "state versions kept of each terminal";
+    "history.age" = "30d" => history.age,
+        "age at which a state version may go";
+}
+
+/// Settings before any row was put in.
+pub(super) fn blank() -> Settings {
+    Settings {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        home: PathBuf::new(),
+        no_auth: false,
+        names: Vec::new(),
+        provider: String::new(),
+        log_format: LogFormat::Text,
+        log_level: LogLevel::Info,
+        limits: Limits {
+            body_bytes: 0,
+            frame_bytes: 0,
+            connections: 0,
+            requests: 0,
+            header_time: Duration::ZERO,
+            body_time: Duration::ZERO,
+            stall_time: Duration::ZERO,
+            idempotency_keys: 0,
+            idempotency_time: Duration::ZERO,
+        },
+        policy: Policy {
+            idle_timeout: Duration::ZERO,
+            max_duration: Duration::ZERO,
+            warn_before: Duration::ZERO,
+            on_expiry: OnExpiry::Keep,
+        },
+        terminal: Terminals {
+            max_per_thread: 0,
+            max: 0,
+            idle_limit: Duration::ZERO,
+            log_limit_bytes: 0,
+            scrollback: 0,
+            checksum_reports: false,
+        },
+        history: History { versions: 0, age: Duration::ZERO },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_but_the_home_is_a_valid_value() {
+        let mut settings = blank();
+        for setting in SETTINGS {
+            let value = if setting.key == "home" { "/h" } else { setting.default };
+            assert_eq!((setting.put)(&mut settings, value), Ok(()), "{}", setting.key);
+        }
+        assert_eq!(settings.limits.body_bytes, 8 << 20);
+        assert_eq!(settings.policy.max_duration, Duration::from_secs(86_400));
+    }
+}

@@ -1,0 +1,72 @@
+//! What the four sources of settings do to one another.
+
+use super::*;
+
+fn said(environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Said {
+    let mut said = Said {
+        environment: environment.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        ..Said::default()
+    };
+    for (key, value) in flags {
+        said.flag(key, *value, &format!("--{key}"));
+    }
+    said
+}
+
+fn origin(loaded: &Loaded, key: &str) -> (String, Origin) {
+    let shown = loaded.shown.iter().find(|shown| shown.key == key).unwrap();
+    (shown.value.clone(), shown.origin.clone())
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
+    let home = std::env::temp_dir().join(format!("stead-config-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
+    let file = home.join("stead.toml");
+    std::fs::write(
+        &file,
+        "listen = \"127.0.0.1:1\"\nprovider = \"local\"\nnames = [\"a.b\", \"c\"]\n\
+         [terminal]\nscrollback = 7\nmax = 9\n",
+    )
+    .unwrap();
+    let home_text = home.to_str().unwrap();
+    let environment =
+        [("STEAD_HOME", home_text), ("STEAD_LISTEN", "127.0.0.1:2"), ("STEAD_TERMINAL_MAX", "10")];
+    let loaded = load(&said(&environment, &[("listen", "127.0.0.1:3")])).unwrap();
+    assert_eq!(origin(&loaded, "listen"), ("127.0.0.1:3".into(), Origin::Flag("--listen".into())));
+    assert_eq!(
+        origin(&loaded, "terminal.max"),
+        ("10".into(), Origin::Environment("STEAD_TERMINAL_MAX".into()))
+    );
+    assert_eq!(origin(&loaded, "provider"), ("local".into(), Origin::File(file.clone())));
+    assert_eq!(origin(&loaded, "limits.requests"), ("1024".into(), Origin::Default));
+    assert_eq!(loaded.settings.names, ["a.b", "c"]);
+    assert_eq!(loaded.settings.terminal.scrollback, 7);
+    assert_eq!(loaded.settings.listen.port(), 3);
+    std::fs::remove_dir_all(&home).unwrap();
+}
+
+#[test]
+fn an_open_server_is_refused_unless_it_is_on_loopback() {
+    let open = [("STEAD_NO_AUTH", "true"), ("HOME", "/nowhere")];
+    assert!(load(&said(&open, &[("listen", "127.0.0.1:0")])).is_ok());
+    assert!(load(&said(&open, &[("listen", "[::1]:0")])).is_ok());
+    let refused = load(&said(&open, &[("listen", "0.0.0.0:0")]));
+    assert!(matches!(refused, Err(ConfigError::OpenToAll(_))), "{refused:?}");
+}
+
+#[test]
+fn a_mistake_is_named_with_the_place_it_was_made() {
+    let message = |said: &Said| load(said).unwrap_err().to_string();
+    assert_eq!(
+        message(&said(&[("HOME", "/nowhere"), ("STEAD_TERMINAL_MAX", "many")], &[])),
+        "terminal.max = \"many\" (environment STEAD_TERMINAL_MAX): expected a number"
+    );
+    assert_eq!(
+        message(&said(&[("HOME", "/nowhere")], &[("colour", "red")])),
+        "unknown setting \"colour\" (flag --colour); `stead config` lists all of them"
+    );
+    assert_eq!(message(&said(&[], &[])), ConfigError::NoHome.to_string());
+    let named = Said { file: Some("/nowhere/x.toml".into()), ..said(&[("HOME", "/h")], &[]) };
+    assert_eq!(message(&named), "cannot read /nowhere/x.toml");
+}

@@ -1,0 +1,183 @@
+//! What the server counts, for `GET /metrics`.
+//!
+//! Handles are cheap clones of one set; any layer may hold one. Names are a contract with people's
+//! dashboards: they are added to, not changed.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+/// Labels of one kind of request.
+#[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Request {
+    method: &'static str,
+    route: String,
+    status: u16,
+}
+
+/// All metrics of one server.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the help texts in new() say what each is")]
+pub struct Metrics {
+    pub terminals_live: Gauge,
+    pub watchers: Gauge,
+    pub sessions_opened: Counter,
+    pub sessions_closed: Counter,
+    pub session_seconds: Histogram,
+    pub versions_written: Counter,
+    pub instances_created: Counter,
+    pub instances_failed: Counter,
+    pub snapshot_bytes: Histogram,
+    pub snapshot_seconds: Histogram,
+    pub reconnects: Counter,
+    pub recovery_seconds: Histogram,
+    pub recoveries_failed: Counter,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    pub commands: Counter,
+    pub command_seconds: Histogram,
+    pub connections: Gauge,
+    requests: Family<Request, Counter>,
+    request_seconds: Histogram,
+    registry: Arc<Registry>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    /// A set of its own, all zero.
+    pub fn new() -> Metrics {
+        let seconds = || Histogram::new(exponential_buckets(0.000_25, 2.0, 18));
+        let long = || Histogram::new(exponential_buckets(1.0, 3.0, 12));
+        let bytes = || Histogram::new(exponential_buckets(256.0, 4.0, 10));
+        let mut metrics = Metrics {
+            terminals_live: Gauge::default(),
+            watchers: Gauge::default(),
+            sessions_opened: Counter::default(),
+            sessions_closed: Counter::default(),
+            session_seconds: long(),
+            versions_written: Counter::default(),
+            instances_created: Counter::default(),
+            instances_failed: Counter::default(),
+            snapshot_bytes: bytes(),
+            snapshot_seconds: seconds(),
+            reconnects: Counter::default(),
+            recovery_seconds: seconds(),
+            recoveries_failed: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            commands: Counter::default(),
+            command_seconds: seconds(),
+            connections: Gauge::default(),
+            requests: Family::default(),
+            request_seconds: seconds(),
+            registry: Arc::default(),
+        };
+        let mut registry = Registry::with_prefix("stead");
+        let r = &mut registry;
+        r.register("terminals_live", "Terminals with a live shell", metrics.terminals_live.clone());
+        r.register("watchers", "Clients attached to terminals", metrics.watchers.clone());
+        r.register("sessions_opened", "Sessions opened", metrics.sessions_opened.clone());
+        r.register("sessions_closed", "Sessions ended", metrics.sessions_closed.clone());
+        r.register("session_seconds", "Length of ended sessions", metrics.session_seconds.clone());
+        r.register(
+            "state_versions_written",
+            "Versions of terminal state written",
+            metrics.versions_written.clone(),
+        );
+        r.register("instances_created", "Instances created", metrics.instances_created.clone());
+        r.register(
+            "instances_failed",
+            "Instances that could not be created or were lost",
+            metrics.instances_failed.clone(),
+        );
+        r.register("snapshot_bytes", "Size of screen snapshots", metrics.snapshot_bytes.clone());
+        r.register(
+            "snapshot_seconds",
+            "Time to take a screen snapshot",
+            metrics.snapshot_seconds.clone(),
+        );
+        r.register("reconnects", "Connections to hosts made again", metrics.reconnects.clone());
+        r.register(
+            "recovery_seconds",
+            "Time to bring a lost terminal or lease back",
+            metrics.recovery_seconds.clone(),
+        );
+        r.register(
+            "recoveries_failed",
+            "Recoveries that did not succeed",
+            metrics.recoveries_failed.clone(),
+        );
+        r.register("bytes_in", "Input bytes written to terminals", metrics.bytes_in.clone());
+        r.register("bytes_out", "Output bytes read from terminals", metrics.bytes_out.clone());
+        r.register("commands", "Commands that ended", metrics.commands.clone());
+        r.register("command_seconds", "Time commands took", metrics.command_seconds.clone());
+        r.register("http_connections", "Open connections", metrics.connections.clone());
+        r.register("http_requests", "Requests answered", metrics.requests.clone());
+        r.register(
+            "http_request_seconds",
+            "Time to the head of the answer",
+            metrics.request_seconds.clone(),
+        );
+        metrics.registry = Arc::new(registry);
+        metrics
+    }
+
+    /// Counts one answered request. `route` is the pattern, so that labels stay few.
+    pub fn request(&self, method: &http::Method, route: &str, status: u16, time: Duration) {
+        let method = match method.as_str() {
+            "GET" => "GET",
+            "HEAD" => "HEAD",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "other",
+        };
+        let labels = Request { method, route: route.to_owned(), status };
+        self.requests.get_or_create(&labels).inc();
+        self.request_seconds.observe(time.as_secs_f64());
+    }
+
+    /// The text form.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_shown() {
+        let metrics = Metrics::new();
+        metrics.terminals_live.inc();
+        metrics.bytes_out.inc_by(7);
+        metrics.request(&http::Method::GET, "/x/{id}", 200, Duration::from_millis(2));
+        let text = metrics.text().unwrap();
+        for line in [
+            "stead_terminals_live 1",
+            "stead_bytes_out_total 7",
+            "stead_http_requests_total{method=\"GET\",route=\"/x/{id}\",status=\"200\"} 1",
+            "stead_recovery_seconds_count 0",
+        ] {
+            assert!(text.lines().any(|got| got == line), "{line} not in\n{text}");
+        }
+    }
+}

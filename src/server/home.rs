@@ -1,0 +1,119 @@
+//! The home directory: who may look into it, the token, and the lock that lets one server in.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::api::auth;
+
+/// A home this process holds the lock of.
+pub struct Home {
+    path: PathBuf,
+    // The lock lasts as long as the file is open.
+    _lock: File,
+}
+
+impl Home {
+    /// Makes the directory if need be and takes its lock.
+    pub fn open(path: &Path) -> anyhow::Result<Home> {
+        let naming = || format!("cannot use {} as home", path.display());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(naming)?;
+        fs::set_permissions(path, Permissions::from_mode(0o700)).with_context(naming)?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join("lock"))
+            .with_context(naming)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut owner = String::new();
+            let _ = lock.read_to_string(&mut owner);
+            bail!("another server (pid {}) has the home {}", owner.trim(), path.display());
+        }
+        lock.set_len(0).with_context(naming)?;
+        writeln!(lock, "{}", std::process::id()).with_context(naming)?;
+        Ok(Home { path: path.to_owned(), _lock: lock })
+    }
+
+    /// The token; made on the first start.
+    pub fn token(&self) -> anyhow::Result<String> {
+        let path = self.path.join("token");
+        match read_token(&self.path) {
+            Ok(token) => {
+                fs::set_permissions(&path, Permissions::from_mode(0o600))
+                    .with_context(|| format!("cannot keep {} private", path.display()))?;
+                Ok(token)
+            }
+            Err(error) if is_missing(&error) => make_token(&path),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The token in that home, as the command line reads it.
+pub fn read_token(home: &Path) -> anyhow::Result<String> {
+    let path = home.join("token");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let token = text.trim();
+    if token.len() < 32 {
+        bail!("{} holds no token; remove it to have another made", path.display());
+    }
+    Ok(token.to_owned())
+}
+
+/// Written beside, synced and renamed, so that there is a whole token or none.
+fn make_token(path: &Path) -> anyhow::Result<String> {
+    let naming = || format!("cannot write {}", path.display());
+    let token = auth::secret().context("no randomness for the token")?;
+    let beside = path.with_extension("tmp");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .with_context(naming)?;
+    writeln!(file, "{token}").and_then(|()| file.sync_all()).with_context(naming)?;
+    fs::rename(&beside, path).with_context(naming)?;
+    if let Some(parent) = path.parent() {
+        File::open(parent).and_then(|dir| dir.sync_all()).with_context(naming)?;
+    }
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_has_one_server_and_one_token() {
+        let path = std::env::temp_dir().join(format!("stead-home-{}", std::process::id()));
+        let home = Home::open(&path).unwrap();
+        let token = home.token().unwrap();
+        assert_eq!(home.token().unwrap(), token);
+        assert_eq!(read_token(&path).unwrap(), token);
+        let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("."), mode("token"), mode("lock")), (0o700, 0o600, 0o600));
+        let second = Home::open(&path).err().unwrap().to_string();
+        let expected =
+            format!("another server (pid {}) has the home {}", std::process::id(), path.display());
+        assert_eq!(second, expected);
+        drop(home);
+        assert_eq!(Home::open(&path).unwrap().token().unwrap(), token);
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,35 @@
+//! The log on standard error. Env values, tokens and what is typed are never written to it.
+
+use std::io::IsTerminal;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::config::{LogFormat, LogLevel};
+
+/// Starts logging for the whole process.
+pub fn start(format: LogFormat, level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    // Libraries below us log whole requests at their lower levels, headers included.
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("stead", level);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("a panic without words");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let trace = std::backtrace::Backtrace::capture();
+        tracing::error!(place, %trace, "panic: {message}");
+    }));
+}

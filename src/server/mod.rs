@@ -1,0 +1,90 @@
+//! The running server: puts the parts together, serves, and stops in good order.
+//!
+//! Stopping ends no shell: those live in hosts, which are found again at the next start.
+
+mod home;
+mod listen;
+mod log;
+
+use std::{io::Write, time::Duration};
+
+use anyhow::Context;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{App, auth::Auth},
+    config::Settings,
+    metrics::Metrics,
+};
+
+pub use home::{Home, read_token};
+pub use log::start as start_log;
+
+/// Time given to answers that are under way when the server is told to stop.
+const DRAIN: Duration = Duration::from_secs(4);
+
+/// Serves until a signal says stop.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    raise_descriptor_limit();
+    let home = Home::open(&settings.home)?;
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let address = listener.local_addr().context("cannot tell the listening address")?;
+
+    let stopping = CancellationToken::new();
+    let token = home.token()?;
+    let auth = if settings.no_auth { Auth::open(&token) } else { Auth::new(&token) };
+    let app = App::new(settings, address, auth, Metrics::new(), stopping.clone());
+    drop(token);
+
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let serving = tokio::spawn(listen::serve(listener, app.clone()));
+
+    say_ready(&app).context("cannot say that the server is ready")?;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+    }
+    stopping.cancel();
+    app.tasks.close();
+    let drained = async {
+        let _ = serving.await;
+        app.tasks.wait().await;
+    };
+    tokio::select! {
+        () = drained => tracing::info!("stopped"),
+        () = tokio::time::sleep(DRAIN) => tracing::warn!("stopped with answers under way"),
+        _ = terminate.recv() => tracing::warn!("stopped at once: second SIGTERM"),
+        _ = interrupt.recv() => tracing::warn!("stopped at once: second SIGINT"),
+    }
+    drop(home);
+    Ok(())
+}
+
+/// One line others can wait for, then the link for a person.
+fn say_ready(app: &App) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "listening on {}", app.url)?;
+    if !app.auth.is_open() {
+        writeln!(out, "sign in (works once): {}", app.sign_in_link()?)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Each watcher and each host costs a descriptor; the usual soft limit of 1,024 is soon met.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) =
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}

@@ -1,0 +1,77 @@
+//! Starting, stopping, and starting again.
+
+use std::{
+    io::{BufReader, Write},
+    os::unix::fs::PermissionsExt,
+    time::Duration,
+};
+
+use crate::harness::{Answer, Home, Server, wait_for};
+
+#[test]
+fn the_first_start_makes_a_private_token_and_the_next_keeps_it() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let token = server.token.clone();
+    for (file, mode) in [("token", 0o600), ("lock", 0o600), (".", 0o700)] {
+        let found = std::fs::metadata(home.path().join(file)).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{file}");
+    }
+    server.kill();
+    let server = Server::start(&home);
+    assert_eq!(server.token, token);
+    assert_eq!(server.client().get("/readyz").expect(200)["status"], "ready");
+    assert_eq!(server.client().get("/healthz").expect(200)["status"], "ok");
+    let kept = std::fs::read_dir(home.path()).unwrap().flatten();
+    for file in kept.filter(|file| file.file_name() != "token" && file.path().is_file()) {
+        let content = String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).into_owned();
+        assert!(!content.contains(&token), "the token is in {:?}", file.path());
+    }
+    assert!(!server.log().contains(&token));
+}
+
+#[test]
+fn sigterm_lets_the_answer_under_way_finish_and_then_ends() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    // Half a body: the answer is under way until the rest comes.
+    let body = br#"{"a":1}"#;
+    let mut stream = server.client().connect();
+    let head = format!(
+        "POST /api/login-links HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+         idempotency-key: one\r\ncontent-length: {}\r\n\r\n",
+        server.address,
+        server.token,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&body[..3]).unwrap();
+    let mut idle = server.client().connect();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").unwrap();
+    wait_for("both connections", || {
+        let metrics = server.client().get("/metrics").text();
+        let line = metrics.lines().find(|line| line.starts_with("stead_http_connections "));
+        if line == Some("stead_http_connections 3") { Ok(()) } else { Err(line.map(str::to_owned)) }
+    });
+    server.terminate();
+    wait_for("the log line", || {
+        let log = server.log();
+        if log.contains("SIGTERM") { Ok(()) } else { Err(log) }
+    });
+    stream.write_all(&body[3..]).unwrap();
+    let answer = Answer::read(&mut BufReader::new(stream));
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let started = std::time::Instant::now();
+    assert!(server.wait().success());
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn sigterm_ends_an_idle_server_at_once() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    server.client().get("/healthz").expect_status(200);
+    let (status, took) = server.stop();
+    assert!(status.success());
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}

@@ -1,0 +1,7 @@
+//! The front door: who gets in, what is refused and how.
+
+mod hostile;
+mod keys;
+mod lifecycle;
+mod settings;
+mod stack;

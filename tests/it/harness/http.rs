@@ -1,0 +1,323 @@
+//! A small blocking HTTP/1.1 client over a plain socket, so that a test can also misbehave.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use serde_json::Value;
+
+use super::PATIENCE;
+
+/// Sends each request over a connection of its own.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub address: SocketAddr,
+    pub(super) token: Option<String>,
+}
+
+/// A request being put together.
+#[derive(Debug, Clone)]
+pub struct Request {
+    client: Client,
+    method: String,
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    pub fn new(address: SocketAddr, token: Option<&str>) -> Client {
+        Client { address, token: token.map(str::to_owned) }
+    }
+
+    pub fn request(&self, method: &str, target: &str) -> Request {
+        let mut headers = vec![("host".to_owned(), self.address.to_string())];
+        if let Some(token) = &self.token {
+            headers.push(("authorization".to_owned(), format!("Bearer {token}")));
+        }
+        let (method, target) = (method.to_owned(), target.to_owned());
+        Request { client: self.clone(), method, target, headers, body: Vec::new() }
+    }
+
+    pub fn get(&self, target: &str) -> Answer {
+        self.request("GET", target).send()
+    }
+
+    pub fn delete(&self, target: &str) -> Answer {
+        self.request("DELETE", target).send()
+    }
+
+    pub fn post(&self, target: &str, body: Value) -> Answer {
+        self.request("POST", target).json(&body).send()
+    }
+
+    pub fn put(&self, target: &str, body: Value) -> Answer {
+        self.request("PUT", target).json(&body).send()
+    }
+
+    pub fn patch(&self, target: &str, body: Value) -> Answer {
+        self.request("PATCH", target).json(&body).send()
+    }
+
+    /// A bare connection.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Sends these bytes as they are and reads the answer.
+    pub fn raw(&self, bytes: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        Answer::read(&mut BufReader::new(stream))
+    }
+}
+
+impl Request {
+    /// Sets a header, in place of one of the same name.
+    pub fn header(mut self, name: &str, value: &str) -> Request {
+        self = self.without(name);
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Request {
+        self.headers.retain(|(key, _)| key != name);
+        self
+    }
+
+    pub fn json(self, body: &Value) -> Request {
+        self.header("content-type", "application/json").body(body.to_string().as_bytes())
+    }
+
+    pub fn body(mut self, body: &[u8]) -> Request {
+        self.body = body.to_vec();
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !self.headers.iter().any(|(name, _)| name == "content-length") && !self.body.is_empty() {
+            text.push_str(&format!("content-length: {}\r\n", self.body.len()));
+        }
+        text.push_str("\r\n");
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    /// Sends it and leaves the connection to the caller.
+    pub fn start(&self) -> TcpStream {
+        let mut stream = self.client.connect();
+        // A server that has refused already may have closed its side.
+        let _ = stream.write_all(&self.bytes());
+        stream
+    }
+
+    pub fn send(&self) -> Answer {
+        let stream = self.clone().header("connection", "close").start();
+        let mut reader = BufReader::new(stream);
+        let mut answer = Answer::head(&mut reader);
+        if self.method != "HEAD" {
+            answer.read_body(&mut reader);
+        }
+        answer
+    }
+
+    /// Opens a stream of server-sent events.
+    #[track_caller]
+    pub fn events(&self) -> Events {
+        let stream = self.clone().header("accept", "text/event-stream").start();
+        let mut reader = BufReader::new(stream);
+        let mut answer = Answer::head(&mut reader);
+        if answer.status != 200 {
+            answer.read_body(&mut reader);
+            panic!("no event stream: {} {}", answer.status, answer.text());
+        }
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        Events { lines: BufReader::new(Chunked { reader, left: 0, ended: false }) }
+    }
+}
+
+impl Answer {
+    /// Reads a whole answer.
+    pub fn read(reader: &mut BufReader<TcpStream>) -> Answer {
+        let mut answer = Answer::head(reader);
+        answer.read_body(reader);
+        answer
+    }
+
+    #[track_caller]
+    fn head(reader: &mut BufReader<TcpStream>) -> Answer {
+        let mut line = String::new();
+        let read = reader.read_line(&mut line);
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("not an answer: {line:?} {read:?}"));
+        let mut headers = BTreeMap::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        Answer { status, headers, body: Vec::new() }
+    }
+
+    fn read_body(&mut self, reader: &mut BufReader<TcpStream>) {
+        if matches!(self.status, 101 | 204 | 304) {
+            return;
+        }
+        if self.header("transfer-encoding") == Some("chunked") {
+            let mut chunked = Chunked { reader, left: 0, ended: false };
+            chunked.read_to_end(&mut self.body).unwrap();
+        } else if let Some(length) = self.header("content-length") {
+            let mut body = vec![0; length.parse().unwrap()];
+            reader.read_exact(&mut body).unwrap();
+            self.body = body;
+        } else {
+            reader.read_to_end(&mut self.body).unwrap();
+        }
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The JSON of an answer that must have this status.
+    #[track_caller]
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text());
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// This answer, which must have this status.
+    #[track_caller]
+    pub fn expect_status(&self, status: u16) -> &Answer {
+        assert_eq!(self.status, status, "{}", self.text());
+        self
+    }
+
+    /// The `code` of a refusal that must have this status and be a whole problem.
+    #[track_caller]
+    pub fn problem(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{}", self.text());
+        assert_eq!(self.header("content-type"), Some("application/problem+json"));
+        let body = self.json();
+        for key in ["type", "title", "detail", "code"] {
+            assert!(body[key].is_string(), "no {key} in {body}");
+        }
+        assert_eq!(body["status"], status);
+        body["code"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Takes the chunks off a body.
+#[derive(Debug)]
+struct Chunked<R> {
+    reader: R,
+    left: usize,
+    ended: bool,
+}
+
+impl<R: BufRead> Read for Chunked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.left == 0 && !self.ended {
+            let mut line = String::new();
+            self.reader.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16);
+            self.left = size.map_err(|_| std::io::Error::other(format!("bad chunk {line:?}")))?;
+            self.ended = self.left == 0;
+            if self.ended {
+                self.reader.read_line(&mut line)?;
+            }
+        }
+        let count = buffer.len().min(self.left);
+        let count = self.reader.read(&mut buffer[..count])?;
+        self.left -= count;
+        if count > 0 && self.left == 0 {
+            self.reader.read_line(&mut String::new())?;
+        }
+        Ok(count)
+    }
+}
+
+/// A stream of server-sent events.
+#[derive(Debug)]
+pub struct Events {
+    lines: BufReader<Chunked<BufReader<TcpStream>>>,
+}
+
+/// One event.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Event {
+    pub name: String,
+    pub id: Option<String>,
+    pub data: String,
+}
+
+impl Event {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.data).unwrap()
+    }
+}
+
+impl Events {
+    /// The next event, or none if the stream ended or broke.
+    pub fn next(&mut self) -> Option<Event> {
+        let mut event = Event::default();
+        loop {
+            let mut line = String::new();
+            match self.lines.read_line(&mut line) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return None,
+            }
+            let line = line.trim_end_matches('\n');
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "event" => event.name = value.to_owned(),
+                "id" => event.id = Some(value.to_owned()),
+                "data" => event.data.push_str(value),
+                "" if line.is_empty() && !event.name.is_empty() => return Some(event),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads on to the next event of that name.
+    #[track_caller]
+    pub fn until(&mut self, name: &str) -> Event {
+        let mut seen = Vec::new();
+        while let Some(event) = self.next() {
+            if event.name == name {
+                return event;
+            }
+            seen.push(event);
+        }
+        panic!("no {name} among {seen:?}")
+    }
+}

@@ -1,0 +1,34 @@
+//! Starts and kills the real server, and talks to it over plain sockets.
+
+mod http;
+mod server;
+mod socket;
+
+pub use http::{Answer, Client, Event, Events, Request};
+pub use server::{Home, Server, run};
+pub use socket::{Frame, Socket};
+
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
+
+/// How long a test waits for what it expects.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks again and again until `look` says yes, or fails with the last thing it saw.
+pub fn wait_for<T, S: Debug>(what: &str, mut look: impl FnMut() -> Result<T, S>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(seen) => assert!(Instant::now() < deadline, "waited for {what}, saw {seen:?}"),
+        }
+        pause();
+    }
+}
+
+/// The one place where a test may rest between two looks.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}

@@ -1,0 +1,184 @@
+//! The server process: start, stop, kill.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
+};
+
+use super::{Client, wait_for};
+
+/// A directory of its own, removed when the test ends well or badly.
+#[derive(Debug)]
+pub struct Home(PathBuf);
+
+impl Home {
+    pub fn new() -> Home {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("stead-it-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Home(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn token(&self) -> String {
+        fs::read_to_string(self.0.join("token")).unwrap().trim().to_owned()
+    }
+
+    /// Ends every host that was started for this home, by the pid each left behind.
+    fn end_hosts(&self) {
+        let Ok(instances) = fs::read_dir(self.0.join("run")) else { return };
+        for instance in instances.flatten() {
+            let Ok(pid) = fs::read_to_string(instance.path().join("pid")) else { continue };
+            if let Ok(pid) = pid.trim().parse::<i32>() {
+                signal(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.end_hosts();
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn signal(pid: i32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// A running server. Dropping it kills it with SIGKILL; its hosts live until the home goes.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub token: String,
+    pub link: Option<String>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Server {
+    /// Starts `stead serve` on a free port and waits until it says it listens.
+    pub fn start(home: &Home) -> Server {
+        Server::start_with(home, &[])
+    }
+
+    pub fn start_with(home: &Home, arguments: &[&str]) -> Server {
+        Server::start_as(home, arguments, &[])
+    }
+
+    pub fn start_as(home: &Home, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--home"])
+            .arg(home.path())
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (sink, mut stderr) = (log.clone(), child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+                sink.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let Some(address) = line.trim_end().strip_prefix("listening on http://") else {
+            let _ = child.wait();
+            panic!("the server said {line:?} and logged {:?}", log.lock().unwrap());
+        };
+        let address = address.parse().unwrap();
+        let mut link = None;
+        if !arguments.contains(&"--no-auth") {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            link = line.trim_end().strip_prefix("sign in (works once): ").map(str::to_owned);
+        }
+        Server { child, address, token: home.token(), link, log }
+    }
+
+    /// A client with the token.
+    pub fn client(&self) -> Client {
+        Client::new(self.address, Some(&self.token))
+    }
+
+    /// A client without one.
+    pub fn stranger(&self) -> Client {
+        Client::new(self.address, None)
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// All that was logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// SIGKILL, and gone.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        signal(self.pid(), rustix::process::Signal::TERM);
+    }
+
+    /// SIGTERM; how it ended and how long that took.
+    pub fn stop(mut self) -> (ExitStatus, std::time::Duration) {
+        let started = Instant::now();
+        self.terminate();
+        let status = self.wait();
+        (status, started.elapsed())
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        wait_for("the server to end", || child.try_wait().unwrap().ok_or("it runs"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of the server ---\n{}", self.log());
+        }
+    }
+}
+
+/// Runs `stead` with these arguments to its end.
+pub fn run(arguments: &[&str], environment: &[(&str, &str)]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_stead"))
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}

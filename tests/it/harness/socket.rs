@@ -1,0 +1,68 @@
+//! A WebSocket client that reads frame by frame.
+
+use std::net::TcpStream;
+
+use serde_json::Value;
+use tungstenite::{Message, client::IntoClientRequest, http::HeaderValue};
+
+use super::Client;
+
+/// An open WebSocket.
+pub struct Socket {
+    inner: tungstenite::WebSocket<TcpStream>,
+}
+
+/// What came over it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame {
+    Bytes(Vec<u8>),
+    Control(Value),
+    Closed,
+}
+
+impl Client {
+    /// Opens a WebSocket, or says with which status it was refused.
+    pub fn socket(&self, target: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
+        let url = format!("ws://{}{target}", self.address);
+        let mut request = url.into_client_request().unwrap();
+        if let Some(token) = &self.token {
+            let value = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
+            request.headers_mut().insert("authorization", value);
+        }
+        for (name, value) in headers {
+            let name = tungstenite::http::HeaderName::try_from(*name).unwrap();
+            request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
+        }
+        match tungstenite::client(request, self.connect()) {
+            Ok((inner, _)) => Ok(Socket { inner }),
+            Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer))) => {
+                Err(answer.status().as_u16())
+            }
+            Err(error) => panic!("no WebSocket: {error}"),
+        }
+    }
+}
+
+impl Socket {
+    /// The next frame that says something.
+    pub fn next(&mut self) -> Frame {
+        loop {
+            match self.inner.read() {
+                Ok(Message::Binary(bytes)) => return Frame::Bytes(bytes.to_vec()),
+                Ok(Message::Text(text)) => {
+                    return Frame::Control(serde_json::from_str(&text).unwrap());
+                }
+                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
+                Ok(Message::Close(_)) | Err(_) => return Frame::Closed,
+            }
+        }
+    }
+
+    pub fn send(&mut self, control: &Value) {
+        self.inner.send(Message::text(control.to_string())).unwrap();
+    }
+
+    pub fn type_bytes(&mut self, bytes: &[u8]) {
+        self.inner.send(Message::binary(bytes.to_vec())).unwrap();
+    }
+}
