@@ -194,3 +194,39 @@ messages! {
             seq: u32 }
     }
 }
+
+impl Request {
+    /// The number that the answer repeats; `None` for `Hello`, which has no answer.
+    #[must_use]
+    pub fn seq(&self) -> Option<u32> {
+        match self {
+            Self::Hello { .. } => None,
+            Self::Ping { seq }
+            | Self::Open { seq, .. }
+            | Self::Close { seq, .. }
+            | Self::List { seq }
+            | Self::Attach { seq, .. }
+            | Self::Detach { seq, .. }
+            | Self::Input { seq, .. }
+            | Self::Resize { seq, .. }
+            | Self::Signal { seq, .. }
+            | Self::AckExit { seq, .. }
+            | Self::Trim { seq, .. }
+            | Self::ReadLog { seq, .. }
+            | Self::Exec { seq, .. }
+            | Self::ExecStdin { seq, .. }
+            | Self::ExecSignal { seq, .. }
+            | Self::ExecRead { seq, .. }
+            | Self::ExecWatch { seq, .. }
+            | Self::ExecUnwatch { seq, .. }
+            | Self::ExecCancel { seq, .. }
+            | Self::ExecForget { seq, .. }
+            | Self::State { seq, .. }
+            | Self::Apply { seq, .. }
+            | Self::Replace { seq, .. }
+            | Self::Upgrade { seq, .. }
+            | Self::Metrics { seq }
+            | Self::Shutdown { seq } => Some(*seq),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! One cgroup a terminal, where there is a writable cgroup v2 hierarchy: what was started in a
+//! terminal can then be frozen and ended whole, whatever it did to hide.
+//!
+//! ```text
+//! <our own cgroup>/stead/<instance>/<terminal>
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The cgroup of this host's instance.
+#[derive(Debug)]
+pub(crate) struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes it, or `None` where that is not possible.
+    pub(crate) fn make(instance: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = directory(&mounts, &own)?.join("stead").join(instance);
+        fs::create_dir_all(&path).ok()?;
+        // Version 2 before Linux 5.14 has no kill; then the other way of ending is used.
+        path.join("cgroup.kill").exists().then_some(Self(path))
+    }
+
+    #[expect(dead_code, reason = "the upgrade in place needs it")]
+    /// Goes on with one that another image of this process made.
+    pub(crate) fn resume(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    #[expect(dead_code, reason = "the upgrade in place needs it")]
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the cgroup of a terminal; returns its directory and the file to enter it by.
+    pub(crate) fn terminal(&self, terminal: &str) -> io::Result<(PathBuf, File)> {
+        let path = self.0.join(terminal);
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let procs = entrance(&path)?;
+        Ok((path, procs))
+    }
+
+    /// Removes it, when no terminal is left in it.
+    pub(crate) fn remove(&self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// The file that a process enters a cgroup by.
+pub(crate) fn entrance(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path.join("cgroup.procs"))
+}
+
+/// Ends every process in a cgroup and those below it.
+pub(crate) fn kill(path: &Path) -> io::Result<()> {
+    fs::write(path.join("cgroup.kill"), "1")
+}
+
+/// Whether a process is left in a cgroup or one below it.
+pub(crate) fn is_populated(path: &Path) -> bool {
+    fs::read_to_string(path.join("cgroup.events"))
+        .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+}
+
+/// Removes an empty cgroup and the empty ones below it.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path())?;
+        }
+    }
+    fs::remove_dir(path)
+}
+
+/// Our own cgroup's directory, from what the kernel says of mounts and of us.
+fn directory(mountinfo: &str, own: &str) -> Option<PathBuf> {
+    let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    mountinfo.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        if kind.split(' ').next() != Some("cgroup2") {
+            return None;
+        }
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let below = Path::new(own).strip_prefix(root).ok()?;
+        Some(Path::new(point).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_cgroup_is_found_below_its_mount() {
+        let check = |mountinfo: &str, own: &str, expected: Option<&str>| {
+            assert_eq!(
+                directory(mountinfo, own).as_deref(),
+                expected.map(Path::new),
+                "{mountinfo}"
+            );
+        };
+        let plain = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw";
+        check(plain, "0::/user.slice\n", Some("/sys/fs/cgroup/user.slice"));
+        check(plain, "0::/\n", Some("/sys/fs/cgroup/"));
+        check(plain, "1:cpu:/\n", None);
+        let hybrid = "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      32 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+        check(hybrid, "3:cpu:/\n0::/a/b\n", Some("/sys/fs/cgroup/unified/a/b"));
+        let bound = "30 23 0:26 /pod/one /sys/fs/cgroup rw - cgroup2 cgroup rw";
+        check(bound, "0::/pod/one/x\n", Some("/sys/fs/cgroup/x"));
+        check(bound, "0::/elsewhere\n", None);
+        check("", "0::/\n", None);
+    }
+}

@@ -1,0 +1,111 @@
+//! How segments and records lie in a file. Pure.
+
+use std::path::Path;
+
+use crate::wire::RecordKind;
+
+/// Length of a segment's header.
+pub(super) const HEADER: usize = 24;
+/// Length of a record's header.
+pub(super) const RECORD: usize = 17;
+
+const MAGIC: &[u8; 8] = b"STEADLOG";
+const VERSION: u32 = 1;
+
+/// The header of the segment that begins at `base`.
+pub(super) fn header(base: u64) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..20].copy_from_slice(&base.to_le_bytes());
+    let crc = crc32fast::hash(&bytes[..20]);
+    bytes[20..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The header of a record.
+pub(super) fn record(kind: RecordKind, offset: u64, time_ms: u64, data: &[u8]) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[0] = kind.number();
+    bytes[1..5].copy_from_slice(&(data.len() as u32).to_le_bytes());
+    bytes[5..13].copy_from_slice(&time_ms.to_le_bytes());
+    let crc = checksum(&bytes[..13], offset, data);
+    bytes[13..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn checksum(head: &[u8], offset: u64, data: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    hasher.update(&offset.to_le_bytes());
+    hasher.update(data);
+    hasher.finalize()
+}
+
+/// What stands at a place in a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed<'a> {
+    /// A whole, sound record.
+    Record { kind: RecordKind, time_ms: u64, data: &'a [u8] },
+    /// More bytes are needed to tell.
+    Short,
+    /// No record that was written here.
+    Bad,
+}
+
+/// Reads the record at the start of `bytes`, which should be the one at `offset`.
+pub(super) fn parse(bytes: &[u8], offset: u64) -> Parsed<'_> {
+    let Some((head, rest)) = bytes.split_first_chunk::<RECORD>() else { return Parsed::Short };
+    let [kind, l0, l1, l2, l3, t0, t1, t2, t3, t4, t5, t6, t7, c0, c1, c2, c3] = *head;
+    let kind = RecordKind::from(kind);
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    let time_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
+    let shape_is_possible = match kind {
+        RecordKind::Output | RecordKind::Notice => (1..=super::MAX_RECORD).contains(&length),
+        RecordKind::Resize => length == 4,
+        RecordKind::Other(_) => false,
+    };
+    if !shape_is_possible || offset.checked_add(length as u64).is_none() {
+        return Parsed::Bad;
+    }
+    let Some(data) = rest.get(..length) else { return Parsed::Short };
+    if checksum(&head[..13], offset, data) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        return Parsed::Bad;
+    }
+    Parsed::Record { kind, time_ms, data }
+}
+
+/// How many offsets a record takes.
+pub(super) fn span(kind: RecordKind, length: usize) -> u64 {
+    match kind {
+        RecordKind::Output | RecordKind::Notice => length as u64,
+        RecordKind::Resize | RecordKind::Other(_) => 0,
+    }
+}
+
+/// The file name of the segment that begins at `base`.
+pub(super) fn name(base: u64) -> String {
+    format!("{base:016x}")
+}
+
+fn base(name: &str) -> Option<u64> {
+    let plain =
+        name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    plain.then(|| u64::from_str_radix(name, 16).ok()).flatten()
+}
+
+/// The bases of all segments in a directory, rising. A directory that is not there has none.
+pub(super) fn list(dir: &Path) -> std::io::Result<Vec<u64>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut bases = Vec::new();
+    for entry in entries {
+        if let Some(base) = entry?.file_name().to_str().and_then(base) {
+            bases.push(base);
+        }
+    }
+    bases.sort_unstable();
+    Ok(bases)
+}

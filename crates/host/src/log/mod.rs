@@ -1,0 +1,40 @@
+//! A terminal's output on disk: bounded, checksummed, addressed by the offset of each byte.
+//!
+//! ```text
+//! log/0000000000000000      a segment, named by the offset of its first byte in 16 hex digits
+//! log/00000000000f4240      the one that is being written
+//!
+//! segment:  "STEADLOG" | u32 version | u64 base offset | u32 crc          then records
+//! record:   u8 kind | u32 length | u64 time_ms | u32 crc | data
+//! ```
+//! A record's checksum also covers its offset, so that a record can only be read where it was
+//! written. Output and notices take as many offsets as they have bytes, resizes none. Each segment
+//! begins with a resize, so that any of them can be replayed alone.
+//!
+//! One [`Log`] writes; any number of [`Reader`]s, in this process or another, read, while it is being
+//! written or when its writer is gone. What cannot be read, because it was dropped at the bound,
+//! damaged or never written on a full disk, is told as a gap. The log is cut at the first bad record.
+//!
+//! Writing never fails for the caller: the offsets go on, and the log resumes in a segment of its own
+//! when the disk takes bytes again.
+
+mod format;
+mod reader;
+mod sync;
+mod writer;
+
+pub use reader::{Cursor, Entry, Item, Progress, Reader, Record, bounds};
+pub use sync::{Durable, Job, Syncer};
+pub use writer::{Log, Position};
+
+/// The most data in one record.
+pub const MAX_RECORD: usize = crate::wire::MAX_DATA;
+
+/// The least a log is bounded to, so that a segment always holds a record.
+pub const MIN_LIMIT: u64 = 256 << 10;
+
+/// What a reader's buffer must hold: the longest record whole.
+pub const SCRATCH: usize = format::RECORD + MAX_RECORD;
+
+#[cfg(test)]
+mod tests;

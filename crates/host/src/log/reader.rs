@@ -1,0 +1,300 @@
+//! Reading a log from an offset on, while it is written or when its writer is gone.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::format::{self, HEADER, Parsed};
+use super::{MAX_RECORD, SCRATCH};
+use crate::wire::RecordKind;
+
+/// A place in a log. Plain data: it holds no file, so thousands may lie about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// The first offset that was not read.
+    next: u64,
+    place: Option<Place>,
+}
+
+/// A record's border in a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    base: u64,
+    position: u64,
+    offset: u64,
+}
+
+/// What is read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A record, or the rest of one.
+    Record {
+        /// What it is.
+        kind: RecordKind,
+        /// Of the first byte of `data`.
+        offset: u64,
+        /// When it was written.
+        time_ms: u64,
+        /// Its bytes.
+        data: &'a [u8],
+    },
+    /// Offsets that cannot be read.
+    Gap {
+        /// The first one missing.
+        from: u64,
+        /// The first one there is again.
+        to: u64,
+    },
+}
+
+/// Whether there may be more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Call again.
+    More,
+    /// Everything that is there was read.
+    End,
+}
+
+impl Cursor {
+    /// A cursor that reads from `offset` on.
+    #[must_use]
+    pub fn new(offset: u64) -> Self {
+        Self { next: offset, place: None }
+    }
+
+    /// The first offset that was not read.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.next
+    }
+
+    /// How far into its segment it has read.
+    pub(super) fn position(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.position)
+    }
+
+    /// Reads once from the disk, at most `limit` bytes of data, and hands over what it finds. May
+    /// find nothing and yet have come nearer: then it says [`Progress::More`].
+    ///
+    /// # Errors
+    /// Whatever the disk says; the cursor stays where it was.
+    pub fn advance(
+        &mut self,
+        dir: &Path,
+        scratch: &mut [u8; SCRATCH],
+        limit: usize,
+        visit: &mut dyn FnMut(Item<'_>),
+    ) -> io::Result<Progress> {
+        let Some(place) = self.place.clone() else { return self.enter(dir, visit) };
+        let file = match File::open(dir.join(format::name(place.base))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Dropped at the bound or trimmed: go on with the oldest that is left.
+                self.place = None;
+                return Ok(Progress::More);
+            }
+            file => file?,
+        };
+        let sound = place.position > HEADER as u64 || has_header(&file, place.base)?;
+        if sound && self.records(&file, scratch, limit, visit)? {
+            return Ok(Progress::More);
+        }
+        let Some(following) = format::list(dir)?.into_iter().find(|base| *base > place.base) else {
+            return Ok(Progress::End);
+        };
+        // The writer may have written here and then begun the next one since we read. The next one
+        // exists, so what is here now is final.
+        if sound && self.records(&file, scratch, limit, visit)? {
+            return Ok(Progress::More);
+        }
+        self.skip_to(following, visit);
+        Ok(Progress::More)
+    }
+
+    /// Finds the segment to begin with.
+    fn enter(&mut self, dir: &Path, visit: &mut dyn FnMut(Item<'_>)) -> io::Result<Progress> {
+        let bases = format::list(dir)?;
+        let begun = bases.iter().rev().find(|base| **base <= self.next);
+        let Some(base) = begun.or(bases.first()) else { return Ok(Progress::End) };
+        self.skip_to(*base, visit);
+        Ok(Progress::More)
+    }
+
+    fn skip_to(&mut self, base: u64, visit: &mut dyn FnMut(Item<'_>)) {
+        if self.next < base {
+            visit(Item::Gap { from: self.next, to: base });
+            self.next = base;
+        }
+        self.place = Some(Place { base, position: HEADER as u64, offset: base });
+    }
+
+    /// Reads records of the segment we are in; `false` when there is none at our place.
+    fn records(
+        &mut self,
+        file: &File,
+        scratch: &mut [u8; SCRATCH],
+        mut limit: usize,
+        visit: &mut dyn FnMut(Item<'_>),
+    ) -> io::Result<bool> {
+        let Some(place) = self.place.as_mut() else { return Ok(false) };
+        let filled = read_at(file, scratch, place.position)?;
+        let mut rest = &scratch[..filled];
+        let mut found = false;
+        while let Parsed::Record { kind, time_ms, data } = format::parse(rest, place.offset) {
+            found = true;
+            let end = place.offset + format::span(kind, data.len());
+            if kind == RecordKind::Resize {
+                if place.offset >= self.next {
+                    visit(Item::Record { kind, offset: place.offset, time_ms, data });
+                }
+            } else if end > self.next {
+                if limit == 0 {
+                    break;
+                }
+                let offset = self.next.max(place.offset);
+                let unread = &data[(offset - place.offset) as usize..];
+                let part = &unread[..unread.len().min(limit)];
+                visit(Item::Record { kind, offset, time_ms, data: part });
+                limit -= part.len();
+                self.next = offset + part.len() as u64;
+                if part.len() < unread.len() {
+                    break;
+                }
+            }
+            place.offset = end;
+            let size = format::RECORD + data.len();
+            place.position += size as u64;
+            rest = &rest[size..];
+        }
+        Ok(found)
+    }
+}
+
+fn has_header(file: &File, base: u64) -> io::Result<bool> {
+    let mut bytes = [0; HEADER];
+    Ok(read_at(file, &mut bytes, 0)? == HEADER && bytes == format::header(base))
+}
+
+/// Fills as much of `bytes` as the file has.
+fn read_at(file: &File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], position + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// A record, owned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What it is.
+    pub kind: RecordKind,
+    /// Of its first byte.
+    pub offset: u64,
+    /// When it was written.
+    pub time_ms: u64,
+    /// Its bytes; for [`RecordKind::Resize`] columns and rows as two little-endian `u16`.
+    pub data: Vec<u8>,
+}
+
+impl Record {
+    /// Columns and rows, when this is a resize.
+    #[must_use]
+    pub fn size(&self) -> Option<(u16, u16)> {
+        match (self.kind, self.data.as_slice()) {
+            (RecordKind::Resize, &[c0, c1, r0, r1]) => {
+                Some((u16::from_le_bytes([c0, c1]), u16::from_le_bytes([r0, r1])))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A record, or offsets that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A record.
+    Record(Record),
+    /// Offsets that were dropped, damaged or never written.
+    Gap {
+        /// The first one missing.
+        from: u64,
+        /// The first one there is again.
+        to: u64,
+    },
+}
+
+/// Reads a log directory, also of a host that is gone. Blocking.
+#[derive(Debug)]
+pub struct Reader {
+    dir: PathBuf,
+    cursor: Cursor,
+    scratch: Box<[u8; SCRATCH]>,
+}
+
+impl Reader {
+    /// A reader of the `log` directory of a terminal, from an offset on.
+    #[must_use]
+    pub fn open(dir: impl Into<PathBuf>, from: u64) -> Self {
+        Self {
+            dir: dir.into(),
+            cursor: Cursor::new(from),
+            scratch: vec![0; SCRATCH]
+                .into_boxed_slice()
+                .try_into()
+                .unwrap_or_else(|_| Box::new([0; SCRATCH])),
+        }
+    }
+
+    /// The next entries, in order and without overlap, at most `limit` bytes of data; none when all
+    /// that is there was read.
+    ///
+    /// # Errors
+    /// Whatever the disk says; the same entries can be asked for again.
+    pub fn read(&mut self, limit: usize) -> io::Result<Vec<Entry>> {
+        let limit = limit.clamp(1, 16 * MAX_RECORD);
+        let mut entries = Vec::new();
+        let mut taken = 0;
+        while taken < limit {
+            let mut visit = |item: Item<'_>| {
+                entries.push(match item {
+                    Item::Record { kind, offset, time_ms, data } => {
+                        taken += data.len();
+                        Entry::Record(Record { kind, offset, time_ms, data: data.to_vec() })
+                    }
+                    Item::Gap { from, to } => Entry::Gap { from, to },
+                });
+            };
+            let left = limit;
+            match self.cursor.advance(&self.dir, &mut self.scratch, left, &mut visit)? {
+                Progress::More if entries.is_empty() => {}
+                Progress::More | Progress::End => break,
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The first offset that was not read.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.cursor.offset()
+    }
+}
+
+/// The first offset a log directory holds and the one after its last, or `None` when it is empty.
+///
+/// # Errors
+/// Whatever the disk says.
+pub fn bounds(dir: &Path) -> io::Result<Option<(u64, u64)>> {
+    let bases = format::list(dir)?;
+    let (Some(first), Some(last)) = (bases.first(), bases.last()) else { return Ok(None) };
+    let mut reader = Reader::open(dir, *last);
+    while !reader.read(usize::MAX)?.is_empty() {}
+    Ok(Some((*first, reader.offset())))
+}

@@ -1,0 +1,198 @@
+//! Bringing logs to stable storage without ever making the loop wait for a disk.
+//!
+//! One thread takes jobs and syncs. A sync that failed is not tried again: the kernel may have
+//! marked the pages clean. Instead the log leaves that segment, and its durable offset stands still
+//! until everything up to there was trimmed.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// With so many logs at once, one sync of the file system is cheaper than one of each.
+const MANY: usize = 16;
+
+/// How far a log is durable; shared between its writer and the syncer.
+#[derive(Debug)]
+pub struct Durable {
+    offset: AtomicU64,
+    busy: AtomicBool,
+    failed: AtomicBool,
+    /// `u64::MAX` or the offset up to which bytes may be missing on disk.
+    stuck: AtomicU64,
+}
+
+impl Durable {
+    pub(super) fn new(offset: u64) -> Self {
+        Self {
+            offset: AtomicU64::new(offset),
+            busy: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            stuck: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Up to here everything is on stable storage.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Acquire) != u64::MAX
+    }
+
+    pub(super) fn take_failure(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) && self.failed.swap(false, Ordering::AcqRel)
+    }
+
+    /// What was trimmed cannot be missing.
+    pub(super) fn forgive(&self, upto: u64) {
+        if self.stuck.load(Ordering::Acquire) <= upto {
+            self.stuck.store(u64::MAX, Ordering::Release);
+        }
+    }
+
+    fn done(&self, upto: u64, result: &io::Result<()>) {
+        match result {
+            Ok(()) if !self.is_stuck() => {
+                self.offset.fetch_max(upto, Ordering::AcqRel);
+            }
+            Ok(()) => {}
+            Err(_) => {
+                self.stuck.store(upto, Ordering::Release);
+                self.failed.store(true, Ordering::Release);
+            }
+        }
+        self.busy.store(false, Ordering::Release);
+    }
+}
+
+/// Files of one log that have to reach the disk.
+#[derive(Debug)]
+pub struct Job {
+    files: Vec<Arc<File>>,
+    dir: Option<PathBuf>,
+    whole: bool,
+    upto: u64,
+    durable: Arc<Durable>,
+}
+
+impl Job {
+    pub(super) fn new(
+        files: Vec<Arc<File>>,
+        dir: Option<PathBuf>,
+        whole: bool,
+        upto: u64,
+        durable: Arc<Durable>,
+    ) -> Self {
+        durable.busy.store(true, Ordering::Release);
+        Self { files, dir, whole, upto, durable }
+    }
+
+    /// Syncs at once, on this thread.
+    ///
+    /// # Errors
+    /// Whatever the disk says; the log knows it already.
+    pub fn run(self) -> io::Result<()> {
+        let result = self.sync();
+        self.durable.done(self.upto, &result);
+        result
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.whole
+            && let Some(file) = self.files.first()
+        {
+            return Ok(rustix::fs::syncfs(file)?);
+        }
+        for file in &self.files {
+            file.sync_data()?;
+        }
+        match &self.dir {
+            Some(dir) => File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    fn device(&self) -> Option<u64> {
+        self.files.first().and_then(|file| rustix::fs::fstat(file).ok()).map(|stat| stat.st_dev)
+    }
+}
+
+/// The thread that syncs. Its queue is bounded by the number of logs: a log hands over one job at a
+/// time.
+#[derive(Debug, Default)]
+pub struct Syncer {
+    queue: Mutex<Vec<Job>>,
+    wake: Condvar,
+    failures: AtomicU64,
+}
+
+impl Syncer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the kernel refuses a thread.
+    pub fn start() -> io::Result<Arc<Self>> {
+        let syncer = Arc::new(Self::default());
+        let worker = Arc::clone(&syncer);
+        std::thread::Builder::new().name("sync".into()).stack_size(64 << 10).spawn(move || {
+            loop {
+                worker.work(worker.next());
+            }
+        })?;
+        Ok(syncer)
+    }
+
+    /// Hands a job over.
+    pub fn submit(&self, job: Job) {
+        self.queue().push(job);
+        self.wake.notify_one();
+    }
+
+    /// How many syncs failed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Vec<Job> {
+        let queue = self.queue();
+        let mut queue = self
+            .wake
+            .wait_while(queue, |queue| queue.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *queue)
+    }
+
+    fn work(&self, jobs: Vec<Job>) {
+        let count = jobs.len();
+        let mut synced: Option<u64> = None;
+        for job in jobs {
+            let device = job.device();
+            let result = if count > MANY && device.is_some() && device == synced {
+                job.durable.done(job.upto, &Ok(()));
+                Ok(())
+            } else if count > MANY && device.is_some() {
+                let result = Job { whole: true, ..job }.run();
+                synced = result.is_ok().then_some(device).flatten();
+                result
+            } else {
+                job.run()
+            };
+            if result.is_err() {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Writing a log.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::format::{self, HEADER};
+use super::reader::{Cursor, Progress};
+use super::sync::{Durable, Job};
+use super::{MAX_RECORD, MIN_LIMIT, SCRATCH};
+use crate::wire::RecordKind;
+
+/// How long after a failed write the disk is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The largest a segment gets: trimming and seeking go by whole segments.
+const MAX_SEGMENT: u64 = 4 << 20;
+
+/// So much may be written before it is handed to the syncer out of turn.
+const SYNC_BYTES: u64 = 128 << 10;
+
+/// The one writer of a log directory.
+#[derive(Debug)]
+pub struct Log {
+    dir: PathBuf,
+    limit: u64,
+    /// Oldest first; while `file` is there, the last one is being written.
+    segments: VecDeque<Segment>,
+    file: Option<Arc<File>>,
+    end: u64,
+    size: (u16, u16),
+    broken_since: Option<Instant>,
+    lost: u64,
+    unsynced: Unsynced,
+    durable: Arc<Durable>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    base: u64,
+    size: u64,
+}
+
+/// What was written since the last hand-over to the syncer.
+#[derive(Debug, Default)]
+struct Unsynced {
+    bytes: u64,
+    created: bool,
+    previous: Option<Arc<File>>,
+    /// More segments were left behind than we keep open for the syncer.
+    skipped: bool,
+}
+
+/// Where a log stood, so that another process image can go on without reading it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The offset after the last byte.
+    pub end: u64,
+    /// The base of the segment that was being written.
+    pub base: u64,
+    /// Its length.
+    pub length: u64,
+}
+
+impl Log {
+    /// Opens or makes a log directory and finds its end, cutting it at the first bad record. The
+    /// first offset is `base` when the log does not reach as far.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or read, or its last segment not be cut.
+    pub fn open(dir: PathBuf, limit: u64, base: u64, size: (u16, u16)) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let mut log = Self::empty(dir, limit, base, size);
+        log.recover()?;
+        Ok(log)
+    }
+
+    /// Goes on where another process image of this host stood.
+    ///
+    /// # Errors
+    /// As [`Log::open`], which it falls back to when the directory is not as it was left.
+    pub fn resume(
+        dir: PathBuf,
+        limit: u64,
+        position: Position,
+        size: (u16, u16),
+    ) -> io::Result<Self> {
+        let mut log = Self::empty(dir, limit, position.end, size);
+        log.load_segments()?;
+        let last = log.segments.back();
+        if last.is_none_or(|last| last.base != position.base || last.size != position.length) {
+            return Self::open(log.dir, limit, position.end, size);
+        }
+        log.file = Some(Arc::new(open(&log.dir, position.base, OpenOptions::new().write(true))?));
+        log.unsynced.bytes = 1;
+        log.unsynced.skipped = true;
+        Ok(log)
+    }
+
+    fn empty(dir: PathBuf, limit: u64, end: u64, size: (u16, u16)) -> Self {
+        Self {
+            dir,
+            limit: limit.max(MIN_LIMIT),
+            segments: VecDeque::new(),
+            file: None,
+            end,
+            size,
+            broken_since: None,
+            lost: 0,
+            unsynced: Unsynced::default(),
+            durable: Arc::new(Durable::new(end)),
+        }
+    }
+
+    fn load_segments(&mut self) -> io::Result<()> {
+        for base in format::list(&self.dir)? {
+            let size = fs::metadata(self.dir.join(format::name(base)))?.len();
+            self.segments.push_back(Segment { base, size });
+        }
+        Ok(())
+    }
+
+    /// Finds the end of the last segment that has one, and cuts what follows.
+    fn recover(&mut self) -> io::Result<()> {
+        self.load_segments()?;
+        let mut scratch = vec![0; SCRATCH].into_boxed_slice();
+        let scratch: &mut [u8; SCRATCH] =
+            scratch.as_mut().try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        while let Some(last) = self.segments.back_mut() {
+            self.end = self.end.max(last.base);
+            let mut cursor = Cursor::new(last.base);
+            while cursor.advance(&self.dir, scratch, usize::MAX, &mut |_| ())? == Progress::More {}
+            let length = cursor.position();
+            let path = self.dir.join(format::name(last.base));
+            if length <= HEADER as u64 {
+                // Not one sound record: it was damaged at its very start, or its writer died between
+                // making and filling it.
+                fs::remove_file(path)?;
+                self.segments.pop_back();
+                continue;
+            }
+            if length < last.size {
+                OpenOptions::new().write(true).open(path)?.set_len(length)?;
+                last.size = length;
+            }
+            if cursor.offset() >= self.end {
+                self.end = cursor.offset();
+                self.file =
+                    Some(Arc::new(open(&self.dir, last.base, OpenOptions::new().write(true))?));
+            }
+            break;
+        }
+        self.durable = Arc::new(Durable::new(self.end));
+        Ok(())
+    }
+
+    /// Appends bytes at the end and returns the offset of the first. Never fails: see the module.
+    pub fn append(&mut self, kind: RecordKind, time_ms: u64, data: &[u8]) -> u64 {
+        let offset = self.end;
+        for piece in data.chunks(MAX_RECORD) {
+            let at = self.end;
+            self.end += format::span(kind, piece.len());
+            if self.write(kind, at, time_ms, piece).is_err() {
+                self.lost += format::span(kind, piece.len());
+                self.abandon();
+                self.broken_since = Some(Instant::now());
+            }
+        }
+        offset
+    }
+
+    /// Notes that the screen has another size from here on.
+    pub fn resize(&mut self, time_ms: u64, cols: u16, rows: u16) -> u64 {
+        self.size = (cols, rows);
+        self.append(RecordKind::Resize, time_ms, &size_bytes(self.size))
+    }
+
+    fn write(
+        &mut self,
+        kind: RecordKind,
+        offset: u64,
+        time_ms: u64,
+        data: &[u8],
+    ) -> io::Result<()> {
+        if self.broken_since.is_some_and(|since| since.elapsed() < RETRY) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.durable.take_failure() {
+            // What a failed sync was about may be gone although the kernel calls it clean: nothing
+            // more is put after it.
+            self.abandon();
+        }
+        let needed = (format::RECORD + data.len()) as u64;
+        if self.file.is_some() && self.written() + needed > self.segment_limit() {
+            self.abandon();
+        }
+        if self.file.is_none() {
+            self.begin(offset, time_ms)?;
+        }
+        let Some(file) = self.file.as_ref() else { return Ok(()) };
+        let head = format::record(kind, offset, time_ms, data);
+        write_at(file, &[&head, data], self.written())?;
+        if let Some(last) = self.segments.back_mut() {
+            last.size += needed;
+        }
+        self.broken_since = None;
+        self.unsynced.bytes += needed;
+        self.enforce_limit();
+        Ok(())
+    }
+
+    /// Makes the segment that begins at `base`.
+    fn begin(&mut self, base: u64, time_ms: u64) -> io::Result<()> {
+        let size = size_bytes(self.size);
+        let resize = format::record(RecordKind::Resize, base, time_ms, &size);
+        // A segment that got nothing but its beginning has the same base: it is written afresh.
+        let same = self.segments.back().is_some_and(|last| last.base == base);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let file = open(&self.dir, base, &options)?;
+        if let Err(error) = write_at(&file, &[&format::header(base), &resize, &size], 0) {
+            let _ = fs::remove_file(self.dir.join(format::name(base)));
+            if same {
+                self.segments.pop_back();
+            }
+            return Err(error);
+        }
+        if same {
+            self.segments.pop_back();
+        }
+        let length = (HEADER + format::RECORD + size.len()) as u64;
+        self.segments.push_back(Segment { base, size: length });
+        self.file = Some(Arc::new(file));
+        self.unsynced.created = true;
+        Ok(())
+    }
+
+    /// Leaves the segment that is being written; the next record begins another.
+    fn abandon(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        // A torn record at its end is cut off; should that fail too, readers stop before it.
+        let _ = file.set_len(self.written());
+        if self.unsynced.previous.replace(file).is_some() {
+            self.unsynced.skipped = true;
+        }
+    }
+
+    fn written(&self) -> u64 {
+        self.segments.back().map_or(0, |last| last.size)
+    }
+
+    fn segment_limit(&self) -> u64 {
+        (self.limit / 8).min(MAX_SEGMENT)
+    }
+
+    fn enforce_limit(&mut self) {
+        while self.segments.len() > 1 && self.bytes() > self.limit {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.segments.pop_front() {
+            // Should it stay on disk, a reader finds it; the bound holds again at the next start.
+            let _ = fs::remove_file(self.dir.join(format::name(oldest.base)));
+        }
+    }
+
+    /// Deletes what lies wholly before `upto`.
+    pub fn trim(&mut self, upto: u64) {
+        while self.segments.get(1).is_some_and(|second| second.base <= upto) {
+            self.drop_oldest();
+        }
+        self.durable.forgive(upto);
+    }
+
+    /// The first offset that is held.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.segments.front().map_or(self.end, |first| first.base)
+    }
+
+    /// The offset after the last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Up to here everything is on stable storage.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        if self.unsynced.bytes == 0 && !self.durable.is_busy() && !self.durable.is_stuck() {
+            return self.end;
+        }
+        self.durable.offset()
+    }
+
+    /// How many bytes the log takes on disk.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.size).sum()
+    }
+
+    /// How many bytes of output could not be written.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &std::path::Path {
+        &self.dir
+    }
+
+    /// The bound on its size.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Where it stands, for [`Log::resume`].
+    #[must_use]
+    pub fn position(&self) -> Position {
+        let (base, length) = match (&self.file, self.segments.back()) {
+            (Some(_), Some(last)) => (last.base, last.size),
+            _ => (u64::MAX, 0),
+        };
+        Position { end: self.end, base, length }
+    }
+
+    /// Whether anything was written since the last [`Log::sync`].
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.unsynced.bytes > 0
+    }
+
+    /// Whether so much was written that it should be synced out of turn.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.unsynced.bytes >= SYNC_BYTES && !self.durable.is_busy()
+    }
+
+    /// What to sync, unless there is nothing or the last hand-over is still being worked on.
+    pub fn sync(&mut self) -> Option<Job> {
+        if !self.is_dirty() || self.durable.is_busy() {
+            return None;
+        }
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let files = self.file.iter().cloned().chain(unsynced.previous).collect();
+        let dir = unsynced.created.then(|| self.dir.clone());
+        Some(Job::new(files, dir, unsynced.skipped, self.end, Arc::clone(&self.durable)))
+    }
+}
+
+fn size_bytes((cols, rows): (u16, u16)) -> [u8; 4] {
+    let ([c0, c1], [r0, r1]) = (cols.to_le_bytes(), rows.to_le_bytes());
+    [c0, c1, r0, r1]
+}
+
+fn open(dir: &std::path::Path, base: u64, options: &OpenOptions) -> io::Result<File> {
+    options.clone().mode(0o600).open(dir.join(format::name(base)))
+}
+
+/// Writes all parts at a place in one call; anything less is an error, for a torn record is none.
+fn write_at(file: &File, parts: &[&[u8]], position: u64) -> io::Result<()> {
+    let total: usize = parts.iter().map(|part| part.len()).sum();
+    let mut slices = [IoSlice::new(&[]); 3];
+    for (slice, part) in slices.iter_mut().zip(parts) {
+        *slice = IoSlice::new(part);
+    }
+    let written =
+        rustix::io::retry_on_intr(|| rustix::io::pwritev(file, &slices[..parts.len()], position))?;
+    if written == total { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}

@@ -1,0 +1,48 @@
+//! A pseudo-terminal: the side a program sits on and the side we hold.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{InputModes, OptionalActions, Winsize};
+
+/// A pseudo-terminal. We keep the program's side open too: so it survives a program that closes its
+/// terminal for a while, or ends and is replaced, and its end is told by the program's end alone.
+#[derive(Debug)]
+pub struct Pty {
+    /// Our side; reads and writes do not block.
+    pub master: OwnedFd,
+    /// The program's side.
+    pub slave: OwnedFd,
+}
+
+impl Pty {
+    /// Opens one of a size.
+    ///
+    /// # Errors
+    /// `NOSPC` when the kernel has no more pseudo-terminals, `MFILE` or `NFILE` when it has no more
+    /// descriptors.
+    pub fn open(cols: u16, rows: u16) -> Result<Self, Errno> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = rustix::pty::openpt(flags)?;
+        rustix::pty::unlockpt(&master)?;
+        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        rustix::io::ioctl_fionbio(&master, true)?;
+        let mut modes = rustix::termios::tcgetattr(&slave)?;
+        // Without it, erasing a character of several bytes in a cooked line leaves half of it.
+        modes.input_modes |= InputModes::IUTF8;
+        rustix::termios::tcsetattr(&slave, OptionalActions::Now, &modes)?;
+        let pty = Self { master, slave };
+        pty.resize(cols, rows)?;
+        Ok(pty)
+    }
+
+    /// Changes the size; the kernel tells the foreground processes by SIGWINCH.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn resize(&self, cols: u16, rows: u16) -> Result<(), Errno> {
+        let size = Winsize { ws_col: cols, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.master, size)
+    }
+}

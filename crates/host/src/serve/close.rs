@@ -1,0 +1,102 @@
+//! Ending a terminal with every process it has.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use super::slots::Key;
+use super::timers::Due;
+use super::{Host, processes};
+use crate::cgroup;
+use crate::wire::{Code, Event};
+
+/// How often it is looked whether the processes are gone; a child of ours that ends tells at once.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long the processes have. One that sleeps in the kernel cannot be ended by anybody.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A terminal that is forgotten, and whose processes are being ended.
+#[derive(Debug)]
+pub(super) struct Closing {
+    terminal: String,
+    cgroup: Option<PathBuf>,
+    sessions: Vec<Pid>,
+    /// Who asked, and by what request.
+    asked: Option<(Key, u32)>,
+    until: Instant,
+}
+
+impl Closing {
+    /// Whether it is the closing of this terminal.
+    pub(super) fn is(&self, terminal: &str) -> bool {
+        self.terminal == terminal
+    }
+
+    /// Kills what is there; whether nothing was.
+    fn kill(&self) -> bool {
+        if let Some(path) = &self.cgroup {
+            if cgroup::is_populated(path) {
+                let _ = cgroup::kill(path);
+                return false;
+            }
+            // A process of it that moved itself elsewhere can still be found by its mark.
+            if processes::kill(&self.terminal, &self.sessions) > 0 {
+                return false;
+            }
+            return cgroup::remove(path).is_ok() || !path.exists();
+        }
+        processes::kill(&self.terminal, &self.sessions) == 0
+    }
+}
+
+impl Host {
+    /// Forgets a terminal and ends its processes; answers `asked` when they are gone.
+    pub(super) fn close(&mut self, key: Key, asked: Option<(Key, u32)>) {
+        let Some(mut terminal) = self.terminals.remove(key) else { return };
+        self.names.remove(&terminal.id);
+        self.dirty.retain(|dirty| *dirty != key);
+        if let Some(job) = terminal.log.sync() {
+            self.syncer.submit(job);
+        }
+        let pid = terminal.pid();
+        if let Some(pid) = pid {
+            self.pids.remove(&pid);
+        }
+        self.closing.push(Closing {
+            terminal: terminal.id.clone(),
+            cgroup: terminal.cgroup.take(),
+            sessions: pid.into_iter().collect(),
+            asked,
+            until: Instant::now() + PATIENCE,
+        });
+        self.check_closing();
+    }
+
+    /// Answers for those whose processes are gone.
+    pub(super) fn check_closing(&mut self) {
+        let mut open = Vec::new();
+        for closing in std::mem::take(&mut self.closing) {
+            let gone = closing.kill();
+            if !gone && Instant::now() < closing.until {
+                open.push(closing);
+                continue;
+            }
+            let Some((connection, seq)) = closing.asked else { continue };
+            let (code, message) = if gone {
+                (Code::Ok, String::new())
+            } else {
+                (Code::Failed, "a process of the terminal cannot be ended".to_owned())
+            };
+            if let Some(connection) = self.connections.get_mut(connection) {
+                connection.push(&Event::Reply { seq, code, message });
+            }
+            self.flush(connection);
+        }
+        self.closing = open;
+        if !self.closing.is_empty() {
+            self.timers.arm(Due::Closing, LOOK);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The host's one loop: connections, PTYs, children and timers on one epoll, in one thread.
+//!
+//! It never waits for a server: a PTY is always drained, into the log first and then to whoever is
+//! attached and keeps up. It never waits for a disk's sync either: that is the syncer's thread. Each
+//! descriptor gets a bounded piece of every turn, so that a flood delays a quiet terminal by no more
+//! than its piece.
+
+mod close;
+mod connection;
+mod open;
+mod processes;
+mod requests;
+mod slots;
+mod stream;
+mod terminal;
+mod timers;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use crate::cgroup::Cgroup;
+use crate::log::{SCRATCH, Syncer};
+use crate::sys;
+use crate::wire::{self, Event};
+use close::Closing;
+use connection::{Connection, Interest};
+use slots::{Key, Slots};
+use terminal::{Exit, Terminal};
+use timers::{Due, Timers};
+
+/// How many connections there may be: the server's, and room for one that is being replaced.
+const MAX_CONNECTIONS: usize = 8;
+
+/// How many events one turn takes from the kernel.
+const TURN: usize = 64;
+
+/// The shared read buffer; no terminal and no connection has one of its own.
+const BUFFER: usize = 64 << 10;
+
+/// How long written logs wait for company before they are synced.
+const SYNC_DELAY: Duration = Duration::from_millis(500);
+
+/// What a host is started with.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) boot_id: String,
+    pub(crate) label: String,
+    pub(crate) max_terminals: usize,
+    /// The soft limit of descriptors that children get.
+    pub(crate) descriptors: Option<u64>,
+}
+
+/// Everything a host holds.
+#[derive(Debug)]
+pub(crate) struct Host {
+    settings: Settings,
+    /// Held, not used: one host a directory.
+    #[expect(dead_code, reason = "the upgrade in place needs it")]
+    lock: OwnedFd,
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    signals: OwnedFd,
+    syncer: Arc<Syncer>,
+    cgroup: Option<Cgroup>,
+    connections: Slots<Connection>,
+    terminals: Slots<Terminal>,
+    names: HashMap<String, Key>,
+    pids: HashMap<Pid, Key>,
+    closing: Vec<Closing>,
+    /// Terminals that wait for the next sync.
+    dirty: Vec<Key>,
+    timers: Timers,
+    counters: Counters,
+    life: Life,
+    buffer: Box<[u8; BUFFER]>,
+    scratch: Box<[u8; SCRATCH]>,
+}
+
+/// Whether the host is to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Serving,
+    /// Everything is being ended; the loop ends when it is.
+    Ending,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+struct Counters {
+    opened: u64,
+    bytes_out: u64,
+    bytes_in: u64,
+    reaped: u64,
+    refused_connections: u64,
+}
+
+/// What an event is about, as the kernel carries it for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Listener,
+    Signals,
+    Connection(Key),
+    Terminal(Key),
+}
+
+impl Token {
+    fn data(self) -> EventData {
+        let (kind, key) = match self {
+            Self::Listener => (0u64, 0),
+            Self::Signals => (1, 0),
+            Self::Connection(key) => (2, key.to_bits()),
+            Self::Terminal(key) => (3, key.to_bits()),
+        };
+        EventData::new_u64(kind << 56 | key)
+    }
+
+    fn of(data: EventData) -> Self {
+        let bits = data.u64();
+        match bits >> 56 {
+            0 => Self::Listener,
+            1 => Self::Signals,
+            2 => Self::Connection(Key::from_bits(bits)),
+            _ => Self::Terminal(Key::from_bits(bits)),
+        }
+    }
+}
+
+impl Host {
+    /// A host that holds nothing yet, on a listening socket.
+    pub(crate) fn new(
+        settings: Settings,
+        lock: OwnedFd,
+        listener: OwnedFd,
+        cgroup: Option<Cgroup>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let signals = sys::signals()?;
+        rustix::io::ioctl_fionbio(&listener, true)?;
+        epoll::add(&epoll, &listener, Token::Listener.data(), EventFlags::IN)?;
+        epoll::add(&epoll, &signals, Token::Signals.data(), EventFlags::IN)?;
+        Ok(Self {
+            settings,
+            lock,
+            epoll,
+            listener,
+            signals,
+            syncer: Syncer::start()?,
+            cgroup,
+            connections: Slots::default(),
+            terminals: Slots::default(),
+            names: HashMap::new(),
+            pids: HashMap::new(),
+            closing: Vec::new(),
+            dirty: Vec::new(),
+            timers: Timers::default(),
+            counters: Counters::default(),
+            life: Life::Serving,
+            buffer: boxed(),
+            scratch: boxed(),
+        })
+    }
+
+    /// Serves until told to end.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(TURN);
+        while self.life == Life::Serving || !self.closing.is_empty() {
+            self.wait(&mut events)?;
+            // Requests and exits before output: typing must not queue behind a flood.
+            let (first, last): (Vec<_>, Vec<_>) = events
+                .drain(..)
+                .map(|event| (Token::of(event.data), event.flags))
+                .partition(|(token, _)| !matches!(token, Token::Terminal(_)));
+            for (token, flags) in first.into_iter().chain(last) {
+                match token {
+                    Token::Listener => self.accept(),
+                    Token::Signals => self.signalled(),
+                    Token::Connection(key) => self.connection_ready(key, flags),
+                    Token::Terminal(key) => self.terminal_ready(key, flags),
+                }
+            }
+            let now = Instant::now();
+            while let Some(due) = self.timers.take(now) {
+                match due {
+                    Due::Sync => self.sync(),
+                    Due::Closing => self.check_closing(),
+                    Due::Check => {}
+                }
+            }
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let wait = self.timers.wait(Instant::now()).map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), wait.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in whoever knocks, when he is us.
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        if !is_trusted(socket.as_fd()) || self.connections.len() >= MAX_CONNECTIONS {
+            self.counters.refused_connections += 1;
+            return;
+        }
+        let mut connection = Connection::new(socket);
+        connection.push(&Event::Hello {
+            version: wire::VERSION,
+            features: wire::FEATURES,
+            boot_id: self.settings.boot_id.clone(),
+            pid: std::process::id(),
+            label: self.settings.label.clone(),
+        });
+        let key = self.connections.insert(connection);
+        if let Some(connection) = self.connections.get(key) {
+            let added = epoll::add(
+                &self.epoll,
+                &connection.socket,
+                Token::Connection(key).data(),
+                EventFlags::IN,
+            );
+            if added.is_err() {
+                self.connections.remove(key);
+                return;
+            }
+        }
+        self.flush(key);
+    }
+
+    fn connection_ready(&mut self, key: Key, flags: EventFlags) {
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            if connection.fill(self.buffer.as_mut_slice()).is_err() {
+                self.disconnect(key);
+                return;
+            }
+        }
+        self.answer_requests(key);
+        self.pump(key);
+        self.flush(key);
+    }
+
+    /// Writes what waits on a connection, and waits for what it then needs. Closes a broken one.
+    fn flush(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.flush();
+        if connection.broken {
+            self.disconnect(key);
+            return;
+        }
+        let wants = connection.wants();
+        if wants != connection.interest {
+            connection.interest = wants;
+            let Interest { read, write } = wants;
+            let mut flags = EventFlags::empty();
+            flags.set(EventFlags::IN, read);
+            flags.set(EventFlags::OUT, write);
+            let token = Token::Connection(key).data();
+            let _ = epoll::modify(&self.epoll, &connection.socket, token, flags);
+        }
+    }
+
+    fn disconnect(&mut self, key: Key) {
+        self.connections.remove(key);
+        for terminal in self.terminals.values_mut() {
+            terminal.watchers.retain(|watcher| watcher.connection != key);
+        }
+    }
+
+    #[expect(dead_code, reason = "the exec driver needs it")]
+    /// Sends to every connection.
+    fn broadcast(&mut self, event: &Event) {
+        for key in self.connections.keys() {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.push(event);
+            }
+            self.flush(key);
+        }
+    }
+
+    /// Collects every child that ended.
+    fn signalled(&mut self) {
+        if sys::told_to_end(self.signals.as_fd()) {
+            self.shut_down();
+        }
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            self.counters.reaped += 1;
+            if let Some(key) = self.pids.remove(&pid) {
+                self.program_ended(key, exit(status));
+            }
+        }
+        self.check_closing();
+    }
+
+    /// Hands what was written to the syncer.
+    fn sync(&mut self) {
+        let mut again = Vec::new();
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(terminal) = self.terminals.get_mut(key) else { continue };
+            if let Some(job) = terminal.log.sync() {
+                self.syncer.submit(job);
+            }
+            terminal.awaits_sync = terminal.log.is_dirty();
+            if terminal.awaits_sync {
+                again.push(key);
+            }
+        }
+        if !again.is_empty() {
+            self.timers.arm(Due::Sync, SYNC_DELAY);
+        }
+        self.dirty = again;
+    }
+
+    /// Ends every terminal; the loop ends when all are gone.
+    fn shut_down(&mut self) {
+        self.life = Life::Ending;
+        for key in self.terminals.keys() {
+            self.close(key, None);
+        }
+    }
+
+    /// The last things.
+    fn end(&mut self) {
+        for key in self.connections.keys() {
+            self.flush(key);
+        }
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.remove();
+        }
+    }
+}
+
+/// Whether a peer is of our user, or root, who can do everything anyway.
+fn is_trusted(socket: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_peercred(socket)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+fn exit(status: WaitStatus) -> Exit {
+    match status.terminating_signal() {
+        Some(signal) => Exit { code: -1, signal },
+        None => Exit { code: status.exit_status().unwrap_or(-1), signal: 0 },
+    }
+}
+
+/// The wall clock.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// An array on the heap that never was on the stack.
+fn boxed<const N: usize>() -> Box<[u8; N]> {
+    vec![0; N].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; N]))
+}

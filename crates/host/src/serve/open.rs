@@ -1,0 +1,335 @@
+//! Starting a program on a terminal.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::slots::Key;
+use super::terminal::{Input, Life, Terminal};
+use super::{Host, Token, now_ms};
+use crate::cgroup;
+use crate::log::Log;
+use crate::pty::Pty;
+use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
+use crate::wire::{Code, Shell};
+
+/// Where programs are looked for when the environment does not say.
+const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The longest id of a terminal or command; they are used as file names.
+const MAX_ID: usize = 128;
+
+/// A terminal to open; the fields of [`Request::Open`](crate::wire::Request::Open).
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) terminal: String,
+    pub(super) launch: Launch,
+    pub(super) cols: u16,
+    pub(super) rows: u16,
+    pub(super) dir: Vec<u8>,
+    pub(super) log_limit: u64,
+    pub(super) base_offset: u64,
+    pub(super) shell: Shell,
+    pub(super) notice: Vec<u8>,
+}
+
+/// A program to run on a terminal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Launch {
+    pub(crate) argv: Vec<Vec<u8>>,
+    pub(crate) cwd: Vec<u8>,
+    pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Why a request was refused.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) Code, pub(super) String);
+
+impl Host {
+    /// Opens a terminal.
+    pub(super) fn open(&mut self, opening: Opening) -> Result<Key, Refusal> {
+        let id = opening.terminal;
+        if !is_id(&id) {
+            return Err(Refusal(Code::BadRequest, "the terminal's id is no file name".into()));
+        }
+        if opening.cols == 0 || opening.rows == 0 {
+            return Err(Refusal(
+                Code::BadRequest,
+                "a screen has at least one column and row".into(),
+            ));
+        }
+        if self.names.contains_key(&id) || self.closing.iter().any(|closing| closing.is(&id)) {
+            return Err(Refusal(Code::Exists, String::new()));
+        }
+        if self.terminals.len() >= self.settings.max_terminals {
+            let message = format!("at most {} terminals", self.settings.max_terminals);
+            return Err(Refusal(Code::TooManyTerminals, message));
+        }
+        let prepared = prepare(&opening.launch, &id)?;
+        let dir = PathBuf::from(std::ffi::OsString::from_vec(opening.dir));
+        let (cols, rows) = (opening.cols, opening.rows);
+        let mut log =
+            Log::open(dir.join("log"), opening.log_limit, opening.base_offset, (cols, rows))
+                .map_err(|error| storage(&error))?;
+        let pty = Pty::open(cols, rows).map_err(no_pty)?;
+        let cgroup = self.cgroup.as_ref().and_then(|cgroup| cgroup.terminal(&id).ok());
+        let spawned = self.spawn(&prepared, &pty, cgroup.as_ref().map(|(_, procs)| procs));
+        let cgroup = cgroup.map(|(path, _)| path);
+        let leave_none =
+            |cgroup: Option<PathBuf>| cgroup.and_then(|path| cgroup::remove(&path).err());
+        let Spawned { pid, in_cgroup } = spawned.inspect_err(|_| {
+            leave_none(cgroup.clone());
+        })?;
+        let cgroup = if in_cgroup {
+            cgroup
+        } else {
+            leave_none(cgroup);
+            None
+        };
+        if log.bytes() > 0 {
+            log.resize(now_ms(), cols, rows);
+        }
+        let key = self.terminals.insert(Terminal {
+            id: id.clone(),
+            life: Life::Running { pty, pid },
+            shell: opening.shell,
+            cols,
+            rows,
+            dir,
+            log,
+            watchers: Vec::new(),
+            input: Input::default(),
+            cgroup,
+            opened_ms: now_ms(),
+            output_ms: 0,
+            awaits_sync: false,
+        });
+        self.names.insert(id, key);
+        self.pids.insert(pid, key);
+        self.counters.opened += 1;
+        if let Err(error) = self.listen_to(key) {
+            self.close(key, None);
+            return Err(Refusal(Code::Failed, format!("cannot watch the terminal: {error}")));
+        }
+        self.show(key, &opening.notice);
+        Ok(key)
+    }
+
+    /// Waits for a terminal's output.
+    pub(super) fn listen_to(&self, key: Key) -> Result<(), Errno> {
+        match self.terminals.get(key).and_then(Terminal::pty) {
+            Some(pty) => {
+                let token = Token::Terminal(key).data();
+                epoll::add(&self.epoll, &pty.master, token, EventFlags::IN)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn spawn(
+        &self,
+        prepared: &Prepared,
+        pty: &Pty,
+        cgroup: Option<&std::fs::File>,
+    ) -> Result<Spawned, Refusal> {
+        let slave = pty.slave.as_fd();
+        sys::spawn(&Spawn {
+            program: &prepared.program,
+            argv: &prepared.argv,
+            env: &prepared.env,
+            cwds: &prepared.cwds,
+            stdio: [slave, slave, slave],
+            session: Session::Terminal,
+            cgroup: cgroup.map(AsFd::as_fd),
+            descriptors: self.settings.descriptors,
+        })
+        .map_err(no_process)
+    }
+
+    #[expect(dead_code, reason = "the exec driver needs it")]
+    /// Runs another program on a terminal whose program has ended, with the same PTY and log.
+    pub(super) fn respawn(&mut self, key: Key, launch: &Launch) -> Result<(), Refusal> {
+        let Some(terminal) = self.terminals.get(key) else {
+            return Err(Refusal(Code::NoSuchTerminal, String::new()));
+        };
+        let prepared = prepare(launch, &terminal.id)?;
+        let Some(pty) = terminal.pty() else { return Err(Refusal(Code::Exited, String::new())) };
+        let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::entrance(path).ok());
+        let spawned = self.spawn(&prepared, pty, procs.as_ref())?;
+        if let Some(Terminal { life: Life::Running { pid, .. }, .. }) = self.terminals.get_mut(key)
+        {
+            self.pids.remove(pid);
+            *pid = spawned.pid;
+            self.pids.insert(spawned.pid, key);
+        }
+        Ok(())
+    }
+}
+
+/// What a child needs, made before the fork.
+#[derive(Debug)]
+struct Prepared {
+    program: CString,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    cwds: Vec<CString>,
+}
+
+fn prepare(launch: &Launch, terminal: &str) -> Result<Prepared, Refusal> {
+    let bad = |what: &str| Refusal(Code::BadRequest, what.to_owned());
+    let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|_| bad("a zero byte in a string"));
+    let name = launch.argv.first().ok_or_else(|| bad("no program is named"))?;
+    let mut env = launch.env.clone();
+    for (key, _) in &env {
+        if key.is_empty() || key.contains(&b'=') {
+            return Err(bad("a variable's name is empty or has a '='"));
+        }
+    }
+    let mut set = |key: &[u8], value: &[u8], only_if_absent: OnlyIfAbsent| match env
+        .iter_mut()
+        .find(|(known, _)| known == key)
+    {
+        Some(_) if only_if_absent == OnlyIfAbsent::Yes => {}
+        Some((_, known)) => *known = value.to_vec(),
+        None => env.push((key.to_vec(), value.to_vec())),
+    };
+    set(b"TERM", b"xterm-256color", OnlyIfAbsent::Yes);
+    set(b"COLORTERM", b"truecolor", OnlyIfAbsent::Yes);
+    set(b"STEAD", b"1", OnlyIfAbsent::No);
+    set(b"STEAD_TERMINAL", terminal.as_bytes(), OnlyIfAbsent::No);
+    let value = |key: &[u8]| {
+        env.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_slice())
+    };
+    let program =
+        find(name, value(b"PATH").unwrap_or(DEFAULT_PATH), &launch.cwd).ok_or_else(|| {
+            Refusal(Code::NotExecutable, format!("no program {}", String::from_utf8_lossy(name)))
+        })?;
+    let cwds = [launch.cwd.as_slice(), value(b"HOME").unwrap_or(b""), b"/"]
+        .into_iter()
+        .filter(|cwd| !cwd.is_empty())
+        .map(|cwd| text(cwd.to_vec()))
+        .collect::<Result<_, _>>()?;
+    Ok(Prepared {
+        program: text(program.into_os_string().into_vec())?,
+        argv: launch.argv.iter().cloned().map(text).collect::<Result<_, _>>()?,
+        cwds,
+        env: env
+            .into_iter()
+            .map(|(key, value)| text([key.as_slice(), b"=", value.as_slice()].concat()))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnlyIfAbsent {
+    Yes,
+    No,
+}
+
+/// The executable of a name, as a shell would find it.
+fn find(name: &[u8], path: &[u8], cwd: &[u8]) -> Option<PathBuf> {
+    let name = Path::new(OsStr::from_bytes(name));
+    let cwd = Path::new(OsStr::from_bytes(cwd));
+    if name.as_os_str().as_bytes().contains(&b'/') {
+        return Some(cwd.join(name)).filter(|path| is_executable(path));
+    }
+    path.split(|byte| *byte == b':')
+        .map(|dir| cwd.join(OsStr::from_bytes(dir)).join(name))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
+}
+
+/// Whether a string can name a file in a directory of ours.
+pub(super) fn is_id(id: &str) -> bool {
+    (1..=MAX_ID).contains(&id.len())
+        && !id.starts_with('.')
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+}
+
+fn code(errno: Option<i32>) -> Option<Code> {
+    match Errno::from_raw_os_error(errno?) {
+        Errno::MFILE | Errno::NFILE => Some(Code::NoMoreDescriptors),
+        Errno::NOMEM => Some(Code::NoMemory),
+        _ => None,
+    }
+}
+
+fn storage(error: &io::Error) -> Refusal {
+    let code = code(error.raw_os_error()).unwrap_or(Code::Storage);
+    Refusal(code, format!("cannot use the terminal's log: {error}"))
+}
+
+fn no_pty(error: Errno) -> Refusal {
+    let code = match error {
+        Errno::NOSPC => Code::NoMoreTerminals,
+        other => code(Some(other.raw_os_error())).unwrap_or(Code::Failed),
+    };
+    Refusal(code, format!("cannot open a pseudo-terminal: {error}"))
+}
+
+fn no_process(error: SpawnError) -> Refusal {
+    let cause = match &error {
+        SpawnError::Fork(cause) | SpawnError::Terminal(cause) | SpawnError::Execute(cause) => cause,
+    };
+    let code = code(cause.raw_os_error()).unwrap_or(match &error {
+        SpawnError::Fork(_) => Code::NoMoreProcesses,
+        SpawnError::Terminal(_) => Code::Failed,
+        SpawnError::Execute(_) => Code::NotExecutable,
+    });
+    Refusal(code, format!("{error}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_as_a_shell_would() {
+        let check = |name: &str, path: &str, cwd: &str, expected: Option<&str>| {
+            let found = find(name.as_bytes(), path.as_bytes(), cwd.as_bytes());
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{name} in {path} from {cwd}");
+        };
+        check("sh", "/nowhere:/bin", "/", Some("/bin/sh"));
+        check("/bin/sh", "", "", Some("/bin/sh"));
+        check("./sh", "", "/bin", Some("/bin/./sh"));
+        check("sh", "bin", "/", Some("/bin/sh"));
+        check("no-such-program", "/bin", "/", None);
+        check("/etc/passwd", "", "/", None);
+        check("/bin", "", "/", None);
+    }
+
+    #[test]
+    fn ids_are_file_names() {
+        for good in ["term_0", "a", "A-b.c"] {
+            assert!(is_id(good), "{good}");
+        }
+        for bad in ["", ".", "..", ".a", "a/b", "a b", "ä", &"x".repeat(129)] {
+            assert!(!is_id(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_the_given_one_and_four_more() {
+        let launch = Launch {
+            argv: vec![b"/bin/sh".to_vec()],
+            cwd: b"/tmp".to_vec(),
+            env: vec![
+                (b"TERM".to_vec(), b"dumb".to_vec()),
+                (b"STEAD_TERMINAL".to_vec(), b"forged".to_vec()),
+            ],
+        };
+        let prepared = prepare(&launch, "t1").ok().map(|prepared| prepared.env);
+        let expected = [c"TERM=dumb", c"STEAD_TERMINAL=t1", c"COLORTERM=truecolor", c"STEAD=1"]
+            .map(CString::from);
+        assert_eq!(prepared, Some(expected.to_vec()));
+    }
+}

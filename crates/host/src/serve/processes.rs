@@ -1,0 +1,114 @@
+//! Finding every process of a terminal where no cgroup holds them together.
+//!
+//! All of them are our descendants, because orphans come to us (we are their subreaper). One belongs
+//! to the terminal when it is in the session of one of its shells, carries the terminal's mark in its
+//! environment, or descends from one that does.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+use rustix::process::{Pid, Signal};
+
+/// What `/proc/PID/stat` says that matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    session: i32,
+    zombie: bool,
+}
+
+/// Kills every process of a terminal that is alive; how many there were.
+pub(super) fn kill(terminal: &str, sessions: &[Pid]) -> usize {
+    let mark = format!("STEAD_TERMINAL={terminal}").into_bytes();
+    let sessions: Vec<i32> = sessions.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let all = processes();
+    let belongs = |process: &Process| {
+        sessions.contains(&process.session)
+            || (process.parent == own && is_marked(process.pid, &mark))
+    };
+    let found = closure(&all, own, belongs);
+    for pid in found.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+    found.len()
+}
+
+/// The living among our descendants that `belongs` names, and all their descendants.
+fn closure(all: &[Process], own: i32, belongs: impl Fn(&Process) -> bool) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    let mut open = vec![(own, false)];
+    while let Some((parent, inherited)) = open.pop() {
+        for process in children.get(&parent).into_iter().flatten() {
+            if !seen.insert(process.pid) {
+                continue;
+            }
+            let ours = inherited || belongs(process);
+            if ours && !process.zombie {
+                found.push(process.pid);
+            }
+            open.push((process.pid, ours));
+        }
+    }
+    found
+}
+
+fn is_marked(pid: i32, mark: &[u8]) -> bool {
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == mark))
+}
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .collect()
+}
+
+/// The name in a stat line may hold anything, so what follows is counted from its last parenthesis.
+fn parse(stat: &str) -> Option<Process> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let pid = head.split(' ').next()?.parse().ok()?;
+    let mut fields = tail.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, session, zombie: state == "Z" || state == "X" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_line_is_read_whatever_the_name() {
+        let line = "42 (a) b (c) S 7 41 40 34816 42 4194304 1 2";
+        let expected = Process { pid: 42, parent: 7, session: 40, zombie: false };
+        assert_eq!(parse(line), Some(expected));
+        assert_eq!(parse("42 (x"), None);
+    }
+
+    #[test]
+    fn descendants_are_found_through_those_that_left_the_session() {
+        let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
+        let all = [
+            process(10, 1, 10),  // a shell of ours
+            process(11, 10, 10), // its child
+            process(12, 11, 12), // a grandchild with a session of its own
+            process(13, 12, 13), // and its child
+            process(20, 1, 20),  // another terminal's shell
+            process(30, 2, 10),  // not our descendant, whatever its session number
+        ];
+        let mut found = closure(&all, 1, |process| process.session == 10);
+        found.sort_unstable();
+        assert_eq!(found, [10, 11, 12, 13]);
+    }
+}

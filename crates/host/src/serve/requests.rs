@@ -1,0 +1,288 @@
+//! What each request does.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::Host;
+use super::open::{Launch, Opening, Refusal};
+use super::slots::Key;
+use super::terminal::Life;
+use crate::log::{Cursor, Item, Progress};
+use crate::wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
+
+/// The most data of one `LogChunk`.
+const MAX_CHUNK: usize = 1 << 20;
+
+/// What a request leads to: an answer at once, or later.
+type Answer = Result<Option<Event>, Refusal>;
+
+impl Host {
+    /// Answers what a connection has asked, until it has asked no more or does not read its
+    /// answers.
+    pub(super) fn answer_requests(&mut self, key: Key) {
+        while let Some(connection) = self.connections.get_mut(key) {
+            if !connection.has_room() {
+                connection.flush();
+                if !connection.has_room() {
+                    return;
+                }
+            }
+            match next(&mut connection.decoder) {
+                Ok(None) => return,
+                Ok(Some(Asked::Known(request))) => self.answer(key, request),
+                Ok(Some(Asked::Unknown { seq, code })) => {
+                    if let Some(seq) = seq {
+                        connection.push(&Event::Reply { seq, code, message: String::new() });
+                    }
+                }
+                Err(_) => {
+                    // Frame borders are lost: nothing that follows can be trusted.
+                    self.disconnect(key);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, connection: Key, request: Request) {
+        let Some(seq) = request.seq() else { return };
+        let event = match self.handle(connection, request) {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(Refusal(code, message)) => Event::Reply { seq, code, message },
+        };
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.push(&event);
+        }
+        self.flush(connection);
+    }
+
+    fn handle(&mut self, connection: Key, request: Request) -> Answer {
+        match request {
+            Request::Hello { .. } => Ok(None),
+            Request::Ping { seq } => ok(seq),
+            Request::Open {
+                seq,
+                terminal,
+                argv,
+                cwd,
+                env,
+                cols,
+                rows,
+                dir,
+                log_limit,
+                base_offset,
+                shell,
+                state: _,
+                notice,
+            } => {
+                let launch = Launch { argv, cwd, env };
+                self.open(Opening {
+                    terminal,
+                    launch,
+                    cols,
+                    rows,
+                    dir,
+                    log_limit,
+                    base_offset,
+                    shell,
+                    notice,
+                })?;
+                ok(seq)
+            }
+            Request::Close { seq, terminal } => {
+                let key = self.find(&terminal)?;
+                self.close(key, Some((connection, seq)));
+                Ok(None)
+            }
+            Request::List { seq } => {
+                let terminals =
+                    self.terminals.iter().map(|(_, terminal)| terminal.info()).collect();
+                Ok(Some(Event::Terminals { seq, terminals }))
+            }
+            Request::Attach { seq, terminal, from } => {
+                let key = self.find(&terminal)?;
+                self.start_watching(connection, key, from)?;
+                ok(seq)
+            }
+            Request::Detach { seq, terminal } => {
+                let key = self.find(&terminal)?;
+                self.detach(connection, key);
+                ok(seq)
+            }
+            Request::Input { seq, terminal, write_id, data } => {
+                let key = self.find(&terminal)?;
+                self.input(key, &write_id, &data)?;
+                ok(seq)
+            }
+            Request::Resize { seq, terminal, cols, rows } => {
+                let key = self.find(&terminal)?;
+                if cols == 0 || rows == 0 {
+                    let message = "a screen has at least one column and row".to_owned();
+                    return Err(Refusal(Code::BadRequest, message));
+                }
+                self.resize(key, cols, rows).map_err(failed)?;
+                ok(seq)
+            }
+            Request::Signal { seq, terminal, signal } => {
+                let key = self.find(&terminal)?;
+                self.signal(key, signal)?;
+                ok(seq)
+            }
+            Request::AckExit { seq, terminal } => {
+                let key = self.find(&terminal)?;
+                match self.terminals.get(key).map(|terminal| &terminal.life) {
+                    Some(Life::Exited(_)) => self.close(key, Some((connection, seq))),
+                    _ => return Err(Refusal(Code::StillRunning, String::new())),
+                }
+                Ok(None)
+            }
+            Request::Trim { seq, terminal, upto } => {
+                let key = self.find(&terminal)?;
+                if let Some(terminal) = self.terminals.get_mut(key) {
+                    terminal.log.trim(upto);
+                }
+                ok(seq)
+            }
+            Request::ReadLog { seq, terminal, from, limit } => {
+                let key = self.find(&terminal)?;
+                self.read_log(seq, key, from, limit).map(Some)
+            }
+            Request::Metrics { seq } => {
+                Ok(Some(Event::MetricsReply { seq, values: self.metrics() }))
+            }
+            Request::Shutdown { seq } => {
+                self.shut_down();
+                ok(seq)
+            }
+            Request::Exec { terminal, .. }
+            | Request::State { terminal, .. }
+            | Request::Apply { terminal, .. }
+            | Request::Replace { terminal, .. } => {
+                self.find(&terminal)?;
+                Err(Refusal(Code::NotDrivable, String::new()))
+            }
+            Request::ExecStdin { .. }
+            | Request::ExecSignal { .. }
+            | Request::ExecRead { .. }
+            | Request::ExecWatch { .. }
+            | Request::ExecUnwatch { .. }
+            | Request::ExecCancel { .. }
+            | Request::ExecForget { .. } => Err(Refusal(Code::NoSuchCommand, String::new())),
+            Request::Upgrade { .. } => Err(Refusal(Code::Unsupported, String::new())),
+        }
+    }
+
+    fn find(&self, terminal: &str) -> Result<Key, Refusal> {
+        let found = self.names.get(terminal).copied();
+        found.ok_or_else(|| Refusal(Code::NoSuchTerminal, String::new()))
+    }
+
+    fn start_watching(&mut self, connection: Key, key: Key, from: u64) -> Result<(), Refusal> {
+        let end = self.terminals.get(key).map_or(0, |terminal| terminal.log.end());
+        if from > end {
+            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+        }
+        self.attach(connection, key, from);
+        Ok(())
+    }
+
+    fn input(&mut self, key: Key, write_id: &str, data: &[u8]) -> Result<(), Refusal> {
+        if data.len() > MAX_DATA {
+            return Err(Refusal(Code::BadRequest, format!("more than {MAX_DATA} bytes")));
+        }
+        let Some(terminal) = self.terminals.get_mut(key) else { return Ok(()) };
+        match terminal.type_once(write_id, data) {
+            Code::Ok => {}
+            code => return Err(Refusal(code, String::new())),
+        }
+        self.counters.bytes_in += data.len() as u64;
+        self.await_input(key);
+        Ok(())
+    }
+
+    fn signal(&mut self, key: Key, signal: i32) -> Result<(), Refusal> {
+        let Some(terminal) = self.terminals.get(key) else { return Ok(()) };
+        let Some(pid) = terminal.pid() else { return Err(Refusal(Code::Exited, String::new())) };
+        let signal = Signal::from_named_raw(signal)
+            .ok_or_else(|| Refusal(Code::BadRequest, format!("no signal {signal}")))?;
+        let group = terminal.foreground().unwrap_or(pid);
+        rustix::process::kill_process_group(group, signal).map_err(failed)
+    }
+
+    fn read_log(&mut self, seq: u32, key: Key, from: u64, limit: u32) -> Result<Event, Refusal> {
+        let Some(terminal) = self.terminals.get(key) else {
+            return Err(Refusal(Code::NoSuchTerminal, String::new()));
+        };
+        let end = terminal.log.end();
+        if from > end {
+            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+        }
+        let limit = (limit as usize).clamp(1, MAX_CHUNK);
+        let mut cursor = Cursor::new(from);
+        let mut records = Vec::new();
+        let mut taken = 0;
+        while taken < limit {
+            let mut visit = |item: Item<'_>| {
+                if let Item::Record { kind, offset, time_ms, data } = item {
+                    taken += data.len();
+                    records.push(LogRecord { kind, offset, time_ms, data: data.to_vec() });
+                }
+            };
+            let left = limit;
+            let dir = terminal.log.dir();
+            let progress = cursor
+                .advance(dir, &mut self.scratch, left, &mut visit)
+                .map_err(|error: io::Error| Refusal(Code::Storage, error.to_string()))?;
+            match progress {
+                Progress::More if records.is_empty() => {}
+                Progress::More | Progress::End => break,
+            }
+        }
+        Ok(Event::LogChunk { seq, next: cursor.offset(), end, records })
+    }
+
+    fn metrics(&self) -> Vec<(String, u64)> {
+        let logs = || self.terminals.iter().map(|(_, terminal)| &terminal.log);
+        [
+            ("terminals", self.terminals.len() as u64),
+            ("terminals_opened", self.counters.opened),
+            ("connections", self.connections.len() as u64),
+            ("connections_refused", self.counters.refused_connections),
+            ("closing", self.closing.len() as u64),
+            ("output_bytes", self.counters.bytes_out),
+            ("input_bytes", self.counters.bytes_in),
+            ("children_reaped", self.counters.reaped),
+            ("log_bytes", logs().map(crate::log::Log::bytes).sum()),
+            ("log_lost_bytes", logs().map(crate::log::Log::lost).sum()),
+            ("sync_failures", self.syncer.failures()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+}
+
+/// A frame as far as it is understood.
+enum Asked {
+    Known(Request),
+    Unknown { seq: Option<u32>, code: Code },
+}
+
+fn next(decoder: &mut crate::wire::Decoder) -> Result<Option<Asked>, Malformed> {
+    let Some(frame) = decoder.next_frame()? else { return Ok(None) };
+    Ok(Some(match Request::decode(&frame) {
+        Ok(Some(request)) => Asked::Known(request),
+        Ok(None) => Asked::Unknown { seq: frame.seq(), code: Code::Unsupported },
+        Err(_) => Asked::Unknown { seq: frame.seq(), code: Code::BadRequest },
+    }))
+}
+
+fn ok(seq: u32) -> Answer {
+    Ok(Some(Event::Reply { seq, code: Code::Ok, message: String::new() }))
+}
+
+fn failed(error: Errno) -> Refusal {
+    Refusal(Code::Failed, error.to_string())
+}

@@ -1,0 +1,213 @@
+//! One terminal: its PTY, its log, who watches it, and what was typed but not yet taken.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::slots::Key;
+use crate::log::{Cursor, Log};
+use crate::pty::Pty;
+use crate::wire::{Code, Shell, TerminalInfo};
+
+/// How much typed input may wait for a program that does not read.
+const INPUT_LIMIT: usize = 64 << 10;
+
+/// How many write ids are remembered.
+const IDS_LIMIT: usize = 128;
+
+/// A terminal.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    pub(super) id: String,
+    pub(super) life: Life,
+    pub(super) shell: Shell,
+    pub(super) cols: u16,
+    pub(super) rows: u16,
+    #[expect(dead_code, reason = "the exec driver needs it")]
+    pub(super) dir: PathBuf,
+    pub(super) log: Log,
+    pub(super) watchers: Vec<Watcher>,
+    pub(super) input: Input,
+    /// The directory of its cgroup.
+    pub(super) cgroup: Option<PathBuf>,
+    pub(super) opened_ms: u64,
+    pub(super) output_ms: u64,
+    /// It is in the list of those to sync.
+    pub(super) awaits_sync: bool,
+}
+
+/// Whether its program runs.
+#[derive(Debug)]
+pub(super) enum Life {
+    Running { pty: Pty, pid: Pid },
+    Exited(Exit),
+}
+
+/// How a program ended: an exit code, or -1 and the signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exit {
+    pub(crate) code: i32,
+    pub(crate) signal: i32,
+}
+
+/// A connection that is attached.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    pub(super) connection: Key,
+    pub(super) place: Place,
+}
+
+/// How far an attached connection is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// It has everything and gets what is read from the PTY straight.
+    Head,
+    /// It reads from the log.
+    Behind(Cursor),
+    /// It was told of the end.
+    Told,
+}
+
+impl Terminal {
+    pub(super) fn pty(&self) -> Option<&Pty> {
+        match &self.life {
+            Life::Running { pty, .. } => Some(pty),
+            Life::Exited(_) => None,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<Pid> {
+        match &self.life {
+            Life::Running { pid, .. } => Some(*pid),
+            Life::Exited(_) => None,
+        }
+    }
+
+    /// The foreground process group, when there is one.
+    pub(super) fn foreground(&self) -> Option<Pid> {
+        self.pty().and_then(|pty| rustix::termios::tcgetpgrp(&pty.master).ok())
+    }
+
+    pub(super) fn info(&self) -> TerminalInfo {
+        let exit = match &self.life {
+            Life::Running { .. } => None,
+            Life::Exited(exit) => Some(*exit),
+        };
+        let pid = self.pid();
+        TerminalInfo {
+            terminal: self.id.clone(),
+            pid: pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
+            cols: self.cols,
+            rows: self.rows,
+            first_offset: self.log.first(),
+            end_offset: self.log.end(),
+            durable_offset: self.log.durable(),
+            exited: exit.is_some(),
+            code: exit.map_or(0, |exit| exit.code),
+            signal: exit.map_or(0, |exit| exit.signal),
+            shell: self.shell,
+            busy: pid.is_some() && self.foreground() != pid,
+            opened_ms: self.opened_ms,
+            output_ms: self.output_ms,
+            cgroup: self.cgroup.as_ref().map_or(Vec::new(), |path| {
+                std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+            }),
+            commands: Vec::new(),
+        }
+    }
+
+    /// Types bytes: at once as far as the PTY takes them, the rest as it does. A write id that was
+    /// seen is not typed again.
+    pub(super) fn type_once(&mut self, write_id: &str, data: &[u8]) -> Code {
+        let Life::Running { pty, .. } = &self.life else { return Code::Exited };
+        if self.input.seen(write_id) {
+            return Code::AlreadyApplied;
+        }
+        if self.input.pending.len() + data.len() > INPUT_LIMIT {
+            return Code::InputFull;
+        }
+        self.input.remember(write_id);
+        self.input.pending.extend(data);
+        self.input.write(pty);
+        Code::Ok
+    }
+
+    /// Goes on typing what waits.
+    pub(super) fn type_on(&mut self) {
+        if let Life::Running { pty, .. } = &self.life {
+            self.input.write(pty);
+        }
+    }
+}
+
+/// What was typed but not yet taken, and the ids of what was.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    pub(super) pending: VecDeque<u8>,
+    /// Fingerprints of the latest write ids, oldest first.
+    pub(super) ids: VecDeque<u64>,
+    /// The loop waits for the PTY to take more.
+    pub(super) awaited: bool,
+}
+
+impl Input {
+    fn seen(&self, write_id: &str) -> bool {
+        !write_id.is_empty() && self.ids.contains(&fingerprint(write_id))
+    }
+
+    fn remember(&mut self, write_id: &str) {
+        if write_id.is_empty() {
+            return;
+        }
+        if self.ids.len() == IDS_LIMIT {
+            self.ids.pop_front();
+        }
+        self.ids.push_back(fingerprint(write_id));
+    }
+
+    fn write(&mut self, pty: &Pty) {
+        loop {
+            let (front, _) = self.pending.as_slices();
+            if front.is_empty() {
+                break;
+            }
+            match rustix::io::write(&pty.master, front) {
+                Ok(count) => drop(self.pending.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+        if self.pending.capacity() > 4 << 10 {
+            self.pending = VecDeque::new();
+        }
+    }
+}
+
+/// FNV-1a: the same in every build, so that ids survive an upgrade. Someone who looks for two ids of
+/// the same fingerprint can only fool himself.
+fn fingerprint(write_id: &str) -> u64 {
+    write_id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_latest_write_ids_are_remembered() {
+        let mut input = Input::default();
+        for number in 0..=IDS_LIMIT {
+            let id = format!("write-{number}");
+            assert!(!input.seen(&id));
+            input.remember(&id);
+            assert!(input.seen(&id));
+        }
+        assert_eq!(input.ids.len(), IDS_LIMIT);
+        assert!(!input.seen("write-0"));
+        assert!(!input.seen(""));
+    }
+}

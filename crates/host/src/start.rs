@@ -1,0 +1,306 @@
+//! Starting a host: its arguments, its directory, its socket.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+
+use crate::cgroup::Cgroup;
+use crate::serve::{Host, Settings};
+use crate::sys;
+
+/// The socket's name in the host's directory.
+pub(crate) const SOCKET: &str = "host.sock";
+
+/// How many terminals a host holds unless told otherwise.
+const MAX_TERMINALS: usize = 4096;
+
+/// How long a host may take until it listens.
+const START: Duration = Duration::from_secs(10);
+
+/// What a host says on its standard output when it listens.
+const READY: &str = "ready";
+
+/// Why a host cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The arguments make no sense.
+    #[error(
+        "{0}; usage: stead host --dir DIR [--label TEXT] [--max-terminals N] [--detach] [--no-cgroup]"
+    )]
+    Usage(String),
+    /// Another host serves the directory.
+    #[error("a host is already running in {}", .0.display())]
+    Running(PathBuf),
+    /// Something was refused.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What we were doing.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The host that was started said something else than that it is ready.
+    #[error("the host did not start: {0}")]
+    Failed(String),
+}
+
+fn io(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::Io { what, source }
+}
+
+/// What the arguments ask for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Serve(Options),
+    /// Only tell that this executable works.
+    Check,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    dir: PathBuf,
+    label: String,
+    max_terminals: usize,
+    detach: bool,
+    cgroup: bool,
+}
+
+/// Runs `stead host` with the arguments that follow `host`, and returns when the host has ended.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let result = match parse(args) {
+        Ok(Asked::Check) => Ok(()),
+        Ok(Asked::Serve(options)) => serve(options),
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever waits for the word that we are ready reads standard output.
+            println!("{error}");
+            eprintln!("stead host: {error}");
+            ExitCode::from(if matches!(error, StartError::Running(_)) { 3 } else { 2 })
+        }
+    }
+}
+
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> {
+    let mut args = args.into_iter();
+    let mut dir = None;
+    let mut label = String::new();
+    let mut max_terminals = MAX_TERMINALS;
+    let mut detach = false;
+    let mut cgroup = true;
+    while let Some(name) = args.next() {
+        let name = name.to_string_lossy().into_owned();
+        let mut value =
+            || args.next().ok_or_else(|| StartError::Usage(format!("{name} needs a value")));
+        match name.as_str() {
+            "--check" => return Ok(Asked::Check),
+            "--detach" => detach = true,
+            "--no-cgroup" => cgroup = false,
+            "--dir" => dir = Some(PathBuf::from(value()?)),
+            "--label" => label = value()?.to_string_lossy().into_owned(),
+            "--max-terminals" => {
+                let text = value()?.to_string_lossy().into_owned();
+                max_terminals = text
+                    .parse()
+                    .map_err(|_| StartError::Usage(format!("{text} is no number of terminals")))?;
+            }
+            other => return Err(StartError::Usage(format!("unknown argument {other}"))),
+        }
+    }
+    let dir = dir.ok_or_else(|| StartError::Usage("--dir is missing".into()))?;
+    Ok(Asked::Serve(Options { dir, label, max_terminals, detach, cgroup }))
+}
+
+fn serve(options: Options) -> Result<(), StartError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&options.dir)
+        .map_err(io("make the host's directory"))?;
+    let dir = options.dir.canonicalize().map_err(io("find the host's directory"))?;
+    fs::set_permissions(&dir, Permissions::from_mode(0o700))
+        .map_err(io("close the host's directory to others"))?;
+    if options.detach {
+        sys::detach().map_err(io("leave the starter's session"))?;
+        std::env::set_current_dir("/").map_err(io("leave the starter's directory"))?;
+    }
+    let lock = lock(&dir)?;
+    let (listener, address) = listen(&dir).map_err(io("listen on the host's socket"))?;
+    fs::write(dir.join("host.pid"), format!("{}\n", std::process::id()))
+        .map_err(io("write the host's process id"))?;
+    let settings = Settings {
+        boot_id: boot_id().map_err(io("find a random number"))?,
+        label: options.label,
+        max_terminals: options.max_terminals,
+        descriptors: harden().map_err(io("prepare the process"))?,
+    };
+    let instance =
+        dir.file_name().map_or("host".into(), |name| name.to_string_lossy().into_owned());
+    let cgroup = if options.cgroup { Cgroup::make(&instance) } else { None };
+    let mut host =
+        Host::new(settings, lock, listener.into(), cgroup).map_err(io("start the loop"))?;
+    println!("{READY}");
+    let _ = io::stdout().flush();
+    if options.detach {
+        silence(&dir).map_err(io("leave the starter's output"))?;
+    }
+    let result = host.run().map_err(io("wait for events"));
+    let _ = fs::remove_file(address.join(SOCKET));
+    let _ = fs::remove_file(dir.join("host.pid"));
+    result
+}
+
+/// Makes this host the only one of its directory.
+fn lock(dir: &Path) -> Result<OwnedFd, StartError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(dir.join("host.lock"))
+        .map_err(io("open the host's lock"))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file.into()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::Running(dir.to_owned())),
+        Err(error) => Err(io("lock the host's directory")(error.into())),
+    }
+}
+
+/// A path of the directory that is short whatever its real one is: a socket's may have 107 bytes.
+pub(crate) fn short_path(dir: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(dir, flags, Mode::empty())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    Ok((fd, path))
+}
+
+fn listen(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    let (_fd, short) = short_path(dir)?;
+    // We hold the lock, so whoever made it is gone.
+    let _ = fs::remove_file(dir.join(SOCKET));
+    let listener = UnixListener::bind(short.join(SOCKET))?;
+    fs::set_permissions(dir.join(SOCKET), Permissions::from_mode(0o600))?;
+    Ok((listener, dir.to_owned()))
+}
+
+/// Prepares the process: no signal ends it by accident, no other process of the user looks into it,
+/// its orphans come to it. Returns the soft limit of descriptors that it had.
+pub(crate) fn harden() -> io::Result<Option<u64>> {
+    sys::ignore_signals();
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // A host with fewer descriptors holds fewer terminals, but it works.
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    Ok(limit.current)
+}
+
+fn boot_id() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Lets go of the starter's output; what goes wrong later is written beside the socket.
+fn silence(dir: &Path) -> io::Result<()> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let errors = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(dir.join("host.err"))?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&errors)?;
+    Ok(())
+}
+
+/// Starts a host in a session of its own, so that nothing that ends the caller ends it, and returns
+/// when it listens. Blocking.
+///
+/// # Errors
+/// [`StartError`] when it could not be started, or said why it cannot run.
+pub fn spawn_detached(exe: &Path, run_dir: &Path, label: &str) -> Result<(), StartError> {
+    let mut child = Command::new(exe)
+        .arg("host")
+        .arg("--detach")
+        .arg("--dir")
+        .arg(run_dir)
+        .args(["--label", label])
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(io("start a host"))?;
+    let said = match child.stdout.take() {
+        Some(stdout) => hear(stdout.into()).map_err(io("hear from the host"))?,
+        None => String::new(),
+    };
+    let _ = child.wait();
+    if said.trim() == READY { Ok(()) } else { Err(StartError::Failed(said.trim().to_owned())) }
+}
+
+/// The first line that is said within the time a start may take.
+fn hear(stdout: OwnedFd) -> io::Result<String> {
+    let limit = Timespec { tv_sec: START.as_secs() as i64, tv_nsec: 0 };
+    let mut said = Vec::new();
+    let mut buffer = [0; 512];
+    while !said.contains(&b'\n') && said.len() < 4096 {
+        let mut poll = [PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::IN)];
+        if rustix::event::poll(&mut poll, Some(&limit))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match rustix::io::read(&stdout, &mut buffer)? {
+            0 => break,
+            count => said.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_understood_or_named() {
+        let check = |args: &[&str], expected: Result<Asked, &str>| {
+            let parsed = parse(args.iter().map(OsString::from)).map_err(|error| error.to_string());
+            match expected {
+                Ok(expected) => assert_eq!(parsed.unwrap(), expected, "{args:?}"),
+                Err(part) => assert!(parsed.unwrap_err().contains(part), "{args:?}"),
+            }
+        };
+        let options = |detach| Options {
+            dir: "/d".into(),
+            label: "l".into(),
+            max_terminals: MAX_TERMINALS,
+            detach,
+            cgroup: true,
+        };
+        check(&["--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(false))));
+        check(&["--detach", "--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(true))));
+        check(&["--check"], Ok(Asked::Check));
+        check(&[], Err("--dir is missing"));
+        check(&["--dir"], Err("--dir needs a value"));
+        check(&["--dir", "/d", "--max-terminals", "x"], Err("x is no number"));
+        check(&["--dir", "/d", "--colour"], Err("unknown argument --colour"));
+    }
+}

@@ -1,0 +1,282 @@
+//! The calls that need `unsafe`: starting a process on a terminal, signals, and changing our own
+//! executable. Everything else goes through `rustix`.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::Pid;
+
+/// A process to start. Everything in it is made before the fork, because after it nothing may be
+/// allocated.
+#[derive(Debug)]
+pub struct Spawn<'a> {
+    /// The executable's path.
+    pub program: &'a CStr,
+    /// Its arguments, the name it is called by first.
+    pub argv: &'a [CString],
+    /// Its whole environment, as `K=V`.
+    pub env: &'a [CString],
+    /// Where to start: the first of these that can be entered.
+    pub cwds: &'a [CString],
+    /// Its standard input, output and error; none of them may be below 3.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// What session it belongs to.
+    pub session: Session,
+    /// An open `cgroup.procs` of the cgroup it starts in.
+    pub cgroup: Option<BorrowedFd<'a>>,
+    /// The soft limit of descriptors it gets; ours is raised for ourselves.
+    pub descriptors: Option<u64>,
+}
+
+/// The session of a process to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Session {
+    /// Its own, with standard input as controlling terminal.
+    Terminal,
+    /// Its own, without a terminal.
+    #[expect(dead_code, reason = "the upgrade in place needs it")]
+    Own,
+}
+
+/// A started process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spawned {
+    /// Its id; also of its session and process group.
+    pub pid: Pid,
+    /// Whether it is in the cgroup that was given.
+    pub in_cgroup: bool,
+}
+
+/// Why a process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No process could be made.
+    #[error("cannot fork")]
+    Fork(#[source] io::Error),
+    /// The process could not be given its terminal.
+    #[error("cannot set up the terminal")]
+    Terminal(#[source] io::Error),
+    /// The program could not be executed.
+    #[error("cannot execute the program")]
+    Execute(#[source] io::Error),
+}
+
+/// The steps of a child that it reports when they fail.
+const STEP_CGROUP: u32 = 1;
+const STEP_TERMINAL: u32 = 2;
+const STEP_EXECUTE: u32 = 3;
+
+/// How long the parent waits for the child's word that it runs. A hanging file system may not hold
+/// up all other terminals; a child that needs longer counts as started.
+const PATIENCE_MS: i64 = 1000;
+
+/// Starts a process and waits until it has become its program.
+///
+/// # Errors
+/// [`SpawnError`]; no process is left then.
+pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
+    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let argv = pointers(spawn.argv);
+    let env = pointers(spawn.env);
+    let (heard, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| SpawnError::Fork(error.into()))?;
+
+    // SAFETY: between fork and exec the child only makes async-signal-safe calls (see `child`),
+    // although other threads may have held locks at the time of the fork.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(SpawnError::Fork(io::Error::last_os_error())),
+        0 => child(spawn, &argv, &env, said.as_raw_fd()),
+        pid => Pid::from_raw(pid)
+            .ok_or_else(|| SpawnError::Fork(io::Error::other("fork returned no process id")))?,
+    };
+    drop(said);
+    let mut in_cgroup = spawn.cgroup.is_some();
+    while let Some((step, errno)) = report(heard.as_fd()) {
+        let error = io::Error::from_raw_os_error(errno);
+        let error = match step {
+            STEP_CGROUP => {
+                in_cgroup = false;
+                continue;
+            }
+            STEP_TERMINAL => SpawnError::Terminal(error),
+            _ => SpawnError::Execute(error),
+        };
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        return Err(error);
+    }
+    Ok(Spawned { pid, in_cgroup })
+}
+
+/// The next failed step of a child; `None` once it has executed.
+fn report(heard: BorrowedFd<'_>) -> Option<(u32, i32)> {
+    let patience = rustix::event::Timespec { tv_sec: PATIENCE_MS / 1000, tv_nsec: 0 };
+    let mut poll = [rustix::event::PollFd::new(&heard, rustix::event::PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut poll, Some(&patience))).ok()?;
+    if poll[0].revents().is_empty() {
+        return None;
+    }
+    let mut word = [0u8; 8];
+    let count = rustix::io::retry_on_intr(|| rustix::io::read(heard, &mut word)).ok()?;
+    let [a, b, c, d, e, f, g, h] = word;
+    (count == 8).then(|| (u32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h])))
+}
+
+/// The child's side of [`spawn`].
+fn child(spawn: &Spawn<'_>, argv: &[*const c_char], env: &[*const c_char], said: RawFd) -> ! {
+    let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let tell = |step: u32| {
+        let mut word = [0u8; 8];
+        word[..4].copy_from_slice(&step.to_le_bytes());
+        word[4..].copy_from_slice(&errno().to_le_bytes());
+        // SAFETY: `word` is eight readable bytes and `said` an open pipe.
+        unsafe { libc::write(said, word.as_ptr().cast(), word.len()) };
+    };
+    // SAFETY: a child of fork with one thread. Only async-signal-safe calls follow, on memory that
+    // the parent prepared and that is still mapped; every pointer array ends with a null.
+    unsafe {
+        let mut default: libc::sigaction = std::mem::zeroed();
+        default.sa_sigaction = libc::SIG_DFL;
+        for signal in 1..=64 {
+            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        }
+        libc::setsid();
+        if let Some(cgroup) = spawn.cgroup
+            && libc::write(cgroup.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1
+        {
+            tell(STEP_CGROUP);
+        }
+        if spawn.session == Session::Terminal
+            && libc::ioctl(spawn.stdio[0].as_raw_fd(), libc::TIOCSCTTY, 0) == -1
+        {
+            tell(STEP_TERMINAL);
+            libc::_exit(126);
+        }
+        for (target, source) in spawn.stdio.iter().enumerate() {
+            if libc::dup2(source.as_raw_fd(), target as c_int) == -1 {
+                tell(STEP_TERMINAL);
+                libc::_exit(126);
+            }
+        }
+        // On exec and not at once: `said` is still needed.
+        libc::syscall(
+            libc::SYS_close_range,
+            3 as libc::c_uint,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+        if let Some(soft) = spawn.descriptors {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+                limit.rlim_cur = soft.min(limit.rlim_max);
+                libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            }
+        }
+        for cwd in spawn.cwds {
+            if libc::chdir(cwd.as_ptr()) == 0 {
+                break;
+            }
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::execve(spawn.program.as_ptr(), argv.as_ptr(), env.as_ptr());
+        tell(STEP_EXECUTE);
+        libc::_exit(127)
+    }
+}
+
+/// Makes signals that would end us harmless: a closed connection, a lost terminal, a file at its
+/// limit are told by the calls that meet them.
+pub fn ignore_signals() {
+    for signal in [libc::SIGPIPE, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ] {
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// A descriptor that is readable when a child ended or we are asked to end.
+///
+/// # Errors
+/// When the kernel has no descriptor left.
+pub fn signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by `sigemptyset` before use, and the descriptor is fresh and
+    // owned by nobody else.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Empties what [`signals`] returned; whether we are asked to end.
+pub fn told_to_end(signals: BorrowedFd<'_>) -> bool {
+    let mut told = false;
+    let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+    while let Ok(count) = rustix::io::read(signals, &mut info) {
+        if count != info.len() {
+            break;
+        }
+        // The signal's number is the first field.
+        let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+        told |= number == libc::SIGTERM as u32;
+    }
+    told
+}
+
+/// Leaves the starter's session, and lets the process that was started return to it.
+///
+/// # Errors
+/// When no process can be made.
+pub fn detach() -> io::Result<()> {
+    // SAFETY: called before any thread is started, so the child may go on as a normal process.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        // SAFETY: ends this process without running anything twice.
+        _ => unsafe { libc::_exit(0) },
+    }
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+#[expect(dead_code, reason = "the upgrade in place needs it")]
+/// Becomes another executable, with the same environment. Returns only when that failed.
+pub fn become_executable(path: &CStr, argv: &[CString]) -> io::Error {
+    let argv: Vec<*const c_char> =
+        argv.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: `path` and each argument are terminated, the array ends with a null, and nothing
+    // changes the environment at the same time.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environ) };
+    io::Error::last_os_error()
+}
+
+#[expect(dead_code, reason = "the upgrade in place needs it")]
+/// Takes over a descriptor that another image of this process left open for us.
+///
+/// # Errors
+/// When there is no such descriptor.
+pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: only looked at, and only while it is known to be open.
+    let open = fd > 2 && unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1;
+    if !open {
+        return Err(io::Error::other(format!("descriptor {fd} was not handed over")));
+    }
+    // SAFETY: it is open, and the other image handed it to us alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(fd)
+}

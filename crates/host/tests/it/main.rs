@@ -1,0 +1,5 @@
+//! The host as its server meets it: a real process, real PTYs, real signals.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+mod terminals;

@@ -1,0 +1,243 @@
+//! A host of one's own for each test, and what is asked of it again and again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use host::client::Client;
+use host::wire::{Code, Event, Request, Shell, TerminalInfo};
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const EXE: &str = env!("CARGO_BIN_EXE_stead-host");
+
+/// A directory that is deleted at the end.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("stead-host-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running host.
+pub struct Host {
+    pub dir: Dir,
+    pub run: PathBuf,
+    pub process: Child,
+}
+
+impl Host {
+    pub fn start() -> Self {
+        Self::start_with(&[], |_| ())
+    }
+
+    pub fn start_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let dir = Dir::new();
+        // The instance's name is also its cgroup's, and tests run at the same time.
+        let run = dir.0.join(dir.0.file_name().unwrap());
+        let mut command = Command::new(EXE);
+        command.arg("host").arg("--dir").arg(&run).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        change(&mut command);
+        let mut process = command.spawn().unwrap();
+        let mut said = String::new();
+        let stdout = process.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        Self { dir, run, process }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn connect(&self) -> Session {
+        Session::connect(&self.run)
+    }
+
+    /// The directory of a terminal.
+    pub fn terminal(&self, id: &str) -> PathBuf {
+        self.dir.0.join("terminals").join(id)
+    }
+
+    /// A request that opens a terminal; `seq` is filled in by whoever asks.
+    pub fn opening(&self, id: &str, argv: &[&str]) -> Request {
+        use std::os::unix::ffi::OsStrExt;
+        Request::Open {
+            seq: 0,
+            terminal: id.into(),
+            argv: argv.iter().map(|text| text.as_bytes().to_vec()).collect(),
+            cwd: b"/".to_vec(),
+            env: [("PATH", "/usr/bin:/bin"), ("HOME", "/"), ("PS1", "$ ")]
+                .map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec()))
+                .to_vec(),
+            cols: 80,
+            rows: 24,
+            dir: self.terminal(id).as_os_str().as_bytes().to_vec(),
+            log_limit: 64 << 20,
+            base_offset: 0,
+            shell: Shell::Plain,
+            state: Vec::new(),
+            notice: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Ok(mut client) = Client::connect(&self.run) {
+            let seq = client.seq();
+            let _ = client.ask(&Request::Shutdown { seq }, PATIENCE);
+            wait_until("the host ends", || self.process.try_wait().unwrap());
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A connection that knows what each terminal has said.
+pub struct Session {
+    pub client: Client,
+    #[expect(dead_code, reason = "compared over an upgrade")]
+    pub boot_id: String,
+    pub pid: u32,
+    pub output: Vec<u8>,
+    /// Everything else that was not an answer, in order.
+    pub events: Vec<Event>,
+}
+
+impl Session {
+    pub fn connect(run: &Path) -> Self {
+        let mut client = Client::connect(run).unwrap();
+        let Event::Hello { version, boot_id, pid, .. } = client.receive(PATIENCE).unwrap() else {
+            panic!("the host speaks first, with its hello")
+        };
+        assert_eq!(version, host::wire::VERSION);
+        Self { client, boot_id, pid, output: Vec::new(), events: Vec::new() }
+    }
+
+    /// Asks, with a number of its own in place of the request's.
+    pub fn ask(&mut self, make: impl FnOnce(u32) -> Request) -> Event {
+        let seq = self.client.seq();
+        self.client.ask(&make(seq), PATIENCE).unwrap()
+    }
+
+    /// The code a request is answered with.
+    pub fn code(&mut self, make: impl FnOnce(u32) -> Request) -> (Code, String) {
+        match self.ask(make) {
+            Event::Reply { code, message, .. } => (code, message),
+            other => panic!("no reply but {other:?}"),
+        }
+    }
+
+    pub fn ok(&mut self, make: impl FnOnce(u32) -> Request) {
+        let (code, message) = self.code(make);
+        assert_eq!(code, Code::Ok, "{message}");
+    }
+
+    pub fn open(&mut self, opening: Request) {
+        let (code, message) = self.try_open(opening);
+        assert_eq!(code, Code::Ok, "{message}");
+    }
+
+    pub fn try_open(&mut self, opening: Request) -> (Code, String) {
+        self.code(|number| {
+            let mut opening = opening;
+            if let Request::Open { seq, .. } = &mut opening {
+                *seq = number;
+            }
+            opening
+        })
+    }
+
+    pub fn attach(&mut self, terminal: &str, from: u64) {
+        self.ok(|seq| Request::Attach { seq, terminal: terminal.into(), from });
+    }
+
+    pub fn input(&mut self, terminal: &str, data: &[u8]) {
+        let (terminal, data) = (terminal.into(), data.to_vec());
+        self.ok(|seq| Request::Input { seq, terminal, write_id: String::new(), data });
+    }
+
+    pub fn list(&mut self) -> Vec<TerminalInfo> {
+        match self.ask(|seq| Request::List { seq }) {
+            Event::Terminals { terminals, .. } => terminals,
+            other => panic!("no list but {other:?}"),
+        }
+    }
+
+    pub fn info(&mut self, terminal: &str) -> TerminalInfo {
+        self.list().into_iter().find(|info| info.terminal == terminal).unwrap()
+    }
+
+    /// Takes one event in; output is collected, checked to be without a hole.
+    pub fn step(&mut self) -> Event {
+        let event = self.client.receive(PATIENCE).unwrap_or_else(|error| {
+            panic!("{error}; so far {:?} and {:?}", text(&self.output), self.events)
+        });
+        match &event {
+            Event::Output { bytes, .. } => self.output.extend_from_slice(bytes),
+            other => self.events.push(other.clone()),
+        }
+        event
+    }
+
+    /// Takes events in until the output contains a text.
+    pub fn see(&mut self, wanted: &str) {
+        while !contains(&self.output, wanted.as_bytes()) {
+            self.step();
+        }
+    }
+
+    /// Takes events in until a terminal's end is told.
+    pub fn exited(&mut self, wanted: &str) -> (u64, i32, i32) {
+        loop {
+            if let Event::Exited { terminal, offset, code, signal } = self.step()
+                && terminal == wanted
+            {
+                return (offset, code, signal);
+            }
+        }
+    }
+}
+
+pub fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    let start = bytes.len().saturating_sub(2000);
+    String::from_utf8_lossy(&bytes[start..]).into_owned()
+}
+
+/// Waits for a condition by looking again and again, for what cannot be waited for otherwise.
+pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a process exists and is no zombie.
+pub fn is_alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
+}

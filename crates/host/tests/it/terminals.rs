@@ -1,0 +1,318 @@
+//! Opening, typing, resizing, ending.
+
+use host::wire::{Code, Event, Request};
+
+use crate::support::{Host, Session, contains, is_alive, text, wait_until};
+
+#[test]
+fn what_is_typed_is_run_and_what_it_says_is_told() {
+    let host = Host::start();
+    let mut session = host.connect();
+    assert_eq!(session.pid, host.pid());
+    session.open(host.opening("t", &["sh"]));
+    session.attach("t", 0);
+    session.input("t", b"echo a$((1+1))b; tty; echo $TERM $STEAD_TERMINAL $STEAD\n");
+    session.see("a2b");
+    session.see("/dev/pts/");
+    session.see("xterm-256color t 1");
+    let info = session.info("t");
+    assert!(!info.exited && info.pid > 0 && info.end_offset >= session.output.len() as u64);
+    session.input("t", b"exit 7\n");
+    let (offset, code, signal) = session.exited("t");
+    assert_eq!((code, signal), (7, 0), "{}", text(&session.output));
+    assert_eq!(offset, session.output.len() as u64, "all output came before the end");
+}
+
+#[test]
+fn exit_status_is_kept_until_it_is_acknowledged() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh", "-c", "echo bye; kill -9 $$"]));
+    wait_until("the program ends", || session.info("t").exited.then_some(()));
+    drop(session);
+    let mut later = host.connect();
+    let info = later.info("t");
+    assert_eq!((info.exited, info.code, info.signal), (true, -1, 9));
+    later.attach("t", 0);
+    assert_eq!(later.exited("t"), (5, -1, 9));
+    assert_eq!(later.output, b"bye\r\n");
+    let (code, _) = later.code(|seq| Request::Input {
+        seq,
+        terminal: "t".into(),
+        write_id: String::new(),
+        data: b"x".to_vec(),
+    });
+    assert_eq!(code, Code::Exited);
+    later.ok(|seq| Request::AckExit { seq, terminal: "t".into() });
+    assert!(later.list().is_empty());
+}
+
+#[test]
+fn the_last_words_of_a_killed_program_are_read() {
+    let host = Host::start();
+    let mut session = host.connect();
+    // Raw mode, so that the count is exact; more than a page of the kernel's buffer.
+    let script = "stty raw -echo; head -c 15000 /dev/zero | tr '\\0' x; kill -9 $$";
+    session.open(host.opening("t", &["sh", "-c", script]));
+    session.attach("t", 0);
+    let (offset, code, signal) = session.exited("t");
+    assert_eq!((offset, code, signal), (15000, -1, 9));
+    assert_eq!(session.output.len(), 15000);
+}
+
+#[test]
+fn a_child_left_in_the_background_does_not_delay_the_end() {
+    let host = Host::start();
+    let mut session = host.connect();
+    let script = "(trap '' HUP; while :; do echo more; done) & echo first; exit 3";
+    session.open(host.opening("t", &["sh", "-c", script]));
+    session.attach("t", 0);
+    let (_, code, _) = session.exited("t");
+    assert_eq!(code, 3);
+    session.ok(|seq| Request::Close { seq, terminal: "t".into() });
+}
+
+#[test]
+fn a_write_id_is_applied_once() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh"]));
+    session.attach("t", 0);
+    let mut write = |id: &str| {
+        let (write_id, data) = (id.to_owned(), b"echo on''ce\n".to_vec());
+        session.code(|seq| Request::Input { seq, terminal: "t".into(), write_id, data }).0
+    };
+    assert_eq!(write("w1"), Code::Ok);
+    assert_eq!(write("w1"), Code::AlreadyApplied);
+    assert_eq!(write("w2"), Code::Ok);
+    session.input("t", b"echo the''end\n");
+    session.see("theend");
+    let said = text(&session.output);
+    assert_eq!(said.matches("once").count(), 2, "{said}");
+}
+
+#[test]
+fn input_waits_for_a_program_that_does_not_read_up_to_a_bound() {
+    let host = Host::start();
+    let mut session = host.connect();
+    let script = "stty raw -echo; sleep 1000000 & trap 'head -c 60000 | cksum; exit' USR1; \
+                  echo ready; while :; do wait; done";
+    session.open(host.opening("t", &["sh", "-c", script]));
+    session.attach("t", 0);
+    session.see("ready");
+    let mut taken = 0;
+    let refused = loop {
+        let (code, _) = session.code(|seq| Request::Input {
+            seq,
+            terminal: "t".into(),
+            write_id: format!("w{taken}"),
+            data: vec![b'x'; 4096],
+        });
+        match code {
+            Code::Ok => taken += 4096,
+            code => break code,
+        }
+    };
+    assert_eq!(refused, Code::InputFull);
+    assert!((60_000..100_000).contains(&taken), "{taken}");
+    let pid = session.info("t").pid;
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid as i32).unwrap(),
+        rustix::process::Signal::USR1,
+    )
+    .unwrap();
+    session.exited("t");
+    assert!(text(&session.output).contains("60000"), "{}", text(&session.output));
+}
+
+#[test]
+fn a_resize_reaches_the_program_the_log_and_the_watchers() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening(
+        "t",
+        &[
+            "bash",
+            "--norc",
+            "-c",
+            "trap 'stty size' WINCH; echo up; \
+        while :; do read -t 0.05; done",
+        ],
+    ));
+    session.attach("t", 0);
+    session.see("up");
+    session.ok(|seq| Request::Resize { seq, terminal: "t".into(), cols: 101, rows: 33 });
+    session.see("33 101");
+    let resized = session.events.iter().any(
+        |event| matches!(event, Event::Resized { cols: 101, rows: 33, offset, .. } if *offset > 0),
+    );
+    assert!(resized, "{:?}", session.events);
+    let mut other = host.connect();
+    other.attach("t", 0);
+    other.see("33 101");
+    let sizes: Vec<(u16, u16)> = other
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Resized { cols, rows, .. } => Some((*cols, *rows)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sizes, [(80, 24), (101, 33)]);
+    let (code, _) =
+        session.code(|seq| Request::Resize { seq, terminal: "t".into(), cols: 0, rows: 1 });
+    assert_eq!(code, Code::BadRequest);
+}
+
+#[test]
+fn a_signal_goes_to_the_foreground_group() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["bash", "--norc", "-i"]));
+    session.attach("t", 0);
+    session.input("t", b"sh -c 'echo in''ner; exec sleep 1000000'; echo status $?\n");
+    session.see("inner");
+    wait_until("the inner program is in the foreground", || session.info("t").busy.then_some(()));
+    session.ok(|seq| Request::Signal { seq, terminal: "t".into(), signal: 15 });
+    session.see("status 143");
+    let (code, _) =
+        session.code(|seq| Request::Signal { seq, terminal: "t".into(), signal: 12345 });
+    assert_eq!(code, Code::BadRequest);
+}
+
+#[test]
+fn closing_leaves_no_process_whatever_it_did_to_hide() {
+    for with_cgroup in [true, false] {
+        let host = Host::start_with(if with_cgroup { &[] } else { &["--no-cgroup"] }, |_| ());
+        let mut session = host.connect();
+        session.open(host.opening("t", &["bash", "--norc", "-i"]));
+        session.attach("t", 0);
+        session.input(
+            "t",
+            b"setsid -f sleep 1111; (trap '' HUP TERM INT; sleep 2222 & wait) & \
+              (setsid sh -c 'sleep 3333 & echo pids $! done' &) ; kill -STOP $! ; echo rea''dy\n",
+        );
+        session.see("ready");
+        session.see(" done");
+        let cgroup = session.info("t").cgroup;
+        let alive = || {
+            std::fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+                .filter(|pid| {
+                    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                    let stead = host.pid().to_string();
+                    is_alive(*pid)
+                        && contains(&environ, b"STEAD_TERMINAL=t\0")
+                        && ancestors(*pid).contains(&stead)
+                })
+                .count()
+        };
+        assert!(alive() >= 5, "{}", alive());
+        session.ok(|seq| Request::Close { seq, terminal: "t".into() });
+        assert_eq!(alive(), 0, "with_cgroup {with_cgroup}");
+        assert!(session.list().is_empty());
+        if !cgroup.is_empty() {
+            use std::os::unix::ffi::OsStrExt;
+            let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&cgroup));
+            assert!(with_cgroup && !path.exists());
+        }
+        session.open(host.opening("t", &["true"]));
+    }
+}
+
+fn ancestors(pid: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pid = pid.to_string();
+    while let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        let tail = stat.rsplit(')').next().unwrap();
+        pid = tail.split_whitespace().nth(1).unwrap().to_owned();
+        found.push(pid.clone());
+    }
+    found
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_precisely() {
+    let host = Host::start_with(&["--max-terminals", "2"], |_| ());
+    let mut session = host.connect();
+    session.open(host.opening("t", &["cat"]));
+    let mut code = |opening: Request| session.try_open(opening).0;
+    assert_eq!(code(host.opening("t", &["cat"])), Code::Exists);
+    assert_eq!(code(host.opening("../x", &["cat"])), Code::BadRequest);
+    assert_eq!(code(host.opening("x", &["no-such-program"])), Code::NotExecutable);
+    assert_eq!(code(host.opening("x", &["/etc/passwd"])), Code::NotExecutable);
+    assert_eq!(code(host.opening("x", &[])), Code::BadRequest);
+    let mut elsewhere = host.opening("x", &["cat"]);
+    if let Request::Open { dir, .. } = &mut elsewhere {
+        *dir = b"/proc/nowhere".to_vec();
+    }
+    assert_eq!(code(elsewhere), Code::Storage);
+    assert_eq!(code(host.opening("u", &["cat"])), Code::Ok);
+    assert_eq!(code(host.opening("v", &["cat"])), Code::TooManyTerminals);
+    let unknown = |seq| Request::Close { seq, terminal: "w".into() };
+    assert_eq!(session.code(unknown).0, Code::NoSuchTerminal);
+}
+
+#[test]
+fn a_directory_that_is_gone_is_no_reason_not_to_start() {
+    let host = Host::start();
+    let mut session = host.connect();
+    let mut opening = host.opening("t", &["sh", "-c", "pwd; exec sleep 1000000"]);
+    if let Request::Open { cwd, env, notice, .. } = &mut opening {
+        *cwd = b"/no/such/directory".to_vec();
+        env.push((b"HOME".to_vec(), b"/tmp".to_vec()));
+        *notice = b"before it\r\n".to_vec();
+    }
+    session.open(opening);
+    session.attach("t", 0);
+    session.see("/tmp\r\n");
+    assert!(session.output.starts_with(b"before it\r\n"), "{}", text(&session.output));
+}
+
+#[test]
+fn a_terminal_goes_on_at_the_end_of_its_log_under_another_host() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh", "-c", "echo one"]));
+    session.attach("t", 0);
+    let (end, _, _) = session.exited("t");
+    session.ok(|seq| Request::AckExit { seq, terminal: "t".into() });
+    let other = Host::start();
+    let mut there = other.connect();
+    let mut opening = other.opening("t", &["sh", "-c", "echo two"]);
+    if let Request::Open { dir, .. } = &mut opening {
+        use std::os::unix::ffi::OsStrExt;
+        *dir = host.terminal("t").as_os_str().as_bytes().to_vec();
+    }
+    there.open(opening);
+    there.attach("t", 0);
+    assert_eq!(there.exited("t").0, end + 5);
+    assert_eq!(there.output, b"one\r\ntwo\r\n");
+    let mut beyond = Session::connect(&other.run);
+    let (code, _) = beyond.code(|seq| Request::Attach { seq, terminal: "t".into(), from: end + 6 });
+    assert_eq!(code, Code::BadOffset);
+}
+
+#[test]
+fn a_killed_client_costs_nothing() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh"]));
+    for _ in 0..50 {
+        let mut other = host.connect();
+        other.attach("t", 0);
+        other.client.send(&Request::List { seq: 9 }).unwrap();
+    }
+    session.attach("t", 0);
+    session.input("t", b"echo still $((40+2))\n");
+    session.see("still 42");
+    let connections = |session: &mut Session| match session.ask(|seq| Request::Metrics { seq }) {
+        Event::MetricsReply { values, .. } => {
+            values.into_iter().find(|(name, _)| name == "connections").unwrap().1
+        }
+        other => panic!("{other:?}"),
+    };
+    wait_until("only ours is left", || (connections(&mut session) == 1).then_some(()));
+}
