@@ -1,16 +1,22 @@
 //! Who is asking: bearer tokens, one-time sign-in codes, and the browser sessions they buy.
 //!
-//! A secret is 32 random bytes. Only its blake3 hash is kept, and compared in constant time. Codes
-//! live in memory for a quarter of an hour and buy one session; there is never a token in a URL.
+//! A secret is 32 random bytes. Only its blake3 hash is kept, in the store, and compared in constant
+//! time. Codes live in memory for a quarter of an hour and buy one session; there is never a token
+//! in a URL.
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use subtle::ConstantTimeEq;
+
+use crate::{
+    model::{Timestamp, TokenId},
+    store::{Store, StoreError, Token},
+};
 
 /// How long a sign-in link works.
 pub const CODE_TIME: Duration = Duration::from_secs(15 * 60);
@@ -19,11 +25,15 @@ pub const SESSION_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Codes that wait to be used; the oldest goes first.
 const CODES: usize = 64;
 /// Browser sessions at once; the oldest goes first.
-const SESSIONS: usize = 1024;
+const SESSIONS: usize = 256;
 /// Wrong secrets answered with 401 before they are answered with 429.
 const FAILURES: f64 = 50.0;
 /// How fast they are forgiven.
 const FORGIVEN_PER_SECOND: f64 = 5.0;
+/// What the store calls the right of a token.
+const SCOPE_TOKEN: &str = "all";
+/// What it calls that of a browser session.
+const SCOPE_BROWSER: &str = "browser";
 
 /// A secret's hash, which is all we keep of it.
 #[derive(Clone, Copy)]
@@ -58,8 +68,27 @@ pub enum Principal {
     Browser,
 }
 
-/// A secret that works until some time.
-struct Lasting {
+/// Why a secret could not be made or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// The machine has none to give.
+    #[error("no randomness for a secret")]
+    Random(#[from] getrandom::Error),
+    /// It could not be written down.
+    #[error("cannot keep a secret's hash")]
+    Store(#[from] StoreError),
+}
+
+/// A secret that opens the door.
+struct Known {
+    digest: Digest,
+    principal: Principal,
+    token_id: TokenId,
+    until: Option<Timestamp>,
+}
+
+/// A code that waits to be used.
+struct Code {
     digest: Digest,
     until: Instant,
 }
@@ -72,27 +101,45 @@ struct Failures {
 /// All secrets that open the door.
 pub struct Auth {
     open: bool,
-    token: Digest,
-    codes: Mutex<VecDeque<Lasting>>,
-    sessions: Mutex<VecDeque<Lasting>>,
+    store: Store,
+    known: RwLock<Vec<Known>>,
+    codes: Mutex<VecDeque<Code>>,
     failures: Mutex<Failures>,
 }
 
 impl Auth {
-    /// A door that `token` opens.
-    pub fn new(token: &str) -> Auth {
-        Auth {
-            open: false,
-            token: Digest::of(token),
-            codes: Mutex::default(),
-            sessions: Mutex::default(),
-            failures: Mutex::new(Failures { count: 0.0, at: Instant::now() }),
+    /// A door opened by `token`, by what the store remembers, or, if `open`, by anyone.
+    pub async fn load(store: Store, token: &str, open: Open) -> Result<Auth, AuthError> {
+        let now = Timestamp::now();
+        let digest = Digest::of(token);
+        let mut known: Vec<Known> = Vec::new();
+        for (token, hash) in store.live_tokens(now).await? {
+            let principal = match token.scope.as_str() {
+                SCOPE_TOKEN => Principal::Token,
+                SCOPE_BROWSER => Principal::Browser,
+                // A right of a later version: not ours to give.
+                _ => continue,
+            };
+            let (token_id, until) = (token.token_id, token.expires_at);
+            known.push(Known { digest: Digest(hash), principal, token_id, until });
         }
-    }
-
-    /// A door that is open to anyone who can reach it.
-    pub fn open(token: &str) -> Auth {
-        Auth { open: true, ..Auth::new(token) }
+        if !known.iter().any(|one| one.principal == Principal::Token && one.digest.is(&digest)) {
+            // The file was replaced, or this is the first start: the old one no longer holds.
+            for old in known.extract_if(.., |one| one.principal == Principal::Token) {
+                store.revoke_token(&old.token_id, now).await?;
+            }
+            let row = row("home", SCOPE_TOKEN, now, None);
+            store.add_token(&row, digest.0).await?;
+            let token_id = row.token_id;
+            known.push(Known { digest, principal: Principal::Token, token_id, until: None });
+        }
+        Ok(Auth {
+            open: matches!(open, Open::ToAnyone),
+            store,
+            known: RwLock::new(known),
+            codes: Mutex::default(),
+            failures: Mutex::new(Failures { count: 0.0, at: Instant::now() }),
+        })
     }
 
     /// Whether a request needs no secret at all.
@@ -100,47 +147,83 @@ impl Auth {
         self.open
     }
 
-    /// Whether this is the token.
+    /// Whether this is a token.
     pub fn token(&self, given: &str) -> bool {
-        self.token.is(&Digest::of(given))
+        self.holds(given, Principal::Token)
     }
 
     /// Whether this is the cookie of a signed-in browser.
-    pub fn session(&self, given: &str, now: Instant) -> bool {
-        let given = Digest::of(given);
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn session(&self, given: &str) -> bool {
+        self.holds(given, Principal::Browser)
+    }
+
+    fn holds(&self, given: &str, as_principal: Principal) -> bool {
+        let (given, now) = (Digest::of(given), Timestamp::now());
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         // No early return: how long it takes must not tell which one it was.
-        sessions.iter().fold(false, |found, one| found | (one.until > now && one.digest.is(&given)))
+        known.iter().fold(false, |found, one| {
+            let lives = one.until.is_none_or(|until| until > now);
+            found | (lives & (one.principal == as_principal) & one.digest.is(&given))
+        })
     }
 
     /// A code that signs one browser in, once.
     pub fn code(&self, now: Instant) -> Result<String, getrandom::Error> {
         let code = secret()?;
-        keep(&self.codes, &code, now, CODE_TIME, CODES);
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        codes.retain(|one| one.until > now);
+        while codes.len() >= CODES {
+            codes.pop_front();
+        }
+        codes.push_back(Code { digest: Digest::of(&code), until: now + CODE_TIME });
         Ok(code)
     }
 
     /// Exchanges a code for a session; each code works once.
-    pub fn sign_in(&self, code: &str, now: Instant) -> Result<Option<String>, getrandom::Error> {
-        let given = Digest::of(code);
-        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = codes.iter().position(|one| one.digest.is(&given)) else {
+    pub async fn sign_in(&self, code: &str, now: Instant) -> Result<Option<String>, AuthError> {
+        if !self.take(code, now) {
             return Ok(None);
+        }
+        let (session, at) = (secret()?, Timestamp::now());
+        let until = at.checked_add(SESSION_TIME).unwrap_or(Timestamp::MAX);
+        let row = row("browser", SCOPE_BROWSER, at, Some(until));
+        let digest = Digest::of(&session);
+        self.store.add_token(&row, digest.0).await?;
+        let oldest = {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let (token_id, until) = (row.token_id, Some(until));
+            known.push(Known { digest, principal: Principal::Browser, token_id, until });
+            let browser = |one: &Known| one.principal == Principal::Browser;
+            let many = known.iter().filter(|one| browser(one)).count() > SESSIONS;
+            let first = known.iter().position(browser).filter(|_| many);
+            first.map(|at| known.remove(at))
         };
-        let Some(taken) = codes.remove(at).filter(|one| one.until > now) else {
-            return Ok(None);
-        };
-        drop((codes, taken));
-        let session = secret()?;
-        keep(&self.sessions, &session, now, SESSION_TIME, SESSIONS);
+        if let Some(oldest) = oldest {
+            self.store.revoke_token(&oldest.token_id, at).await?;
+        }
         Ok(Some(session))
     }
 
+    fn take(&self, code: &str, now: Instant) -> bool {
+        let given = Digest::of(code);
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = codes.iter().position(|one| one.digest.is(&given));
+        found.and_then(|at| codes.remove(at)).is_some_and(|one| one.until > now)
+    }
+
     /// Ends a browser session.
-    pub fn sign_out(&self, session: &str) {
+    pub async fn sign_out(&self, session: &str) -> Result<(), AuthError> {
         let given = Digest::of(session);
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.retain(|one| !one.digest.is(&given));
+        let ended = {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let browser = |one: &Known| one.principal == Principal::Browser;
+            let found = known.iter().position(|one| browser(one) && one.digest.is(&given));
+            found.map(|at| known.remove(at))
+        };
+        if let Some(ended) = ended {
+            self.store.revoke_token(&ended.token_id, Timestamp::now()).await?;
+        }
+        Ok(())
     }
 
     /// Counts a wrong secret; whether there were too many of them lately. A right one is never
@@ -158,51 +241,85 @@ impl Auth {
     }
 }
 
-fn keep(list: &Mutex<VecDeque<Lasting>>, secret: &str, now: Instant, time: Duration, bound: usize) {
-    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-    list.retain(|one| one.until > now);
-    while list.len() >= bound {
-        list.pop_front();
+/// Whether the door stands open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// To the holders of a secret.
+    ToHolders,
+    /// To anyone: `no_auth`.
+    ToAnyone,
+}
+
+fn row(name: &str, scope: &str, created_at: Timestamp, expires_at: Option<Timestamp>) -> Token {
+    Token {
+        token_id: TokenId::fresh(),
+        name: name.into(),
+        scope: scope.into(),
+        created_at,
+        expires_at,
+        revoked_at: None,
     }
-    list.push_back(Lasting { digest: Digest::of(secret), until: now + time });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::testing::TempHome;
 
-    #[test]
-    fn a_code_signs_in_once_and_not_for_ever() {
-        let (auth, now) = (Auth::new("token"), Instant::now());
-        assert!(auth.token("token") && !auth.token("tokem") && !auth.token(""));
-        let code = auth.code(now).unwrap();
-        let session = auth.sign_in(&code, now).unwrap().unwrap();
-        assert_eq!(auth.sign_in(&code, now).unwrap(), None);
-        assert!(auth.session(&session, now));
-        assert!(!auth.session(&session, now + SESSION_TIME));
-        assert!(!auth.session("token", now));
-        let late = auth.code(now).unwrap();
-        assert_eq!(auth.sign_in(&late, now + CODE_TIME).unwrap(), None);
-        auth.sign_out(&session);
-        assert!(!auth.session(&session, now));
+    async fn auth(home: &TempHome, token: &str) -> Auth {
+        let store = Store::open(home.path()).unwrap();
+        Auth::load(store, token, Open::ToHolders).await.unwrap()
     }
 
-    #[test]
-    fn guesses_are_slowed_down_and_forgiven() {
-        let (auth, now) = (Auth::new("token"), Instant::now());
-        let refused = (0..60).filter(|_| auth.failed(now)).count();
+    #[tokio::test]
+    async fn a_code_signs_in_once_and_not_for_ever() {
+        let (home, now) = (TempHome::new(), Instant::now());
+        let door = auth(&home, "token").await;
+        assert!(door.token("token") && !door.token("tokem") && !door.token(""));
+        let code = door.code(now).unwrap();
+        let session = door.sign_in(&code, now).await.unwrap().unwrap();
+        assert_eq!(door.sign_in(&code, now).await.unwrap(), None);
+        assert!(door.session(&session) && !door.session("token") && !door.token(&session));
+        let late = door.code(now).unwrap();
+        assert_eq!(door.sign_in(&late, now + CODE_TIME).await.unwrap(), None);
+        // The next server knows the browser, until it signs out.
+        let next = auth(&home, "token").await;
+        assert!(next.session(&session) && next.token("token"));
+        next.sign_out(&session).await.unwrap();
+        assert!(!next.session(&session) && !auth(&home, "token").await.session(&session));
+    }
+
+    #[tokio::test]
+    async fn another_token_in_the_file_ends_the_old_one() {
+        let home = TempHome::new();
+        assert!(auth(&home, "old").await.token("old"));
+        let door = auth(&home, "new").await;
+        assert!(door.token("new") && !door.token("old"));
+        assert!(!auth(&home, "new").await.token("old"));
+    }
+
+    #[tokio::test]
+    async fn guesses_are_slowed_down_and_forgiven() {
+        let (door, now) = (auth(&TempHome::new(), "token").await, Instant::now());
+        let refused = (0..60).filter(|_| door.failed(now)).count();
         assert_eq!(refused, 10);
-        assert!(!auth.failed(now + Duration::from_secs(10)));
+        assert!(!door.failed(now + Duration::from_secs(10)));
     }
 
-    #[test]
-    fn codes_and_sessions_are_bounded() {
-        let (auth, now) = (Auth::new("token"), Instant::now());
-        let first = auth.code(now).unwrap();
+    #[tokio::test]
+    async fn codes_and_sessions_are_bounded() {
+        let (door, now) = (auth(&TempHome::new(), "token").await, Instant::now());
+        let first = door.code(now).unwrap();
         for _ in 0..CODES {
-            auth.code(now).unwrap();
+            door.code(now).unwrap();
         }
-        assert_eq!(auth.sign_in(&first, now).unwrap(), None);
-        assert_eq!(auth.codes.lock().unwrap().len(), CODES);
+        assert_eq!(door.sign_in(&first, now).await.unwrap(), None);
+        let mut sessions = Vec::new();
+        for _ in 0..=SESSIONS {
+            let code = door.code(now).unwrap();
+            sessions.push(door.sign_in(&code, now).await.unwrap().unwrap());
+        }
+        assert!(!door.session(&sessions[0]) && door.session(&sessions[1]));
+        assert!(door.token("token"));
     }
 }

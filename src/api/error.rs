@@ -11,6 +11,8 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::{model::Refused, store::StoreError};
+
 /// What kind of refusal it is. Clients decide by it, so a name never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -241,6 +243,28 @@ impl Problem {
     /// What happened.
     pub fn detail(&self) -> &str {
         &self.detail
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match &error {
+            StoreError::Missing { .. } => Problem::new(Code::NotFound, error.to_string()),
+            StoreError::Exists { .. } => Problem::new(Code::Conflict, error.to_string()),
+            StoreError::Conflict { .. } => Problem::new(Code::VersionConflict, error.to_string()),
+            StoreError::Refused(refused) => Problem::from(refused.clone()),
+            StoreError::Unavailable { .. } => {
+                tracing::warn!(%error, "the store refused");
+                Problem::new(Code::StoreUnavailable, "the store cannot be used for the moment")
+            }
+            StoreError::Damaged { .. } => Problem::internal("cannot read the store", &error),
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        Problem::new(Code::Conflict, refused.to_string())
     }
 }
 

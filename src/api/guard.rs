@@ -216,7 +216,7 @@ fn identify(app: &App, request: &Request, origin: Source) -> Result<Option<Princ
     let Some(session) = cookie(headers, &app.cookie) else {
         return Ok(None);
     };
-    if !app.auth.session(session, Instant::now()) {
+    if !app.auth.session(session) {
         return Ok(None);
     }
     // Browsers leave Origin out of their own plain GETs; there Sec-Fetch-Site stands for it.

@@ -1,5 +1,7 @@
 //! Whether the server lives, whether it is ready, and what it counted.
 
+use std::time::Duration;
+
 use axum::{
     extract::State,
     http::{StatusCode, header},
@@ -13,6 +15,9 @@ use super::{
     App,
     error::{Code, Problem},
 };
+
+/// Time the store has to take a write.
+const PROBE_TIME: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
@@ -47,6 +52,10 @@ struct Ready {
 async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::Stopping, "the server is stopping"));
+    }
+    match tokio::time::timeout(PROBE_TIME, app.store.probe()).await {
+        Ok(written) => written?,
+        Err(_) => return Err(Problem::new(Code::StoreUnavailable, "the store does not answer")),
     }
     Ok(axum::Json(Ready { status: "ready" }).into_response())
 }

@@ -1,19 +1,23 @@
 //! `Idempotency-Key`: the same request sent again gets the first answer.
 //!
-//! The first request with a key runs in a task of its own, so that its answer is kept even if the
-//! client went away. One that comes meanwhile waits for it. Refusals that say nothing was done (5xx,
-//! 429) are not kept: the next attempt runs again.
+//! The first request with a key is written down, runs in a task of its own (so that its answer is
+//! kept even if the client goes away) and its answer is written down. One that comes meanwhile
+//! waits. A refusal that says nothing was done (5xx, 429) frees the key again. If the server died
+//! in between, the next attempt is told so and nothing is done twice; a handler that can go on from
+//! what was begun asks [`Keyed`] for it.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use axum::{
     body::{Body, Bytes},
     extract::Request,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::Next,
     response::Response,
 };
@@ -25,178 +29,183 @@ use super::{
     error::{Code, Problem},
     extract::BodyLimits,
 };
+use crate::{
+    model::Timestamp,
+    store::{Claim, Store, StoreError, StoredResponse},
+};
 
-/// Bytes of all answers kept together.
-const KEPT_BYTES: usize = 64 << 20;
+/// Largest answer that is kept. What gives larger ones keeps a receipt of its own.
+const KEPT_BYTES: usize = 1 << 20;
 
-/// The hash of a key.
-type Slot = [u8; 32];
 /// The hash of a whole request.
 type Fingerprint = [u8; 32];
 
-/// An answer that can be given again.
-#[derive(Debug, Clone)]
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
+/// The request that has a key, and its end.
+type Taken = (Fingerprint, watch::Receiver<()>);
 
-struct Kept {
-    fingerprint: Fingerprint,
-    at: Instant,
-    answer: Answer,
-}
-
-#[derive(Default)]
-struct Ledger {
-    kept: HashMap<Slot, Kept>,
-    order: VecDeque<Slot>,
-    bytes: usize,
-    running: HashMap<Slot, (Fingerprint, watch::Receiver<()>)>,
-}
-
-/// Answers that were given, and requests being answered, by key.
-#[derive(Clone)]
+/// Requests being answered, by key.
+#[derive(Clone, Default)]
 pub(super) struct Answers {
-    ledger: Arc<Mutex<Ledger>>,
-    bound: usize,
-    time: Duration,
+    running: Arc<Mutex<HashMap<String, Taken>>>,
 }
 
-enum Claim {
+enum Turn {
     Mine(Running),
-    Given(Answer),
     Wait(watch::Receiver<()>),
 }
 
 /// Held by the request that runs; when it is dropped those that wait look again.
 struct Running {
     answers: Answers,
-    slot: Slot,
-    fingerprint: Fingerprint,
+    key: String,
     _done: watch::Sender<()>,
 }
 
 impl Answers {
-    pub(super) fn new(bound: usize, time: Duration) -> Answers {
-        Answers { ledger: Arc::default(), bound, time }
-    }
-
-    fn claim(&self, slot: Slot, fingerprint: Fingerprint, now: Instant) -> Result<Claim, Problem> {
-        let reused = || {
-            let detail = "this Idempotency-Key belongs to a request with another target or body";
-            Err(Problem::new(Code::KeyReused, detail))
-        };
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.forget(self.bound, KEPT_BYTES, |kept| now.duration_since(kept.at) < self.time);
-        if let Some(kept) = ledger.kept.get(&slot) {
-            if kept.fingerprint != fingerprint {
-                return reused();
-            }
-            return Ok(Claim::Given(kept.answer.clone()));
-        }
-        if let Some((running, done)) = ledger.running.get(&slot) {
-            if *running != fingerprint {
-                return reused();
-            }
-            return Ok(Claim::Wait(done.clone()));
+    fn turn(&self, key: &str, fingerprint: Fingerprint) -> Result<Turn, Problem> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((other, done)) = running.get(key) {
+            return if *other == fingerprint {
+                Ok(Turn::Wait(done.clone()))
+            } else {
+                Err(reused())
+            };
         }
         let (sender, receiver) = watch::channel(());
-        ledger.running.insert(slot, (fingerprint, receiver));
-        Ok(Claim::Mine(Running { answers: self.clone(), slot, fingerprint, _done: sender }))
-    }
-}
-
-impl Ledger {
-    /// Drops the oldest answers until the rest fits and is young enough.
-    fn forget(&mut self, bound: usize, bytes: usize, young: impl Fn(&Kept) -> bool) {
-        while let Some(slot) = self.order.front() {
-            let Some(kept) = self.kept.get(slot) else {
-                self.order.pop_front();
-                continue;
-            };
-            if self.order.len() <= bound && self.bytes <= bytes && young(kept) {
-                break;
-            }
-            self.bytes -= kept.answer.body.len();
-            self.kept.remove(slot);
-            self.order.pop_front();
-        }
-    }
-}
-
-impl Running {
-    fn keep(&self, answer: Answer, now: Instant) {
-        let mut ledger = self.answers.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.bytes += answer.body.len();
-        ledger.order.push_back(self.slot);
-        ledger.kept.insert(self.slot, Kept { fingerprint: self.fingerprint, at: now, answer });
-        ledger.forget(self.answers.bound, KEPT_BYTES, |_| true);
+        running.insert(key.to_owned(), (fingerprint, receiver));
+        Ok(Turn::Mine(Running { answers: self.clone(), key: key.to_owned(), _done: sender }))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut ledger = self.answers.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.running.remove(&self.slot);
+        let mut running = self.answers.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.remove(&self.key);
+    }
+}
+
+fn reused() -> Problem {
+    let detail = "this Idempotency-Key belongs to a request with another target or body";
+    Problem::new(Code::KeyReused, detail)
+}
+
+/// In the extensions of a request with a key. What a handler makes it names here first; if the
+/// server dies, the next attempt finds the name.
+#[derive(Debug, Clone)]
+pub struct Keyed {
+    key: String,
+    begun: Option<String>,
+    named: Arc<AtomicBool>,
+}
+
+impl Keyed {
+    /// What an earlier attempt was about to make, if there was one and it was cut off.
+    pub fn begun(&self) -> Option<&str> {
+        self.begun.as_deref()
+    }
+
+    /// Writes down what this request is about to make.
+    pub async fn name(&self, store: &Store, subject: &str) -> Result<(), StoreError> {
+        store.name_key(&self.key, subject).await?;
+        self.named.store(true, Ordering::Release);
+        Ok(())
     }
 }
 
 /// Answers a request that carries a key.
 pub(super) async fn once(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
     let key = key(request.headers())?;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let limits = *parts.extensions.get::<BodyLimits>().expect("the guard sets the limits");
     let body = limits.read(body).await?;
-    let slot = *blake3::hash(key.as_bytes()).as_bytes();
     let fingerprint = fingerprint(&parts, &body);
-    loop {
-        match app.answers.claim(slot, fingerprint, Instant::now())? {
-            Claim::Given(answer) => return Ok(answer.into()),
-            Claim::Wait(mut done) => {
+    let running = loop {
+        match app.answers.turn(&key, fingerprint)? {
+            Turn::Mine(running) => break running,
+            Turn::Wait(mut done) => {
                 // An error says the sender is gone, which is what is waited for.
                 let _ = done.changed().await;
             }
-            Claim::Mine(running) => {
-                let request = Request::from_parts(parts, Body::from(body));
-                let task = app.tasks.spawn(async move { answer(running, request, next).await });
-                return match task.await {
-                    Ok(answered) => answered,
-                    Err(error) => Err(Problem::internal("cannot answer a keyed request", &error)),
-                };
-            }
         }
+    };
+    let begun = match app.store.claim_key(&key, fingerprint, Timestamp::now()).await? {
+        Claim::Fresh => None,
+        Claim::Answered(stored) => return Ok(response(stored)),
+        Claim::OtherRequest => return Err(reused()),
+        Claim::Unfinished { subject: Some(subject) } => Some(subject),
+        Claim::Unfinished { subject: None } => {
+            return Err(Problem::new(
+                Code::OutcomeUnknown,
+                "the server stopped while it answered the first request; look before asking again",
+            ));
+        }
+    };
+    let named = Arc::new(AtomicBool::new(begun.is_some()));
+    parts.extensions.insert(Keyed { key, begun, named: named.clone() });
+    let request = Request::from_parts(parts, Body::from(body));
+    let store = app.store.clone();
+    let task = app.tasks.spawn(async move { answer(running, &named, &store, request, next).await });
+    match task.await {
+        Ok(answered) => answered,
+        Err(error) => Err(Problem::internal("cannot answer a request with a key", &error)),
     }
 }
 
-async fn answer(running: Running, request: Request, next: Next) -> Result<Response, Problem> {
+async fn answer(
+    running: Running,
+    named: &AtomicBool,
+    store: &Store,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
     let response = next.run(request).await;
     let kind = response.headers().get(header::CONTENT_TYPE);
     let streams = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if streams || !worth_keeping(response.status()) {
+    if streams {
+        // Its handler has named what it made; a second attempt is led there.
+        return Ok(response);
+    }
+    if nothing_done(response.status()) {
+        if !named.load(Ordering::Acquire) {
+            store.forget_key(&running.key).await?;
+        }
         return Ok(response);
     }
     let (parts, body) = response.into_parts();
     let body = body.collect().await;
     let body = body.map_err(|error| Problem::internal("cannot read our own answer", &error))?;
-    let answer = Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() };
-    running.keep(answer.clone(), Instant::now());
-    Ok(answer.into())
-}
-
-fn worth_keeping(status: StatusCode) -> bool {
-    !status.is_server_error()
-        && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
-}
-
-impl From<Answer> for Response {
-    fn from(answer: Answer) -> Response {
-        let mut response = Response::new(Body::from(answer.body));
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
-        response
+    let body = body.to_bytes();
+    if body.len() <= KEPT_BYTES {
+        let stored = stored(parts.status, &parts.headers, &body);
+        store.answer_key(&running.key, stored).await?;
     }
+    Ok(Response::from_parts(parts, Body::from(body)))
+}
+
+fn nothing_done(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+}
+
+fn stored(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> StoredResponse {
+    // A cookie is a secret, and no answer that sets one needs to be repeated.
+    let headers = headers
+        .iter()
+        .filter(|(name, _)| *name != header::SET_COOKIE)
+        .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
+        .collect();
+    StoredResponse { status: status.as_u16(), headers, body: body.to_vec() }
+}
+
+fn response(stored: StoredResponse) -> Response {
+    let mut response = Response::new(Body::from(stored.body));
+    *response.status_mut() = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK);
+    for (name, value) in stored.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
 }
 
 fn key(headers: &HeaderMap) -> Result<String, Problem> {
@@ -215,8 +224,7 @@ fn key(headers: &HeaderMap) -> Result<String, Problem> {
 fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
     let mut hasher = blake3::Hasher::new();
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    for part in [parts.method.as_str().as_bytes(), target.as_bytes(), kind, body] {
+    for part in [parts.method.as_str().as_bytes(), target.as_bytes(), body] {
         // The length first, so that no two lists of parts run together alike.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);
@@ -228,40 +236,15 @@ fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
 mod tests {
     use super::*;
 
-    fn answer(text: &'static str) -> Answer {
-        let body = Bytes::from_static(text.as_bytes());
-        Answer { status: StatusCode::CREATED, headers: HeaderMap::new(), body }
-    }
-
-    fn run(answers: &Answers, slot: u8, now: Instant) -> Running {
-        match answers.claim([slot; 32], [0; 32], now) {
-            Ok(Claim::Mine(running)) => running,
-            _ => panic!("the key should be free"),
-        }
-    }
-
-    #[test]
-    fn an_answer_is_given_again_for_a_day_and_then_forgotten() {
-        let (answers, now) = (Answers::new(10, Duration::from_secs(60)), Instant::now());
-        let running = run(&answers, 1, now);
-        assert!(matches!(answers.claim([1; 32], [0; 32], now), Ok(Claim::Wait(_))));
-        assert!(answers.claim([1; 32], [9; 32], now).is_err());
-        running.keep(answer("a"), now);
-        drop(running);
-        let again = answers.claim([1; 32], [0; 32], now + Duration::from_secs(59));
-        assert!(matches!(again, Ok(Claim::Given(given)) if given.body == "a"));
-        assert!(answers.claim([1; 32], [9; 32], now).is_err());
-        run(&answers, 1, now + Duration::from_secs(60));
-    }
-
-    #[test]
-    fn the_oldest_answer_goes_first() {
-        let (answers, now) = (Answers::new(2, Duration::from_secs(60)), Instant::now());
-        for slot in 1..=3 {
-            run(&answers, slot, now).keep(answer("x"), now);
-        }
-        run(&answers, 1, now);
-        assert!(matches!(answers.claim([2; 32], [0; 32], now), Ok(Claim::Given(_))));
-        assert_eq!(answers.ledger.lock().unwrap().bytes, 2);
+    #[tokio::test]
+    async fn the_second_waits_for_the_first_and_looks_again() {
+        let answers = Answers::default();
+        let Ok(Turn::Mine(first)) = answers.turn("k", [0; 32]) else { panic!("free") };
+        let Ok(Turn::Wait(mut done)) = answers.turn("k", [0; 32]) else { panic!("taken") };
+        assert!(matches!(answers.turn("k", [1; 32]), Err(problem) if problem == reused()));
+        assert!(matches!(answers.turn("l", [1; 32]), Ok(Turn::Mine(_))));
+        drop(first);
+        assert!(done.changed().await.is_err());
+        assert!(matches!(answers.turn("k", [0; 32]), Ok(Turn::Mine(_))));
     }
 }

@@ -47,6 +47,7 @@ async fn login(
     let session = app
         .auth
         .sign_in(&query.0.code, Instant::now())
+        .await
         .map_err(|error| Problem::internal("cannot make a session", &error))?;
     let Some(session) = session else {
         if app.auth.failed(Instant::now()) {
@@ -86,13 +87,14 @@ async fn new_link(State(app): State<App>) -> Result<Response, Problem> {
 /// Signs this browser out.
 #[utoipa::path(post, path = "/api/logout", tag = "server",
     responses((status = 204, description = "Signed out")))]
-async fn logout(State(app): State<App>, headers: HeaderMap) -> Response {
+async fn logout(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
     if let Some(session) = guard::cookie(&headers, &app.cookie) {
-        app.auth.sign_out(session);
+        let ended = app.auth.sign_out(session).await;
+        ended.map_err(|error| Problem::internal("cannot end the session", &error))?;
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
     response.headers_mut().insert(header::SET_COOKIE, set_cookie(&app.cookie, "", 0));
-    response
+    Ok(response)
 }
 
 fn set_cookie(name: &str, value: &str, age_seconds: u64) -> HeaderValue {

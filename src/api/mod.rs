@@ -10,7 +10,7 @@ pub mod error;
 pub mod extract;
 pub mod guard;
 mod health;
-mod idempotency;
+pub mod idempotency;
 mod login;
 pub mod openapi;
 pub mod page;
@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{config::Settings, metrics::Metrics};
+use crate::{config::Settings, metrics::Metrics, store::Store};
 
 use error::{Code, Problem};
 
@@ -42,6 +42,8 @@ pub struct App(Arc<Parts>);
 pub struct Parts {
     /// The settings the server was started with.
     pub settings: Settings,
+    /// The durable rows.
+    pub store: Store,
     /// What is counted.
     pub metrics: Metrics,
     /// Who may come in.
@@ -72,19 +74,18 @@ impl App {
     pub fn new(
         settings: Settings,
         address: std::net::SocketAddr,
+        store: Store,
         auth: auth::Auth,
         metrics: Metrics,
         stopping: CancellationToken,
     ) -> App {
         App(Arc::new(Parts {
             room: Semaphore::new(settings.limits.requests),
-            answers: idempotency::Answers::new(
-                settings.limits.idempotency_keys,
-                settings.limits.idempotency_time,
-            ),
+            answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
             url: format!("http://{address}"),
             settings,
+            store,
             metrics,
             auth,
             stopping,

@@ -1,10 +1,10 @@
 //! Lists: `limit` and an opaque `cursor` in, items and the next cursor out.
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::error::Problem;
+use crate::store::{Page, PageRequest};
 
 /// Items of a page when the client does not say.
 pub const DEFAULT_LIMIT: u32 = 100;
@@ -20,45 +20,28 @@ pub struct List<T> {
     pub next_cursor: Option<String>,
 }
 
-/// The part of a list a client asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Window {
-    /// How many items.
-    pub limit: usize,
-    /// The key of the last item the client has.
-    pub after: Option<String>,
-}
-
-impl Window {
-    /// Reads the two query parameters.
-    pub fn new(limit: Option<u32>, cursor: Option<&str>) -> Result<Window, Problem> {
-        let limit = limit.unwrap_or(DEFAULT_LIMIT);
-        if limit == 0 || limit > MAX_LIMIT {
-            return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
-        }
-        let after = cursor.map(decode).transpose()?;
-        Ok(Window { limit: limit as usize, after })
-    }
-
-    /// Makes a page of items that were asked for with one more than `limit`: if that one is there,
-    /// there is a next page. `key` is what the list is ordered by.
-    pub fn page<T>(&self, mut items: Vec<T>, key: impl Fn(&T) -> String) -> List<T> {
-        let more = items.len() > self.limit;
-        items.truncate(self.limit);
-        let next_cursor = items.last().filter(|_| more).map(|last| encode(&key(last)));
-        List { items, next_cursor }
+impl<T> List<T> {
+    /// A list that is one page.
+    pub fn whole(items: Vec<T>) -> List<T> {
+        List { items, next_cursor: None }
     }
 }
 
-fn encode(key: &str) -> String {
-    URL_SAFE_NO_PAD.encode(key)
+impl<T> From<Page<T>> for List<T> {
+    fn from(page: Page<T>) -> List<T> {
+        List { items: page.items, next_cursor: page.next.map(|cursor| cursor.to_string()) }
+    }
 }
 
-fn decode(cursor: &str) -> Result<String, Problem> {
-    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
-    bytes
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(|| Problem::query("cursor", "is not a cursor of ours"))
+/// Reads the two query parameters.
+pub fn request(limit: Option<u32>, cursor: Option<&str>) -> Result<PageRequest, Problem> {
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || limit > MAX_LIMIT {
+        return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
+    }
+    let after = cursor.map(str::parse).transpose();
+    let after = after.map_err(|_| Problem::query("cursor", "is not a cursor of this list"))?;
+    Ok(PageRequest { limit, after })
 }
 
 #[cfg(test)]
@@ -66,32 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_one_another_until_there_are_no_more() {
-        let all: Vec<u32> = (0..5).collect();
-        let fetch = |window: &Window| {
-            let after = window.after.as_ref().map(|key| key.parse::<u32>().unwrap());
-            let rest = all.iter().copied().filter(|item| after.is_none_or(|after| *item > after));
-            rest.take(window.limit + 1).collect::<Vec<_>>()
-        };
-        let (mut cursor, mut seen) = (None, Vec::new());
-        loop {
-            let window = Window::new(Some(2), cursor.as_deref()).unwrap();
-            let page = window.page(fetch(&window), u32::to_string);
-            seen.push(page.items);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                break;
-            }
-        }
-        assert_eq!(seen, [vec![0, 1], vec![2, 3], vec![4]]);
-    }
-
-    #[test]
     fn a_bad_limit_or_cursor_is_named() {
-        let detail = |limit, cursor| Window::new(limit, cursor).unwrap_err().detail().to_owned();
+        let detail = |limit, cursor| request(limit, cursor).unwrap_err().detail().to_owned();
         assert_eq!(detail(Some(0), None), "/limit: must be 1 to 1000");
         assert_eq!(detail(Some(1001), None), "/limit: must be 1 to 1000");
-        assert_eq!(detail(None, Some("!")), "/cursor: is not a cursor of ours");
-        assert_eq!(detail(None, Some("_w")), "/cursor: is not a cursor of ours");
+        assert_eq!(detail(None, Some("!")), "/cursor: is not a cursor of this list");
+        assert_eq!(request(None, None).unwrap(), PageRequest::first(DEFAULT_LIMIT));
     }
 }

@@ -64,10 +64,6 @@ pub struct Limits {
     pub body_time: Duration,
     /// Time a client may leave what we sent unread before it is cut off.
     pub stall_time: Duration,
-    /// Answers remembered for `Idempotency-Key`.
-    pub idempotency_keys: usize,
-    /// How long they are remembered.
-    pub idempotency_time: Duration,
 }
 
 /// Policy of a session whose thread has none of its own.

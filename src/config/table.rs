@@ -59,10 +59,6 @@ settings! {
         "time a client has to send a request body";
     "limits.stall_time" = "60s" => limits.stall_time,
         "time a client may leave what was sent unread before it is cut off";
-    "limits.idempotency_keys" = "10000" => limits.idempotency_keys,
-        "answers remembered for Idempotency-Key; the oldest goes first";
-    "limits.idempotency_time" = "24h" => limits.idempotency_time,
-        "how long an answer is remembered for its Idempotency-Key";
     "policy.idle_timeout" = "30m" => policy.idle_timeout,
         "a session unused for this long expires";
     "policy.max_duration" = "24h" => policy.max_duration,
@@ -107,8 +103,6 @@ pub(super) fn blank() -> Settings {
             header_time: Duration::ZERO,
             body_time: Duration::ZERO,
             stall_time: Duration::ZERO,
-            idempotency_keys: 0,
-            idempotency_time: Duration::ZERO,
         },
         policy: Policy {
             idle_timeout: Duration::ZERO,

@@ -2,21 +2,19 @@
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{Read, Write},
+    io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, flock};
 
-use crate::api::auth;
+use crate::{api::auth, store::HomeLock};
 
 /// A home this process holds the lock of.
 pub struct Home {
     path: PathBuf,
-    // The lock lasts as long as the file is open.
-    _lock: File,
+    _lock: HomeLock,
 }
 
 impl Home {
@@ -25,21 +23,7 @@ impl Home {
         let naming = || format!("cannot use {} as home", path.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(naming)?;
         fs::set_permissions(path, Permissions::from_mode(0o700)).with_context(naming)?;
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path.join("lock"))
-            .with_context(naming)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let mut owner = String::new();
-            let _ = lock.read_to_string(&mut owner);
-            bail!("another server (pid {}) has the home {}", owner.trim(), path.display());
-        }
-        lock.set_len(0).with_context(naming)?;
-        writeln!(lock, "{}", std::process::id()).with_context(naming)?;
+        let lock = HomeLock::take(path)?;
         Ok(Home { path: path.to_owned(), _lock: lock })
     }
 
@@ -108,10 +92,7 @@ mod tests {
         assert_eq!(read_token(&path).unwrap(), token);
         let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("."), mode("token"), mode("lock")), (0o700, 0o600, 0o600));
-        let second = Home::open(&path).err().unwrap().to_string();
-        let expected =
-            format!("another server (pid {}) has the home {}", std::process::id(), path.display());
-        assert_eq!(second, expected);
+        assert!(Home::open(&path).is_err());
         drop(home);
         assert_eq!(Home::open(&path).unwrap().token().unwrap(), token);
         fs::remove_dir_all(&path).unwrap();

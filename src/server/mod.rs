@@ -16,9 +16,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{App, auth::Auth},
+    api::{
+        App,
+        auth::{Auth, Open},
+    },
     config::Settings,
     metrics::Metrics,
+    store::Store,
 };
 
 pub use home::{Home, read_token};
@@ -38,8 +42,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let stopping = CancellationToken::new();
     let token = home.token()?;
-    let auth = if settings.no_auth { Auth::open(&token) } else { Auth::new(&token) };
-    let app = App::new(settings, address, auth, Metrics::new(), stopping.clone());
+    let open = if settings.no_auth { Open::ToAnyone } else { Open::ToHolders };
+    let path = settings.home.clone();
+    let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
+    let store = store.context("cannot open the store")?;
+    let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
+    let app = App::new(settings, address, store, auth, Metrics::new(), stopping.clone());
     drop(token);
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;

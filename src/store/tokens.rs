@@ -58,6 +58,21 @@ impl Store {
         .await
     }
 
+    /// The tokens that hold at this time, with their hashes, oldest first.
+    pub async fn live_tokens(&self, now: Timestamp) -> Result<Vec<(Token, [u8; 32])>, StoreError> {
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM tokens
+                 WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)
+                 ORDER BY created_at, token_id LIMIT 1000",
+            )?;
+            let rows =
+                statement.query_map([micros(now)], |row| Ok((from_row(row)?, row.get("hash")?)))?;
+            Ok(rows.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
     /// All tokens, oldest first.
     pub async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
         self.read(|db| {

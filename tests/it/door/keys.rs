@@ -22,6 +22,17 @@ fn the_same_key_and_body_gets_the_first_answer() {
 }
 
 #[test]
+fn the_answer_is_the_same_after_the_server_was_killed() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let first = link(&server, "a", b"");
+    server.kill();
+    let server = Server::start(&home);
+    let again = link(&server, "a", b"");
+    assert_eq!((again.status, &again.body), (201, &first.body));
+}
+
+#[test]
 fn twenty_at_once_with_one_key_are_one_request() {
     let home = Home::new();
     let server = Server::start(&home);
