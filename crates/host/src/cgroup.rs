@@ -24,13 +24,11 @@ impl Cgroup {
         path.join("cgroup.kill").exists().then_some(Self(path))
     }
 
-    #[expect(dead_code, reason = "the upgrade in place needs it")]
     /// Goes on with one that another image of this process made.
     pub(crate) fn resume(path: PathBuf) -> Self {
         Self(path)
     }
 
-    #[expect(dead_code, reason = "the upgrade in place needs it")]
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.0

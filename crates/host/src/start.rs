@@ -21,6 +21,9 @@ use crate::sys;
 /// The socket's name in the host's directory.
 pub(crate) const SOCKET: &str = "host.sock";
 
+/// The name of the file with the host's process id.
+pub(crate) const PID: &str = "host.pid";
+
 /// How many terminals a host holds unless told otherwise.
 const MAX_TERMINALS: usize = 4096;
 
@@ -64,6 +67,8 @@ enum Asked {
     Serve(Options),
     /// Only tell that this executable works.
     Check,
+    /// Go on with what another executable left in this process.
+    Resume(i32),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -80,6 +85,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match parse(args) {
         Ok(Asked::Check) => Ok(()),
         Ok(Asked::Serve(options)) => serve(options),
+        Ok(Asked::Resume(image)) => resume(image),
         Err(error) => Err(error),
     };
     match result {
@@ -106,6 +112,13 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
             || args.next().ok_or_else(|| StartError::Usage(format!("{name} needs a value")));
         match name.as_str() {
             "--check" => return Ok(Asked::Check),
+            "--resume" => {
+                let text = value()?.to_string_lossy().into_owned();
+                let image = text.parse();
+                return image
+                    .map(Asked::Resume)
+                    .map_err(|_| StartError::Usage(format!("{text} is no descriptor")));
+            }
             "--detach" => detach = true,
             "--no-cgroup" => cgroup = false,
             "--dir" => dir = Some(PathBuf::from(value()?)),
@@ -137,10 +150,11 @@ fn serve(options: Options) -> Result<(), StartError> {
         std::env::set_current_dir("/").map_err(io("leave the starter's directory"))?;
     }
     let lock = lock(&dir)?;
-    let (listener, address) = listen(&dir).map_err(io("listen on the host's socket"))?;
-    fs::write(dir.join("host.pid"), format!("{}\n", std::process::id()))
+    let listener = listen(&dir).map_err(io("listen on the host's socket"))?;
+    fs::write(dir.join(PID), format!("{}\n", std::process::id()))
         .map_err(io("write the host's process id"))?;
     let settings = Settings {
+        dir: dir.clone(),
         boot_id: boot_id().map_err(io("find a random number"))?,
         label: options.label,
         max_terminals: options.max_terminals,
@@ -156,10 +170,13 @@ fn serve(options: Options) -> Result<(), StartError> {
     if options.detach {
         silence(&dir).map_err(io("leave the starter's output"))?;
     }
-    let result = host.run().map_err(io("wait for events"));
-    let _ = fs::remove_file(address.join(SOCKET));
-    let _ = fs::remove_file(dir.join("host.pid"));
-    result
+    host.run().map_err(io("wait for events"))
+}
+
+fn resume(image: i32) -> Result<(), StartError> {
+    harden().map_err(io("prepare the process"))?;
+    let mut host = Host::resume(image).map_err(io("take the terminals over"))?;
+    host.run().map_err(io("wait for events"))
 }
 
 /// Makes this host the only one of its directory.
@@ -186,13 +203,13 @@ pub(crate) fn short_path(dir: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     Ok((fd, path))
 }
 
-fn listen(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
+fn listen(dir: &Path) -> io::Result<UnixListener> {
     let (_fd, short) = short_path(dir)?;
     // We hold the lock, so whoever made it is gone.
     let _ = fs::remove_file(dir.join(SOCKET));
     let listener = UnixListener::bind(short.join(SOCKET))?;
     fs::set_permissions(dir.join(SOCKET), Permissions::from_mode(0o600))?;
-    Ok((listener, dir.to_owned()))
+    Ok(listener)
 }
 
 /// Prepares the process: no signal ends it by accident, no other process of the user looks into it,

@@ -35,7 +35,6 @@ pub enum Session {
     /// Its own, with standard input as controlling terminal.
     Terminal,
     /// Its own, without a terminal.
-    #[expect(dead_code, reason = "the upgrade in place needs it")]
     Own,
 }
 
@@ -250,7 +249,6 @@ pub fn detach() -> io::Result<()> {
     Ok(())
 }
 
-#[expect(dead_code, reason = "the upgrade in place needs it")]
 /// Becomes another executable, with the same environment. Returns only when that failed.
 pub fn become_executable(path: &CStr, argv: &[CString]) -> io::Error {
     let argv: Vec<*const c_char> =
@@ -264,7 +262,6 @@ pub fn become_executable(path: &CStr, argv: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-#[expect(dead_code, reason = "the upgrade in place needs it")]
 /// Takes over a descriptor that another image of this process left open for us.
 ///
 /// # Errors

@@ -79,26 +79,20 @@ impl Log {
         Ok(log)
     }
 
-    /// Goes on where another process image of this host stood.
-    ///
-    /// # Errors
-    /// As [`Log::open`], which it falls back to when the directory is not as it was left.
-    pub fn resume(
-        dir: PathBuf,
-        limit: u64,
-        position: Position,
-        size: (u16, u16),
-    ) -> io::Result<Self> {
+    /// Goes on where another executable in this process stood. When the directory is not as it was
+    /// left or cannot be read, it goes on in a segment of its own.
+    #[must_use]
+    pub fn resume(dir: PathBuf, limit: u64, position: Position, size: (u16, u16)) -> Self {
         let mut log = Self::empty(dir, limit, position.end, size);
-        log.load_segments()?;
+        let _ = log.load_segments();
         let last = log.segments.back();
-        if last.is_none_or(|last| last.base != position.base || last.size != position.length) {
-            return Self::open(log.dir, limit, position.end, size);
+        if last.is_some_and(|last| last.base == position.base && last.size == position.length) {
+            let file = open(&log.dir, position.base, OpenOptions::new().write(true));
+            log.file = file.ok().map(Arc::new);
         }
-        log.file = Some(Arc::new(open(&log.dir, position.base, OpenOptions::new().write(true))?));
-        log.unsynced.bytes = 1;
-        log.unsynced.skipped = true;
-        Ok(log)
+        // Nobody knows what the other executable had synced.
+        log.unsynced = Unsynced { bytes: 1, skipped: true, ..Unsynced::default() };
+        log
     }
 
     fn empty(dir: PathBuf, limit: u64, end: u64, size: (u16, u16)) -> Self {

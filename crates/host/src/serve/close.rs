@@ -9,7 +9,7 @@ use super::slots::Key;
 use super::timers::Due;
 use super::{Host, processes};
 use crate::cgroup;
-use crate::wire::{Code, Event};
+use crate::wire::Code;
 
 /// How often it is looked whether the processes are gone; a child of ours that ends tells at once.
 const LOOK: Duration = Duration::from_millis(5);
@@ -89,10 +89,7 @@ impl Host {
             } else {
                 (Code::Failed, "a process of the terminal cannot be ended".to_owned())
             };
-            if let Some(connection) = self.connections.get_mut(connection) {
-                connection.push(&Event::Reply { seq, code, message });
-            }
-            self.flush(connection);
+            self.reply(connection, seq, code, message);
         }
         self.closing = open;
         if !self.closing.is_empty() {

@@ -7,6 +7,7 @@
 
 mod close;
 mod connection;
+mod image;
 mod open;
 mod processes;
 mod requests;
@@ -14,10 +15,12 @@ mod slots;
 mod stream;
 mod terminal;
 mod timers;
+mod upgrade;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -36,6 +39,7 @@ use connection::{Connection, Interest};
 use slots::{Key, Slots};
 use terminal::{Exit, Terminal};
 use timers::{Due, Timers};
+use upgrade::Trial;
 
 /// How many connections there may be: the server's, and room for one that is being replaced.
 const MAX_CONNECTIONS: usize = 8;
@@ -52,6 +56,8 @@ const SYNC_DELAY: Duration = Duration::from_millis(500);
 /// What a host is started with.
 #[derive(Debug)]
 pub(crate) struct Settings {
+    /// Where the socket is.
+    pub(crate) dir: PathBuf,
     pub(crate) boot_id: String,
     pub(crate) label: String,
     pub(crate) max_terminals: usize,
@@ -64,7 +70,6 @@ pub(crate) struct Settings {
 pub(crate) struct Host {
     settings: Settings,
     /// Held, not used: one host a directory.
-    #[expect(dead_code, reason = "the upgrade in place needs it")]
     lock: OwnedFd,
     epoll: OwnedFd,
     listener: OwnedFd,
@@ -80,6 +85,7 @@ pub(crate) struct Host {
     dirty: Vec<Key>,
     timers: Timers,
     counters: Counters,
+    trial: Option<Trial>,
     life: Life,
     buffer: Box<[u8; BUFFER]>,
     scratch: Box<[u8; SCRATCH]>,
@@ -163,6 +169,7 @@ impl Host {
             dirty: Vec::new(),
             timers: Timers::default(),
             counters: Counters::default(),
+            trial: None,
             life: Life::Serving,
             buffer: boxed(),
             scratch: boxed(),
@@ -187,12 +194,13 @@ impl Host {
                     Token::Terminal(key) => self.terminal_ready(key, flags),
                 }
             }
+            self.upgrade();
             let now = Instant::now();
             while let Some(due) = self.timers.take(now) {
                 match due {
                     Due::Sync => self.sync(),
                     Due::Closing => self.check_closing(),
-                    Due::Check => {}
+                    Due::Check => self.trial_is_due(),
                 }
             }
         }
@@ -299,13 +307,21 @@ impl Host {
         if sys::told_to_end(self.signals.as_fd()) {
             self.shut_down();
         }
+        self.reap();
+        self.check_closing();
+    }
+
+    fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             self.counters.reaped += 1;
+            let exit = exit(status);
             if let Some(key) = self.pids.remove(&pid) {
-                self.program_ended(key, exit(status));
+                self.program_ended(key, exit);
+            } else {
+                // Neither: an orphan that came to us.
+                let _ = self.trial_ended(pid, exit);
             }
         }
-        self.check_closing();
     }
 
     /// Hands what was written to the syncer.
@@ -342,6 +358,9 @@ impl Host {
         }
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
+        }
+        for name in [crate::start::SOCKET, crate::start::PID] {
+            let _ = std::fs::remove_file(self.settings.dir.join(name));
         }
     }
 }

@@ -171,7 +171,10 @@ impl Host {
             | Request::ExecUnwatch { .. }
             | Request::ExecCancel { .. }
             | Request::ExecForget { .. } => Err(Refusal(Code::NoSuchCommand, String::new())),
-            Request::Upgrade { .. } => Err(Refusal(Code::Unsupported, String::new())),
+            Request::Upgrade { seq, path } => {
+                self.try_executable(&path, connection, seq)?;
+                Ok(None)
+            }
         }
     }
 

@@ -25,7 +25,6 @@ pub(super) struct Terminal {
     pub(super) shell: Shell,
     pub(super) cols: u16,
     pub(super) rows: u16,
-    #[expect(dead_code, reason = "the exec driver needs it")]
     pub(super) dir: PathBuf,
     pub(super) log: Log,
     pub(super) watchers: Vec<Watcher>,

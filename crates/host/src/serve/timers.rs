@@ -11,7 +11,6 @@ pub(super) enum Due {
     /// Look whether the processes of closed terminals are gone.
     Closing,
     /// The executable under test had its time.
-    #[expect(dead_code, reason = "the upgrade in place needs it")]
     Check,
 }
 

@@ -21,6 +21,8 @@ mod frame;
 mod numbers;
 mod request;
 
+use field::{Field, Rest};
+
 pub use event::{CommandInfo, Event, LogRecord, TerminalInfo};
 pub use frame::{Decoder, Frame, put_command_output, put_output};
 pub use numbers::{Code, IfBusy, Outcome, Phase, RecordKind, Shell, StdinMode, Stream};
@@ -61,6 +63,18 @@ pub struct Malformed(pub &'static str);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("message of {0} bytes does not fit a frame")]
 pub struct TooLarge(pub usize);
+
+/// Sections as bytes, for what is kept rather than sent.
+pub(crate) fn encode_sections(sections: &Sections) -> Vec<u8> {
+    let mut out = Vec::new();
+    sections.put(&mut out);
+    out
+}
+
+/// What [`encode_sections`] made.
+pub(crate) fn decode_sections(bytes: &[u8]) -> Result<Sections, Malformed> {
+    Sections::take(&mut Rest(bytes))
+}
 
 #[cfg(test)]
 mod tests;

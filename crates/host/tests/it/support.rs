@@ -112,7 +112,6 @@ impl Drop for Host {
 /// A connection that knows what each terminal has said.
 pub struct Session {
     pub client: Client,
-    #[expect(dead_code, reason = "compared over an upgrade")]
     pub boot_id: String,
     pub pid: u32,
     pub output: Vec<u8>,

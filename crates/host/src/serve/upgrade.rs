@@ -1,0 +1,301 @@
+//! Replacing the host's executable in place: the process stays, and with it the PTYs and the right
+//! to collect its children; only the program in it changes.
+//!
+//! ```text
+//! asked ─▶ try the executable (`host --check`) ─▶ no: answer, go on as before
+//!                                              └▶ yes: answer, image into memory, execve
+//!                                                    ─▶ `host --resume FD` takes it all over
+//! ```
+
+use std::ffi::{CString, OsString};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::FdFlags;
+use rustix::process::{Pid, Signal};
+
+use super::image::Image;
+use super::open::Refusal;
+use super::slots::Key;
+use super::terminal::{Exit, Input, Life, Terminal};
+use super::timers::Due;
+use super::{Host, Settings};
+use crate::cgroup::Cgroup;
+use crate::log::{Log, Position};
+use crate::pty::Pty;
+use crate::sys::{self, Session, Spawn};
+use crate::wire::{Code, Event, Shell};
+
+/// How long an executable may take to say that it works.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An executable that is being tried.
+#[derive(Debug)]
+pub(super) struct Trial {
+    path: PathBuf,
+    pid: Pid,
+    asked: (Key, u32),
+    passed: bool,
+}
+
+impl Host {
+    /// Tries an executable; the answer comes when it has ended.
+    pub(super) fn try_executable(
+        &mut self,
+        path: &[u8],
+        connection: Key,
+        seq: u32,
+    ) -> Result<(), Refusal> {
+        if self.trial.is_some() {
+            return Err(Refusal(Code::Busy, "an executable is being tried".into()));
+        }
+        let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+        let refused = |error: &dyn std::fmt::Display| {
+            Refusal(Code::BadExecutable, format!("cannot run {}: {error}", path.display()))
+        };
+        let null = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .map_err(|error| refused(&error))?;
+        let program = CString::new(path.as_os_str().as_bytes()).map_err(|error| refused(&error))?;
+        let null = null.as_fd();
+        let spawned = sys::spawn(&Spawn {
+            program: &program,
+            argv: &[program.clone(), c"host".into(), c"--check".into()],
+            env: &[],
+            cwds: &[c"/".into()],
+            stdio: [null, null, null],
+            session: Session::Own,
+            cgroup: None,
+            descriptors: self.settings.descriptors,
+        })
+        .map_err(|error| refused(&error))?;
+        self.trial =
+            Some(Trial { path, pid: spawned.pid, asked: (connection, seq), passed: false });
+        self.timers.arm(Due::Check, PATIENCE);
+        Ok(())
+    }
+
+    /// The trial's process had its time.
+    pub(super) fn trial_is_due(&mut self) {
+        if let Some(trial) = self.trial.as_ref().filter(|trial| !trial.passed) {
+            let _ = rustix::process::kill_process(trial.pid, Signal::KILL);
+        }
+    }
+
+    /// A child ended; whether it was the trial.
+    pub(super) fn trial_ended(&mut self, pid: Pid, exit: Exit) -> bool {
+        let Some(trial) = self.trial.as_mut().filter(|trial| trial.pid == pid) else {
+            return false;
+        };
+        trial.passed = exit == Exit { code: 0, signal: 0 };
+        if !trial.passed {
+            let ((connection, seq), path) = (trial.asked, trial.path.display().to_string());
+            self.trial = None;
+            let message = format!("{path} does not work: {exit:?}");
+            self.reply(connection, seq, Code::BadExecutable, message);
+        }
+        true
+    }
+
+    /// Changes the executable when one was tried and nothing stands in the way.
+    pub(super) fn upgrade(&mut self) {
+        // Processes that are being ended have to be seen to their end by who began it.
+        if !self.closing.is_empty() {
+            return;
+        }
+        let Some(trial) = self.trial.take_if(|trial| trial.passed) else { return };
+        let (connection, seq) = trial.asked;
+        self.reply(connection, seq, Code::Ok, String::new());
+        if let Err(error) = self.become_executable(&trial.path) {
+            eprintln!("stead host: cannot become {}: {error}", trial.path.display());
+        }
+    }
+
+    /// Returns only when it failed; everything is as before then.
+    fn become_executable(&mut self, path: &Path) -> io::Result<()> {
+        let image = self.image().write()?;
+        let kept: Vec<BorrowedFd<'_>> = [image.as_fd(), self.lock.as_fd(), self.listener.as_fd()]
+            .into_iter()
+            .chain(
+                self.terminals
+                    .iter()
+                    .filter_map(|(_, terminal)| terminal.pty())
+                    .flat_map(|pty| [pty.master.as_fd(), pty.slave.as_fd()]),
+            )
+            .collect();
+        for fd in &kept {
+            rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        let program = CString::new(path.as_os_str().as_bytes())?;
+        let resume = CString::new(image.as_raw_fd().to_string())?;
+        let argv = [program.clone(), c"host".into(), c"--resume".into(), resume];
+        let error = sys::become_executable(&program, &argv);
+        for fd in &kept {
+            rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+        }
+        Err(error)
+    }
+
+    fn image(&self) -> Image {
+        let mut image = Image::default();
+        let settings = &self.settings;
+        image.put("dir", settings.dir.as_os_str().as_bytes());
+        image.put("boot_id", settings.boot_id.as_bytes());
+        image.put("label", settings.label.as_bytes());
+        image.put_number("max_terminals", settings.max_terminals as u64);
+        if let Some(descriptors) = settings.descriptors {
+            image.put_number("descriptors", descriptors);
+        }
+        image.put_number("lock", self.lock.as_raw_fd());
+        image.put_number("listener", self.listener.as_raw_fd());
+        if let Some(cgroup) = &self.cgroup {
+            image.put("cgroup", cgroup.path().as_os_str().as_bytes());
+        }
+        for (_, terminal) in self.terminals.iter() {
+            image.put_image("terminal", &terminal.image());
+        }
+        image
+    }
+
+    /// Takes over what another executable left in this process.
+    pub(crate) fn resume(image: RawFd) -> io::Result<Self> {
+        let image = Image::read(sys::inherited(image)?)?;
+        let path = |name: &str| {
+            image.bytes(name).map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
+        };
+        let settings = Settings {
+            dir: path("dir").ok_or(io::ErrorKind::InvalidData)?,
+            boot_id: image.text("boot_id").unwrap_or_default(),
+            label: image.text("label").unwrap_or_default(),
+            max_terminals: image.number("max_terminals").unwrap_or(usize::MAX),
+            descriptors: image.number("descriptors"),
+        };
+        let lock = descriptor(&image, "lock")?;
+        let listener = descriptor(&image, "listener")?;
+        let cgroup = path("cgroup").map(Cgroup::resume);
+        let mut host = Self::new(settings, lock, listener, cgroup)?;
+        for terminal in image.images("terminal") {
+            match Terminal::resume(&terminal) {
+                Ok(terminal) => host.adopt(terminal),
+                Err(error) => eprintln!("stead host: cannot take a terminal over: {error}"),
+            }
+        }
+        // Children may have ended while nobody looked.
+        host.reap();
+        Ok(host)
+    }
+
+    fn adopt(&mut self, terminal: Terminal) {
+        let (id, pid) = (terminal.id.clone(), terminal.pid());
+        let key = self.terminals.insert(terminal);
+        self.names.insert(id, key);
+        if let Some(pid) = pid {
+            self.pids.insert(pid, key);
+        }
+        if let Err(error) = self.listen_to(key) {
+            eprintln!("stead host: cannot watch a terminal: {error}");
+        }
+        self.await_input(key);
+        self.note_written(key);
+    }
+
+    pub(super) fn reply(&mut self, connection: Key, seq: u32, code: Code, message: String) {
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.push(&Event::Reply { seq, code, message });
+        }
+        self.flush(connection);
+    }
+}
+
+impl Terminal {
+    fn image(&self) -> Image {
+        let mut image = Image::default();
+        image.put("id", self.id.as_bytes());
+        match &self.life {
+            Life::Running { pty, pid } => {
+                image.put_number("master", pty.master.as_raw_fd());
+                image.put_number("slave", pty.slave.as_raw_fd());
+                image.put_number("pid", pid.as_raw_nonzero().get());
+            }
+            Life::Exited(exit) => {
+                image.put_number("code", exit.code);
+                image.put_number("signal", exit.signal);
+            }
+        }
+        image.put_number("shell", self.shell.number());
+        image.put_number("cols", self.cols);
+        image.put_number("rows", self.rows);
+        image.put("dir", self.dir.as_os_str().as_bytes());
+        let Position { end, base, length } = self.log.position();
+        image.put_number("log_limit", self.log.limit());
+        image.put_number("log_end", end);
+        image.put_number("log_base", base);
+        image.put_number("log_length", length);
+        image.put("input", self.input.pending.iter().copied().collect::<Vec<u8>>());
+        let ids: Vec<u8> = self.input.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        image.put("write_ids", ids);
+        if let Some(cgroup) = &self.cgroup {
+            image.put("cgroup", cgroup.as_os_str().as_bytes());
+        }
+        image.put_number("opened_ms", self.opened_ms);
+        image.put_number("output_ms", self.output_ms);
+        image
+    }
+
+    fn resume(image: &Image) -> io::Result<Self> {
+        let path = |name: &str| {
+            image.bytes(name).map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
+        };
+        let life = match image.number::<i32>("pid").and_then(Pid::from_raw) {
+            Some(pid) => Life::Running {
+                pty: Pty {
+                    master: descriptor(image, "master")?,
+                    slave: descriptor(image, "slave")?,
+                },
+                pid,
+            },
+            None => Life::Exited(Exit {
+                code: image.number("code").unwrap_or(-1),
+                signal: image.number("signal").unwrap_or(0),
+            }),
+        };
+        let dir = path("dir").ok_or(io::ErrorKind::InvalidData)?;
+        let (cols, rows) = (image.number("cols").unwrap_or(80), image.number("rows").unwrap_or(24));
+        let position = Position {
+            end: image.number("log_end").unwrap_or(0),
+            base: image.number("log_base").unwrap_or(u64::MAX),
+            length: image.number("log_length").unwrap_or(0),
+        };
+        let limit = image.number("log_limit").unwrap_or(0);
+        let ids = image.bytes("write_ids").unwrap_or_default();
+        Ok(Self {
+            id: image.text("id").ok_or(io::ErrorKind::InvalidData)?,
+            life,
+            shell: Shell::from(image.number::<u8>("shell").unwrap_or(0)),
+            cols,
+            rows,
+            log: Log::resume(dir.join("log"), limit, position, (cols, rows)),
+            dir,
+            watchers: Vec::new(),
+            input: Input {
+                pending: image.bytes("input").unwrap_or_default().iter().copied().collect(),
+                ids: ids.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id)).collect(),
+                awaited: false,
+            },
+            cgroup: path("cgroup"),
+            opened_ms: image.number("opened_ms").unwrap_or(0),
+            output_ms: image.number("output_ms").unwrap_or(0),
+            awaits_sync: false,
+        })
+    }
+}
+
+fn descriptor(image: &Image, name: &str) -> io::Result<OwnedFd> {
+    sys::inherited(image.number(name).ok_or(io::ErrorKind::InvalidData)?)
+}
