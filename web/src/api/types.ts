@@ -1,0 +1,163 @@
+/** The server's JSON, as far as the app reads it. */
+
+export type SessionStatus = "active" | "idle" | "expired" | "closed";
+export type InstanceState = "running" | "paused" | "dead" | string;
+
+export interface Sandbox {
+  type: string;
+  status: string;
+  session_id: string | null;
+  terminal_id: string | null;
+  lease_id: string | null;
+}
+
+export interface Message {
+  message_id?: string;
+  role: string;
+  content: unknown;
+  created_at?: string;
+}
+
+export interface Thread {
+  thread_id: string;
+  project_id: string | null;
+  messages?: Message[];
+  sandbox?: Sandbox | null;
+  labels?: Record<string, string>;
+  last_command?: { command_id?: string; command: string; exit_code?: number | null } | string | null;
+  clients?: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface Session {
+  thread_id: string;
+  session_id: string;
+  terminal_id: string;
+  status: SessionStatus;
+  created_at: string;
+  last_active_at: string;
+  expires_at: string;
+  policy: { idle_timeout_s: number; max_duration_s: number; on_expiry?: string };
+}
+
+export interface Terminal {
+  terminal_id: string;
+  thread_id: string;
+  lease_id: string;
+  cwd: string;
+  env_delta: Record<string, string | null>;
+  version: number;
+  status?: string;
+  title?: string;
+  cols?: number;
+  rows?: number;
+  clients?: number;
+  driver?: string | null;
+  exit_code?: number | null;
+  is_default?: boolean;
+  default?: boolean;
+  shell?: string;
+  cmd?: string[];
+  created_at: string;
+  updated_at: string;
+  last_activity_at?: string;
+}
+
+export interface InstanceMetrics {
+  cpu_seconds?: number | null;
+  cpu_percent?: number | null;
+  memory_bytes?: number | null;
+  processes?: number | null;
+  [name: string]: unknown;
+}
+
+export interface Instance {
+  instance_id: string;
+  state: InstanceState;
+  started_at: string | null;
+  metrics?: InstanceMetrics | null;
+}
+
+export interface Lease {
+  thread_id?: string;
+  lease_id: string;
+  provider_name: string;
+  instance: Instance | null;
+  state?: string;
+  shared_by?: string[];
+  created_at: string;
+  updated_at: string;
+}
+
+export interface Provider {
+  name: string;
+  available?: boolean;
+  default?: boolean;
+  detail?: string | null;
+  capabilities?: Record<string, unknown> | string[];
+  [name: string]: unknown;
+}
+
+export interface Changes {
+  cwd?: { from: string | null; to: string | null } | null;
+  env?: { set?: Record<string, string>; unset?: string[] } | null;
+  [name: string]: unknown;
+}
+
+export interface Command {
+  command_id: string;
+  terminal_id: string;
+  thread_id?: string;
+  command: string;
+  source?: string;
+  status: string;
+  exit_code: number | null;
+  signal: number | string | null;
+  timed_out?: boolean;
+  stdout?: string;
+  stderr?: string;
+  stdout_base64?: string;
+  stderr_base64?: string;
+  stdout_bytes: number;
+  stderr_bytes: number;
+  truncated?: boolean;
+  duration_ms: number | null;
+  shell_restarted?: boolean;
+  waiting_for_input?: boolean;
+  version?: number | null;
+  cwd?: string | null;
+  changes?: Changes | null;
+  offset?: number | null;
+  created_at?: string;
+  started_at?: string | null;
+  finished_at?: string | null;
+}
+
+export interface Version {
+  version: number;
+  created_at: string;
+  cause?: unknown;
+  cwd?: string;
+  env_delta?: Record<string, string | null>;
+  sections?: unknown;
+  [name: string]: unknown;
+}
+
+export interface Project {
+  project_id: string;
+  prefix?: string;
+  description?: string | null;
+  tags?: string[];
+  pinned?: boolean;
+  sessions?: number;
+  stats?: Record<string, unknown>;
+  statistics?: Record<string, unknown>;
+  expires_at?: string | null;
+  cleanup_at?: string | null;
+  warning?: unknown;
+  created_at: string;
+  updated_at?: string;
+  last_access_at?: string;
+  [name: string]: unknown;
+}

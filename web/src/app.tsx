@@ -1,0 +1,182 @@
+/** The frame around the views: where to go, what was said, and the palette. */
+
+import { useEffect, useState } from "preact/hooks";
+import { isProblem, onSignedOut, path, send } from "./api/client.ts";
+import type { Thread } from "./api/types.ts";
+import type { Action } from "./lib/palette.ts";
+import { prefer, usePreferences } from "./lib/preferences.ts";
+import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
+import { attempt, DialogHost, RemarkHost } from "./ui/dialogs.tsx";
+import { Icon, type IconName } from "./ui/icons.tsx";
+import { Empty, toneOf } from "./ui/parts.tsx";
+import { LeasesView } from "./views/leases.tsx";
+import { MetricsView } from "./views/metrics.tsx";
+import { Palette } from "./views/palette.tsx";
+import { ProjectsView, useProjects } from "./views/projects.tsx";
+import { SettingsView } from "./views/settings.tsx";
+import { ThreadView } from "./views/thread.tsx";
+import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
+
+const PLACES: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
+  { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
+  { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
+  { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
+  { view: "metrics", label: "Metrics", address: "/ui/metrics", icon: "metrics" },
+  { view: "settings", label: "Settings", address: "/ui/settings", icon: "settings" },
+];
+
+export function App() {
+  const [signedOut, setSignedOut] = useState(false);
+  useEffect(() => onSignedOut(() => setSignedOut(true)), []);
+  return signedOut ? <SignIn /> : <Frame />;
+}
+
+function SignIn() {
+  return (
+    <main class="sign-in" id="main">
+      <img src="/icon.svg" alt="" width="48" height="48" />
+      <h1>Stead</h1>
+      <p>This browser is not signed in. On the machine where the server runs, print a link and open it here:</p>
+      <pre>stead login</pre>
+      <p class="quiet-text">The link works once and leaves a cookie that no script can read.</p>
+      <a class="button main" href="/">I have opened it</a>
+    </main>
+  );
+}
+
+function Frame() {
+  const route = useRoute();
+  const threads = useThreads();
+  const projects = useProjects();
+  const { theme } = usePreferences();
+  const [palette, setPalette] = useState(false);
+  const hasProjects = !isProblem(projects.error, 404);
+  const places = PLACES.filter((place) => place.view !== "projects" || hasProjects);
+
+  useEffect(() => {
+    const { classList } = document.documentElement;
+    classList.toggle("light", theme === "light");
+    classList.toggle("dark", theme === "dark");
+  }, [theme]);
+  useEffect(() => {
+    document.title = route.view === "thread" ? `${route.thread} · Stead` : "Stead";
+  }, [route]);
+  useEffect(() => {
+    const keys = (event: KeyboardEvent): void => {
+      const control = (event.ctrlKey || event.metaKey) && !event.altKey;
+      if (control && !event.shiftKey && event.key.toLowerCase() === "k") {
+        event.preventDefault();
+        event.stopPropagation();
+        setPalette((open) => !open);
+      } else if (event.ctrlKey && event.shiftKey && event.key === "Escape") {
+        event.preventDefault();
+        document.getElementById("main")?.focus();
+      }
+    };
+    // Before a terminal sees the key.
+    document.addEventListener("keydown", keys, { capture: true });
+    return () => document.removeEventListener("keydown", keys, { capture: true });
+  }, []);
+
+  return (
+    <div class="frame">
+      <a class="skip" href="#main">Skip to the content</a>
+      <nav class="side" aria-label="Main">
+        <a class="brand" href="/ui/threads">
+          <img src="/icon.svg" alt="" width="20" height="20" />
+          <span>Stead</span>
+        </a>
+        <ul class="places">
+          {places.map((place) => (
+            <li key={place.view}>
+              <a href={place.address} aria-current={place.view === route.view ? "page" : undefined}>
+                <Icon name={place.icon} />
+                <span>{place.label}</span>
+              </a>
+            </li>
+          ))}
+        </ul>
+        <button type="button" class="palette-button" aria-label="Command palette" onClick={() => setPalette(true)}>
+          <Icon name="search" />
+          <span>Find or do</span>
+          <kbd>Ctrl K</kbd>
+        </button>
+        <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
+      </nav>
+      <View route={route} />
+      {palette && <Palette actions={actions(route, threads.value ?? [], places)} close={() => setPalette(false)} />}
+      <DialogHost />
+      <RemarkHost />
+    </div>
+  );
+}
+
+function Recent({ threads, current }: { threads: Thread[]; current: string | null }) {
+  const recent = [...threads].sort((a, b) => b.updated_at.localeCompare(a.updated_at)).slice(0, 20);
+  if (recent.length === 0) return null;
+  return (
+    <section class="recent" aria-label="Recent threads">
+      <h2>Recent</h2>
+      <ul>
+        {recent.map((thread) => (
+          <li key={thread.thread_id}>
+            <a href={threadAddress(thread.thread_id)} aria-current={thread.thread_id === current ? "page" : undefined} title={thread.thread_id}>
+              <span class={`dot ${toneOf(thread.sandbox?.status)}`} aria-hidden="true" />
+              <span class="recent-name">{thread.thread_id}</span>
+              <span class="hidden-text">, {thread.sandbox?.status ?? "new"}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function View({ route }: { route: Route }) {
+  switch (route.view) {
+    case "threads":
+      return <ThreadsView />;
+    case "thread":
+      return <ThreadView key={route.thread} thread={route.thread} tab={route.tab} query={route.query} />;
+    case "projects":
+      return <ProjectsView />;
+    case "leases":
+      return <LeasesView />;
+    case "metrics":
+      return <MetricsView />;
+    case "settings":
+      return <SettingsView />;
+    case "nowhere":
+      return (
+        <main class="page" id="main" tabIndex={-1}>
+          <Empty title="There is nothing here."><p><code>{route.path}</code></p></Empty>
+        </main>
+      );
+  }
+}
+
+function actions(route: Route, threads: Thread[], places: typeof PLACES): Action[] {
+  const here: Action[] = [];
+  if (route.view === "thread") {
+    const { thread } = route;
+    const at = path("api", "threads", thread);
+    here.push(
+      ...(["terminals", "timeline", "versions", "replay"] as const).map((tab) => ({
+        title: `Show ${tab}`,
+        hint: thread,
+        run: () => go(threadAddress(thread, tab)),
+      })),
+      { title: "New terminal", hint: thread, run: () => void attempt(() => send("POST", `${at}/terminals`, {}), "A terminal was opened.") },
+      { title: "Pause", hint: thread, run: () => void attempt(() => send("POST", `${at}/pause`), "Paused.") },
+      { title: "Resume", hint: thread, run: () => void attempt(() => send("POST", `${at}/resume`), "Resumed.") },
+      { title: "Touch the session", hint: thread, run: () => void attempt(() => send("POST", `${at}/session/touch`), "Touched.") },
+    );
+  }
+  return [
+    ...here,
+    ...threads.map((thread) => ({ title: thread.thread_id, hint: "thread", run: () => go(threadAddress(thread.thread_id)) })),
+    { title: "New thread", run: () => void newThread() },
+    ...places.map((place) => ({ title: `Go to ${place.label.toLowerCase()}`, run: () => go(place.address) })),
+    ...(["system", "light", "dark"] as const).map((theme) => ({ title: `Theme: ${theme}`, run: () => prefer({ theme }) })),
+  ];
+}

@@ -1,0 +1,88 @@
+/** Addresses of the app's views, all under `/ui/`. */
+
+import { useEffect, useState } from "preact/hooks";
+
+export type ThreadTab = "terminals" | "timeline" | "versions" | "replay";
+
+export type Route =
+  | { view: "threads" }
+  | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
+  | { view: "projects" }
+  | { view: "leases" }
+  | { view: "metrics" }
+  | { view: "settings" }
+  | { view: "nowhere"; path: string };
+
+const TABS: readonly ThreadTab[] = ["terminals", "timeline", "versions", "replay"];
+
+/** The view at an address. */
+export function routeOf(pathname: string, search = ""): Route {
+  const parts = pathname.split("/").filter((part) => part !== "");
+  if (parts[0] === "ui") parts.shift();
+  const [view, id, tab, ...rest] = parts;
+  if (rest.length > 0) return { view: "nowhere", path: pathname };
+  switch (view) {
+    case undefined:
+      return { view: "threads" };
+    case "threads": {
+      if (id === undefined) return { view: "threads" };
+      let thread: string;
+      try {
+        thread = decodeURIComponent(id);
+      } catch {
+        return { view: "nowhere", path: pathname };
+      }
+      const known = TABS.find((one) => one === (tab ?? "terminals"));
+      if (!known) return { view: "nowhere", path: pathname };
+      return { view: "thread", thread, tab: known, query: new URLSearchParams(search) };
+    }
+    case "projects":
+    case "leases":
+    case "metrics":
+    case "settings":
+      return id === undefined ? { view } : { view: "nowhere", path: pathname };
+    default:
+      return { view: "nowhere", path: pathname };
+  }
+}
+
+/** The address of a thread's view. */
+export function threadAddress(thread: string, tab: ThreadTab = "terminals", query?: Record<string, string>): string {
+  const end = tab === "terminals" ? "" : `/${tab}`;
+  const search = query ? `?${new URLSearchParams(query)}` : "";
+  return `/ui/threads/${encodeURIComponent(thread)}${end}${search}`;
+}
+
+const moved = new Set<() => void>();
+
+/** Goes to an address of the app without loading a page. */
+export function go(address: string, how: "push" | "replace" = "push"): void {
+  if (how === "push") history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+  moved.forEach((act) => act());
+}
+
+/** The view that the browser is at. */
+export function useRoute(): Route {
+  const [route, setRoute] = useState(() => routeOf(location.pathname, location.search));
+  useEffect(() => {
+    const look = (): void => setRoute(routeOf(location.pathname, location.search));
+    const click = (event: MouseEvent): void => {
+      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+      const link = (event.target as Element | null)?.closest?.("a");
+      const href = link?.getAttribute("href");
+      if (!link || !href?.startsWith("/ui") || link.target === "_blank") return;
+      event.preventDefault();
+      go(href);
+    };
+    moved.add(look);
+    addEventListener("popstate", look);
+    document.addEventListener("click", click);
+    return () => {
+      moved.delete(look);
+      removeEventListener("popstate", look);
+      document.removeEventListener("click", click);
+    };
+  }, []);
+  return route;
+}

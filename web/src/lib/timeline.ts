@@ -1,0 +1,75 @@
+/** Messages and commands of a thread in one order. */
+
+import type { Command, Message } from "../api/types.ts";
+
+export type Entry =
+  | { kind: "message"; at: string; key: string; message: Message }
+  | { kind: "command"; at: string; key: string; command: Command };
+
+/** The moment a command began, as far as is known. */
+export const beganAt = (command: Command): string => command.started_at ?? command.created_at ?? command.finished_at ?? "";
+
+/** Oldest first; what has no time comes first. */
+export function timeline(messages: readonly Message[], commands: readonly Command[]): Entry[] {
+  const entries: Entry[] = [
+    ...messages.map(
+      (message, index): Entry => ({
+        kind: "message",
+        at: message.created_at ?? "",
+        key: `m${message.message_id ?? index}`,
+        message,
+      }),
+    ),
+    ...commands.map((command): Entry => ({ kind: "command", at: beganAt(command), key: command.command_id, command })),
+  ];
+  const time = (entry: Entry): number => Date.parse(entry.at) || 0;
+  return entries
+    .map((entry, index) => ({ entry, index }))
+    .sort((a, b) => time(a.entry) - time(b.entry) || a.index - b.index)
+    .map(({ entry }) => entry);
+}
+
+/** A message's content as text, whatever shape a client gave it. */
+export function contentText(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (Array.isArray(content)) return content.map(contentText).join("\n");
+  if (typeof content === "object" && content !== null && "text" in content) return contentText(content.text);
+  return JSON.stringify(content, null, 2) ?? "";
+}
+
+export interface Filter {
+  text: string;
+  only: "all" | "messages" | "commands" | "failed";
+}
+
+/** Whether an entry is to be shown. */
+export function matches(entry: Entry, filter: Filter): boolean {
+  if (filter.only === "messages" && entry.kind !== "message") return false;
+  if (filter.only === "commands" && entry.kind !== "command") return false;
+  if (filter.only === "failed" && !(entry.kind === "command" && hasFailed(entry.command))) return false;
+  const text = filter.text.trim().toLowerCase();
+  if (text === "") return true;
+  const within =
+    entry.kind === "message"
+      ? contentText(entry.message.content)
+      : [entry.command.command, entry.command.stdout, entry.command.stderr, entry.command.cwd].join("\n");
+  return within.toLowerCase().includes(text);
+}
+
+/** Whether a command ended other than well. */
+export const hasFailed = (command: Command): boolean =>
+  command.status !== "running" && (command.timed_out === true || command.exit_code !== 0);
+
+/** Words and a tone for how a command ended; the words alone say it all. */
+export function outcome(command: Command): { text: string; tone: "good" | "bad" | "warn" | "busy" } {
+  if (command.status === "running" || command.status === "queued") {
+    return { text: command.waiting_for_input ? "waits for input" : command.status, tone: "busy" };
+  }
+  if (command.timed_out || command.status === "timed_out") return { text: "timed out", tone: "bad" };
+  if (command.status === "lost" || command.status === "not_started") {
+    return { text: command.status.replace("_", " "), tone: "warn" };
+  }
+  if (command.signal !== null && command.signal !== undefined) return { text: `signal ${command.signal}`, tone: "bad" };
+  if (command.exit_code === null || command.exit_code === undefined) return { text: command.status, tone: "warn" };
+  return { text: `exit ${command.exit_code}`, tone: command.exit_code === 0 ? "good" : "bad" };
+}

@@ -1,0 +1,266 @@
+/**
+ * Draws a terminal with xterm. The only module that knows xterm's API; it knows nothing of the socket.
+ *
+ * Work is done strictly in the order given: a resize waits until the bytes before it are drawn, since xterm parses
+ * bytes later but resizes at once.
+ */
+
+import { FitAddon } from "@xterm/addon-fit";
+import type { SearchAddon } from "@xterm/addon-search";
+import { WebLinksAddon } from "@xterm/addon-web-links";
+import { type ITheme, Terminal } from "@xterm/xterm";
+import "@xterm/xterm/css/xterm.css";
+import { muteAnswers } from "./answers.ts";
+import { webAddress } from "./links.ts";
+import { hasHiddenParts, pasteText } from "./paste.ts";
+import { installStylePolicy } from "./policy.ts";
+import { steadUnicode } from "./unicode.ts";
+
+export interface ScreenSettings {
+  fontSize: number;
+  theme: ITheme;
+  screenReader: boolean;
+  scrollback: number;
+}
+
+export interface ScreenEvents {
+  /** The person typed, pasted or clicked this. */
+  input(bytes: Uint8Array): void;
+  /** That many bytes were drawn. */
+  drawn(bytes: number): void;
+  /** The pointer is over a link, or no longer. */
+  link(address: string | null): void;
+  /** A link whose text need not be its target was clicked. */
+  openLink(address: string): void;
+  /** Many lines are about to be typed into a program that cannot tell a paste from typing. */
+  confirmPaste(text: string, go: () => void): void;
+}
+
+type Task =
+  | { write: Uint8Array }
+  | { run: () => void };
+
+const MIN_FONT = 6;
+const encoder = new TextEncoder();
+
+export class Screen {
+  readonly terminal: Terminal;
+  readonly #fit = new FitAddon();
+  readonly #events: ScreenEvents;
+  readonly #tasks: Task[] = [];
+  #flying = 0;
+  #search: SearchAddon | null = null;
+  #fontSize: number;
+  #box: HTMLElement | null = null;
+  #disposed = false;
+
+  constructor(settings: ScreenSettings, events: ScreenEvents) {
+    installStylePolicy();
+    this.#events = events;
+    this.#fontSize = settings.fontSize;
+    this.terminal = new Terminal({
+      allowProposedApi: true,
+      cursorBlink: false,
+      fontFamily: 'ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
+      fontSize: settings.fontSize,
+      lineHeight: 1.15,
+      minimumContrastRatio: 4.5,
+      scrollback: settings.scrollback,
+      screenReaderMode: settings.screenReader,
+      theme: settings.theme,
+      linkHandler: {
+        activate: (_event, address) => {
+          const safe = webAddress(address);
+          if (safe) events.openLink(safe);
+        },
+        hover: (_event, address) => events.link(webAddress(address)),
+        leave: () => events.link(null),
+      },
+    });
+    const { terminal } = this;
+    terminal.loadAddon(this.#fit);
+    terminal.loadAddon(
+      new WebLinksAddon(
+        (_event, address) => {
+          const safe = webAddress(address);
+          // The text is the target, so nothing is hidden.
+          if (safe) window.open(safe, "_blank", "noopener,noreferrer");
+        },
+        { hover: (_event, address) => events.link(webAddress(address)), leave: () => events.link(null) },
+      ),
+    );
+    terminal.unicode.register(steadUnicode);
+    terminal.unicode.activeVersion = steadUnicode.version;
+    muteAnswers(terminal);
+    terminal.onData((data) => events.input(encoder.encode(data)));
+    terminal.onBinary((data) => events.input(Uint8Array.from(data, (char) => char.charCodeAt(0) & 0xff)));
+  }
+
+  /** Puts the screen into the page. */
+  open(box: HTMLElement): void {
+    this.#box = box;
+    this.terminal.open(box);
+    // Before xterm's own listener, which would type the text as it is.
+    box.addEventListener("paste", this.#onPaste, { capture: true });
+    void this.#accelerate();
+  }
+
+  dispose(): void {
+    this.#disposed = true;
+    this.#tasks.length = 0;
+    this.#box?.removeEventListener("paste", this.#onPaste, { capture: true });
+    this.terminal.dispose();
+  }
+
+  /** Forgets everything and shows a picture of that size. */
+  picture(cols: number, rows: number, bytes: Uint8Array): void {
+    // What still waits is older than the picture, but its bytes count as drawn.
+    for (const task of this.#tasks.splice(0)) {
+      if ("write" in task) this.#events.drawn(task.write.length);
+    }
+    this.#do({
+      run: () => {
+        this.terminal.reset();
+        this.terminal.resize(cols, rows);
+        this.#squeeze();
+      },
+    });
+    this.#do({ write: bytes });
+  }
+
+  write(bytes: Uint8Array): void {
+    this.#do({ write: bytes });
+  }
+
+  /** The server's size from here on. */
+  resize(cols: number, rows: number): void {
+    this.#do({
+      run: () => {
+        this.terminal.resize(cols, rows);
+        this.#squeeze();
+      },
+    });
+  }
+
+  /** Writes a line of ours that the program did not print. */
+  remark(text: string): void {
+    this.write(encoder.encode(`\r\n\x1b[7m ${text} \x1b[0m\r\n`));
+  }
+
+  /** Columns and rows that would fill the box at the chosen font size. */
+  wanted(): { cols: number; rows: number } | null {
+    const { fontSize } = this.terminal.options;
+    if (fontSize !== this.#fontSize) this.terminal.options.fontSize = this.#fontSize;
+    const wanted = this.#fit.proposeDimensions();
+    if (!wanted || !Number.isFinite(wanted.cols) || !Number.isFinite(wanted.rows)) return null;
+    return { cols: Math.max(2, wanted.cols), rows: Math.max(1, wanted.rows) };
+  }
+
+  /** Makes the letters as large as chosen, or smaller if the server's size would not fit the box. */
+  squeeze(): void {
+    this.#do({ run: () => this.#squeeze() });
+  }
+
+  set fontSize(size: number) {
+    this.#fontSize = size;
+    this.squeeze();
+  }
+
+  set theme(theme: ITheme) {
+    this.terminal.options.theme = theme;
+  }
+
+  set screenReader(on: boolean) {
+    this.terminal.options.screenReaderMode = on;
+  }
+
+  focus(): void {
+    this.terminal.focus();
+  }
+
+  selection(): string {
+    return this.terminal.getSelection();
+  }
+
+  /** Types a text as a paste. */
+  paste(text: string): void {
+    const { clean, lines } = pasteText(text);
+    const go = (): void => this.terminal.paste(clean);
+    const bracketed = this.terminal.modes.bracketedPasteMode;
+    if ((lines > 1 && !bracketed) || hasHiddenParts(text)) this.#events.confirmPaste(clean, go);
+    else go();
+  }
+
+  /** Finds a text; the add-on comes when it is first needed. */
+  async find(text: string, direction: "next" | "previous"): Promise<boolean> {
+    if (!this.#search) {
+      const { SearchAddon } = await import("@xterm/addon-search");
+      if (this.#disposed) return false;
+      this.#search = new SearchAddon();
+      this.terminal.loadAddon(this.#search);
+    }
+    if (text === "") {
+      this.#search.clearDecorations();
+      return true;
+    }
+    return direction === "next" ? this.#search.findNext(text) : this.#search.findPrevious(text);
+  }
+
+  #onPaste = (event: ClipboardEvent): void => {
+    const text = event.clipboardData?.getData("text/plain");
+    if (text === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.paste(text);
+  };
+
+  #do(task: Task): void {
+    this.#tasks.push(task);
+    this.#pump();
+  }
+
+  #pump(): void {
+    for (let task = this.#tasks[0]; task && !this.#disposed; task = this.#tasks[0]) {
+      if ("run" in task) {
+        if (this.#flying > 0) return;
+        this.#tasks.shift();
+        task.run();
+        continue;
+      }
+      this.#tasks.shift();
+      const { length } = task.write;
+      this.#flying += 1;
+      this.terminal.write(task.write, () => {
+        this.#flying -= 1;
+        this.#events.drawn(length);
+        this.#pump();
+      });
+    }
+  }
+
+  #squeeze(): void {
+    const box = this.#box;
+    const size = this.#fontSize;
+    if (!box || box.clientWidth === 0) return;
+    const { options, cols, rows } = this.terminal;
+    if (options.fontSize !== size) options.fontSize = size;
+    const fits = this.#fit.proposeDimensions();
+    if (!fits || !Number.isFinite(fits.cols) || fits.cols < 1) return;
+    const factor = Math.min(1, fits.cols / cols, fits.rows / rows);
+    const smaller = Math.max(MIN_FONT, Math.floor(size * factor * 2) / 2);
+    if (smaller !== options.fontSize) options.fontSize = smaller;
+  }
+
+  /** Draws with WebGL where the browser can; xterm's own DOM renderer otherwise. */
+  async #accelerate(): Promise<void> {
+    try {
+      const { WebglAddon } = await import("@xterm/addon-webgl");
+      if (this.#disposed) return;
+      const webgl = new WebglAddon();
+      webgl.onContextLoss(() => webgl.dispose());
+      this.terminal.loadAddon(webgl);
+    } catch {
+      // No WebGL here: the DOM renderer goes on.
+    }
+  }
+}

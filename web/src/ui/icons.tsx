@@ -1,0 +1,32 @@
+/** The few drawings of the app, in the colour of the text around them. */
+
+const PATHS = {
+  threads: "M3 5h14M3 10h14M3 15h9",
+  projects: "M2.5 6.5h6l1.5 2h7.5v7.5h-15z",
+  leases: "M3 4h14v5H3zM3 11h14v5H3zM6 6.5h.01M6 13.5h.01",
+  metrics: "M3 16V9M8 16V4M13 16v-5M17 16V7",
+  settings: "M3 6h8M15 6h2M3 14h2M9 14h8M13 4v4M7 12v4",
+  search: "M9 3.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM13 13l4 4",
+  split: "M3 4h14v12H3zM10 4v12",
+  panel: "M3 4h14v12H3zM13 4v12",
+  plus: "M10 4v12M4 10h12",
+  more: "M4.5 10h.01M10 10h.01M15.5 10h.01",
+  close: "M5 5l10 10M15 5L5 15",
+  copy: "M7 7h9v9H7zM4 13V4h9",
+  paste: "M7 4h6v3H7zM5 5.5v11h10v-11",
+  signal: "M11 3l-6 8h4l-1 6 6-8h-4z",
+  play: "M6 4l10 6-10 6z",
+  pause: "M7 4v12M13 4v12",
+  keyboard: "M2.5 6h15v8h-15zM5.5 9h.01M8.5 9h.01M11.5 9h.01M14.5 9h.01M7 11.5h6",
+  download: "M10 3v9M6 9l4 4 4-4M4 16h12",
+} as const;
+
+export type IconName = keyof typeof PATHS;
+
+export function Icon({ name }: { name: IconName }) {
+  return (
+    <svg class="icon" viewBox="0 0 20 20" aria-hidden="true" focusable="false">
+      <path d={PATHS[name]} />
+    </svg>
+  );
+}

@@ -1,0 +1,236 @@
+/** Small parts that views are made of. */
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { describe, isProblem } from "../api/client.ts";
+import { clock, relative } from "../lib/time.ts";
+
+export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
+
+const MARKS: Record<Tone, string> = { good: "●", warn: "▲", bad: "✕", busy: "◐", quiet: "○" };
+
+/** A state in a word. The mark differs in shape too, so colour is never the only sign. */
+export function Badge({ tone, children, title }: { tone: Tone; children: ComponentChildren; title?: string }) {
+  return (
+    <span class={`badge ${tone}`} title={title}>
+      <span aria-hidden="true" class="mark">{MARKS[tone]}</span>
+      {children}
+    </span>
+  );
+}
+
+/** The tone of a session's, instance's or terminal's state. */
+export function toneOf(state: string | null | undefined): Tone {
+  switch (state) {
+    case "active":
+    case "running":
+    case "live":
+      return "good";
+    case "idle":
+    case "paused":
+    case "restorable":
+      return "warn";
+    case "expired":
+    case "dead":
+    case "failed":
+      return "bad";
+    case "starting":
+    case "creating":
+    case "resuming":
+    case "pausing":
+      return "busy";
+    default:
+      return "quiet";
+  }
+}
+
+/** The time, moving on every so often while the part is in the page. */
+export function useNow(every = 1000): number {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+/** How long ago, with the exact time on hover. */
+export function Ago({ time }: { time: string | null | undefined }) {
+  const now = useNow(5000);
+  return (
+    <time dateTime={time ?? undefined} title={clock(time, now)}>
+      {relative(time, now)}
+    </time>
+  );
+}
+
+type ButtonProps = Omit<JSX.IntrinsicElements["button"], "onClick"> & {
+  onClick?: () => unknown;
+  tone?: "plain" | "main" | "danger" | "ghost";
+};
+
+/** A button that is busy while what it started goes on. */
+export function Button({ onClick, tone = "plain", disabled, class: extra, children, ...rest }: ButtonProps) {
+  const [busy, setBusy] = useState(false);
+  const here = useRef(true);
+  useEffect(() => () => void (here.current = false), []);
+  const act = (): void => {
+    const result = onClick?.();
+    if (!(result instanceof Promise)) return;
+    setBusy(true);
+    void result.finally(() => here.current && setBusy(false));
+  };
+  return (
+    <button
+      type="button"
+      class={`button ${tone}${typeof extra === "string" ? ` ${extra}` : ""}`}
+      aria-busy={busy}
+      disabled={disabled === true || busy}
+      onClick={act}
+      {...rest}
+    >
+      {children}
+    </button>
+  );
+}
+
+/** A name and its value in a list of such. */
+export function Field({ name, children }: { name: string; children: ComponentChildren }) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+/** Copies a text when clicked. */
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return;
+    const timer = setTimeout(() => setDone(false), 1500);
+    return () => clearTimeout(timer);
+  }, [done]);
+  return (
+    <button
+      type="button"
+      class="copy"
+      aria-label={done ? "Copied" : label}
+      title={done ? "Copied" : label}
+      onClick={() => void navigator.clipboard?.writeText(text).then(() => setDone(true), () => {})}
+    >
+      {done ? "✓" : "⧉"}
+    </button>
+  );
+}
+
+/** An id that is cut in the middle of the page but whole when copied. */
+export function Id({ id }: { id: string | null | undefined }) {
+  if (!id) return <span class="quiet-text">none</span>;
+  return (
+    <span class="id">
+      <code title={id}>{id}</code>
+      <Copy text={id} label={`Copy ${id}`} />
+    </span>
+  );
+}
+
+/** What stands where there is nothing. */
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** Says why something cannot be shown. */
+export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
+  const gone = isProblem(error, 404);
+  return (
+    <div class="failure" role={gone ? undefined : "alert"}>
+      <p>{describe(error)}</p>
+      {retry && !gone && <Button onClick={retry}>Try again</Button>}
+    </div>
+  );
+}
+
+export interface MenuItem {
+  label: string;
+  tone?: "danger";
+  disabled?: boolean;
+  run(): unknown;
+}
+
+/** A button that opens a list of actions: arrows move, Enter acts, Escape closes. */
+export function Menu({ label, items, children }: { label: string; items: MenuItem[]; children: ComponentChildren }) {
+  const [open, setOpen] = useState(false);
+  const box = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const id = useId();
+
+  useEffect(() => {
+    if (!open) return;
+    box.current?.querySelector<HTMLButtonElement>("[role=menuitem]:not(:disabled)")?.focus();
+    const outside = (event: Event): void => {
+      if (!box.current?.parentElement?.contains(event.target as Node)) setOpen(false);
+    };
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open]);
+
+  const close = (): void => {
+    setOpen(false);
+    button.current?.focus();
+  };
+  const move = (event: KeyboardEvent): void => {
+    const options = [...(box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]:not(:disabled)") ?? [])];
+    const at = options.indexOf(document.activeElement as HTMLButtonElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: options.length - 1 }[event.key];
+    if (event.key === "Escape" || event.key === "Tab") close();
+    else if (to !== undefined) options[(to + options.length) % options.length]?.focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  return (
+    <span class="menu">
+      <button
+        ref={button}
+        type="button"
+        class="button ghost"
+        aria-haspopup="menu"
+        aria-expanded={open}
+        aria-controls={open ? id : undefined}
+        aria-label={label}
+        title={label}
+        onClick={() => setOpen(!open)}
+      >
+        {children}
+      </button>
+      {open && (
+        <div ref={box} id={id} class="menu-list" role="menu" aria-label={label} onKeyDown={move}>
+          {items.map((item) => (
+            <button
+              key={item.label}
+              type="button"
+              role="menuitem"
+              tabIndex={-1}
+              class={item.tone}
+              disabled={item.disabled}
+              onClick={() => {
+                close();
+                item.run();
+              }}
+            >
+              {item.label}
+            </button>
+          ))}
+        </div>
+      )}
+    </span>
+  );
+}

@@ -1,0 +1,109 @@
+/** The compute beneath: leases with their instances, and the providers they can come from. */
+
+import { list, path, send } from "../api/client.ts";
+import { useResource } from "../api/resource.ts";
+import type { Lease, Provider } from "../api/types.ts";
+import { threadAddress } from "../lib/router.ts";
+import { bytes } from "../lib/time.ts";
+import { ask, attempt } from "../ui/dialogs.tsx";
+import { Ago, Badge, Button, Empty, Failure, Id, toneOf } from "../ui/parts.tsx";
+
+export function LeasesView() {
+  const leases = useResource<Lease[]>("leases", () => list<Lease>("/api/leases?limit=200"), (what) =>
+    ["lease", "instance", "thread", "terminal"].some((noun) => what.name.startsWith(noun)),
+  );
+  const providers = useResource<Provider[]>("providers", () => list<Provider>("/api/providers"), () => false);
+  const act = async (lease: Lease, verb: "pause" | "resume"): Promise<void> => {
+    await attempt(() => send("POST", path("api", "leases", lease.lease_id, verb)), verb === "pause" ? "Paused." : "Resumed.");
+    leases.refresh();
+  };
+  const destroy = async (lease: Lease): Promise<void> => {
+    const yes = await ask({
+      title: "Destroy this lease?",
+      text: "Its instance ends with every process in it. Terminals that stand on it lose their processes.",
+      sample: lease.lease_id,
+      action: "Destroy",
+      danger: true,
+    });
+    if (!yes) return;
+    await attempt(() => send("POST", path("api", "leases", lease.lease_id, "destroy")), "The lease was destroyed.");
+    leases.refresh();
+  };
+  return (
+    <main class="page" id="main" tabIndex={-1}>
+      <header class="page-head"><h1>Leases</h1></header>
+      {leases.error !== undefined && <Failure error={leases.error} retry={leases.refresh} />}
+      {leases.value?.length === 0 && <Empty title="No leases: nothing claims compute." />}
+      {leases.value && leases.value.length > 0 && (
+        <div class="table-box">
+          <table class="table">
+            <thead>
+              <tr>
+                <th scope="col">Lease</th>
+                <th scope="col">Instance</th>
+                <th scope="col" class="wide-only">Provider</th>
+                <th scope="col" class="wide-only">Used by</th>
+                <th scope="col" class="wide-only">Memory</th>
+                <th scope="col" class="wide-only">Started</th>
+                <th scope="col"><span class="hidden-text">Actions</span></th>
+              </tr>
+            </thead>
+            <tbody>
+              {leases.value.map((lease) => {
+                const state = lease.instance?.state ?? lease.state ?? "none";
+                const memory = lease.instance?.metrics?.memory_bytes;
+                return (
+                  <tr key={lease.lease_id}>
+                    <th scope="row"><Id id={lease.lease_id} /></th>
+                    <td><Badge tone={toneOf(state)}>{state}</Badge></td>
+                    <td class="wide-only"><span class="provider">{lease.provider_name}</span></td>
+                    <td class="wide-only">
+                      {(lease.shared_by ?? []).map((thread, index) => (
+                        <span key={thread}>{index > 0 && ", "}<a href={threadAddress(thread)}>{thread}</a></span>
+                      ))}
+                    </td>
+                    <td class="wide-only">{typeof memory === "number" ? bytes(memory) : ""}</td>
+                    <td class="wide-only">{lease.instance?.started_at && <Ago time={lease.instance.started_at} />}</td>
+                    <td class="row-actions">
+                      {state === "paused" ? (
+                        <Button onClick={() => act(lease, "resume")}>Resume</Button>
+                      ) : (
+                        <Button disabled={state !== "running"} onClick={() => act(lease, "pause")}>Pause</Button>
+                      )}
+                      <Button tone="danger" onClick={() => destroy(lease)}>Destroy</Button>
+                    </td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </div>
+      )}
+      <h2 class="section-title">Providers</h2>
+      {providers.error !== undefined && <Failure error={providers.error} retry={providers.refresh} />}
+      <ul class="cards">
+        {providers.value?.map((provider) => <ProviderCard key={provider.name} provider={provider} />)}
+      </ul>
+    </main>
+  );
+}
+
+function ProviderCard({ provider }: { provider: Provider }) {
+  const able = provider.capabilities;
+  const words = Array.isArray(able)
+    ? able.map(String)
+    : Object.entries(able ?? {}).map(([name, value]) => (value === true ? name : value === false ? `no ${name}` : `${name}: ${String(value)}`));
+  return (
+    <li class="card">
+      <div class="card-head">
+        <h3>{provider.name}</h3>
+        {provider.available !== undefined && (
+          <Badge tone={provider.available ? "good" : "quiet"}>{provider.available ? "available" : "not available"}</Badge>
+        )}
+        {provider.default === true && <Badge tone="good">default</Badge>}
+      </div>
+      {provider.detail && <p class="quiet-text">{provider.detail}</p>}
+      {words.length > 0 && <p class="words">{words.map((word) => <span key={word} class="word">{word.replaceAll("_", " ")}</span>)}</p>}
+    </li>
+  );
+}

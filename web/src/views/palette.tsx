@@ -1,0 +1,84 @@
+/** Everything by name: Ctrl-K, type, Enter. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Action, find } from "../lib/palette.ts";
+
+export function Palette({ actions, close }: { actions: Action[]; close: () => void }) {
+  const box = useRef<HTMLDialogElement>(null);
+  const [typed, setTyped] = useState("");
+  const [at, setAt] = useState(0);
+  const found = find(typed, actions).slice(0, 50);
+  const chosen = Math.min(at, found.length - 1);
+
+  useEffect(() => {
+    const before = document.activeElement as HTMLElement | null;
+    box.current?.showModal();
+    return () => before?.focus?.();
+  }, []);
+  useEffect(() => {
+    box.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  }, [chosen]);
+
+  const run = (action: Action | undefined): void => {
+    if (!action) return;
+    close();
+    // After the dialog gave the focus back, so that the action can place it.
+    queueMicrotask(() => action.run());
+  };
+  const keys = (event: KeyboardEvent): void => {
+    if (event.key === "ArrowDown") setAt((chosen + 1) % Math.max(1, found.length));
+    else if (event.key === "ArrowUp") setAt((chosen - 1 + found.length) % Math.max(1, found.length));
+    else if (event.key === "Enter") run(found[chosen]);
+    else return;
+    event.preventDefault();
+  };
+
+  return (
+    <dialog
+      ref={box}
+      class="dialog palette"
+      aria-label="Command palette"
+      onCancel={(event) => {
+        event.preventDefault();
+        close();
+      }}
+      onClick={(event) => {
+        if (event.target === box.current) close();
+      }}
+    >
+      <input
+        type="text"
+        role="combobox"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant={found[chosen] ? `palette-${chosen}` : undefined}
+        aria-label="What to do"
+        placeholder="Go to a thread, or do something"
+        autocomplete="off"
+        spellcheck={false}
+        value={typed}
+        onInput={(event) => {
+          setTyped(event.currentTarget.value);
+          setAt(0);
+        }}
+        onKeyDown={keys}
+      />
+      <ul id="palette-list" role="listbox" aria-label="Actions">
+        {found.map((action, index) => (
+          <li
+            key={action.title}
+            id={`palette-${index}`}
+            role="option"
+            aria-selected={index === chosen}
+            onPointerMove={() => setAt(index)}
+            onClick={() => run(action)}
+          >
+            <span>{action.title}</span>
+            {action.hint && <span class="quiet-text">{action.hint}</span>}
+          </li>
+        ))}
+      </ul>
+      {found.length === 0 && <p class="quiet-text palette-none">Nothing fits.</p>}
+    </dialog>
+  );
+}

@@ -1,0 +1,109 @@
+/** Projects: what each holds, and when it would be cleaned up. */
+
+import { list, path, send } from "../api/client.ts";
+import { useResource } from "../api/resource.ts";
+import type { Project } from "../api/types.ts";
+import { bytes, relative } from "../lib/time.ts";
+import { ask, attempt } from "../ui/dialogs.tsx";
+import { Ago, Badge, Button, Empty, Failure, useNow } from "../ui/parts.tsx";
+
+/** The projects; an error of 404 says that this server has no such thing. */
+export function useProjects() {
+  return useResource<Project[]>("projects", () => list<Project>("/api/projects?limit=200"), (what) =>
+    ["project", "thread", "session"].some((noun) => what.name.startsWith(noun)),
+  );
+}
+
+const count = (project: Project, name: string): number | null => {
+  const value = (project.statistics ?? project.stats)?.[name] ?? project[name];
+  return typeof value === "number" ? value : null;
+};
+
+export function ProjectsView() {
+  const projects = useProjects();
+  const create = async (): Promise<void> => {
+    const given = await ask({
+      title: "New project",
+      action: "Create",
+      fields: [
+        { name: "prefix", label: "Prefix", hint: "lower case, digits and dashes" },
+        { name: "description", label: "Description", optional: true },
+        { name: "tags", label: "Tags", hint: "with commas between", optional: true },
+      ],
+    });
+    if (!given) return;
+    const tags = (given["tags"] ?? "").split(",").map((tag) => tag.trim()).filter((tag) => tag !== "");
+    await attempt(() =>
+      send("POST", "/api/projects", {
+        prefix: given["prefix"],
+        ...(given["description"] && { description: given["description"] }),
+        ...(tags.length > 0 && { tags }),
+      }),
+    );
+    projects.refresh();
+  };
+  return (
+    <main class="page" id="main" tabIndex={-1}>
+      <header class="page-head">
+        <h1>Projects</h1>
+        <Button tone="main" onClick={create}>New project</Button>
+      </header>
+      {projects.error !== undefined && <Failure error={projects.error} retry={projects.refresh} />}
+      {projects.value?.length === 0 && <Empty title="No projects yet." />}
+      <ul class="cards">
+        {projects.value?.map((project) => <ProjectCard key={project.project_id} project={project} refresh={projects.refresh} />)}
+      </ul>
+    </main>
+  );
+}
+
+/** Cleaned up within this time: say so loudly. */
+const WARN_MS = 3 * 24 * 3600_000;
+
+function ProjectCard({ project, refresh }: { project: Project; refresh: () => void }) {
+  const now = useNow(60_000);
+  const here = path("api", "projects", project.project_id);
+  const due = project.cleanup_at ?? project.expires_at ?? null;
+  const soon = due !== null && Date.parse(due) - now < WARN_MS;
+  const act = async (verb: string, body?: object): Promise<void> => {
+    await attempt(() => send("POST", `${here}/${verb}`, body));
+    refresh();
+  };
+  const remove = async (): Promise<void> => {
+    const yes = await ask({
+      title: "Delete this project?",
+      text: "Its workspace, memories and threads go with it.",
+      action: "Delete",
+      danger: true,
+      type: project.project_id,
+    });
+    if (!yes) return;
+    await attempt(() => send("DELETE", here), "The project was deleted.");
+    refresh();
+  };
+  const disk = count(project, "bytes") ?? count(project, "disk_bytes");
+  return (
+    <li class="card project-card">
+      <div class="card-head">
+        <h2>{project.project_id}</h2>
+        {project.pinned && <Badge tone="good">pinned</Badge>}
+      </div>
+      {project.description && <p>{project.description}</p>}
+      {project.tags && project.tags.length > 0 && <p class="words">{project.tags.map((tag) => <span key={tag} class="word">{tag}</span>)}</p>}
+      <p class="facts">
+        {count(project, "sessions") !== null && <span>{count(project, "sessions")} sessions</span>}
+        {count(project, "commands") !== null && <span>{count(project, "commands")} commands</span>}
+        {disk !== null && <span>{bytes(disk)}</span>}
+        <span>used <Ago time={project.last_access_at ?? project.updated_at ?? project.created_at} /></span>
+      </p>
+      {due && !project.pinned && (
+        <p class={soon ? "soon" : "quiet-text"}>{soon && "⚠ "}cleaned up {relative(due, now)} unless it is used</p>
+      )}
+      <p class="row-actions">
+        <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>{project.pinned ? "Unpin" : "Pin"}</Button>
+        <Button onClick={() => act("extend", { days: 30 })}>Extend 30 days</Button>
+        <Button tone="danger" onClick={remove}>Delete</Button>
+      </p>
+    </li>
+  );
+}

@@ -1,0 +1,171 @@
+/** How a thread stands: its session, its terminal, its lease. Fed by events; only the clock runs by itself. */
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { get, isProblem, path } from "../api/client.ts";
+import { type Resource, useResource } from "../api/resource.ts";
+import type { InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
+import { isSecret, MASK } from "../lib/secrets.ts";
+import { bytes, duration } from "../lib/time.ts";
+import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
+
+/** A session that ends sooner than this is marked. */
+const SOON_MS = 5 * 60_000;
+
+interface Props {
+  thread: string;
+  lease: Resource<Lease>;
+  terminals: Terminal[];
+}
+
+export function StatusPanel({ thread, lease, terminals }: Props) {
+  const here = path("api", "threads", thread);
+  const ours = (what: { thread: string | null }): boolean => what.thread === thread;
+  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), ours);
+  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), ours);
+  return (
+    <aside class="panel" aria-label="Status">
+      <Section title="Session" resource={session} badge={session.value && <SessionBadge session={session.value} />}>
+        {(value) => <SessionFields session={value} />}
+      </Section>
+      <Section
+        title="Terminal"
+        resource={terminal}
+        badge={terminal.value && <span class="quiet-text">version {terminal.value.version}</span>}
+      >
+        {(value) => <TerminalFields terminal={value} count={terminals.length} />}
+      </Section>
+      <Section
+        title="Lease"
+        resource={lease}
+        badge={lease.value && <Badge tone={toneOf(lease.value.instance?.state)}>{lease.value.instance?.state ?? "no instance"}</Badge>}
+      >
+        {(value) => <LeaseFields lease={value} />}
+      </Section>
+    </aside>
+  );
+}
+
+interface SectionProps<T> {
+  title: string;
+  resource: Resource<T>;
+  badge: ComponentChildren;
+  children: (value: T) => ComponentChildren;
+}
+
+function Section<T>({ title, resource, badge, children }: SectionProps<T>) {
+  return (
+    <details class="status-section" open>
+      <summary>
+        <h2>{title}</h2>
+        {badge}
+      </summary>
+      {resource.value !== undefined && <dl class="fields">{children(resource.value)}</dl>}
+      {resource.value === undefined && resource.error !== undefined &&
+        (isProblem(resource.error, 404) ? <p class="quiet-text">none</p> : <Failure error={resource.error} retry={resource.refresh} />)}
+    </details>
+  );
+}
+
+const isOpen = (session: Session): boolean => session.status === "active" || session.status === "idle";
+
+function SessionBadge({ session }: { session: Session }) {
+  const now = useNow();
+  const left = Date.parse(session.expires_at) - now;
+  const soon = isOpen(session) && left < SOON_MS;
+  return <Badge tone={soon ? "warn" : toneOf(session.status)}>{soon ? `${session.status}, ends soon` : session.status}</Badge>;
+}
+
+function SessionFields({ session }: { session: Session }) {
+  const now = useNow();
+  const left = Date.parse(session.expires_at) - now;
+  return (
+    <>
+      <Field name="Live">{isOpen(session) ? "yes" : "no; the next use opens another"}</Field>
+      <Field name="Created"><Ago time={session.created_at} /></Field>
+      <Field name="Last active"><Ago time={session.last_active_at} /></Field>
+      {isOpen(session) && (
+        <Field name="Expires in">
+          <span class={left < SOON_MS ? "soon" : ""}>{left > 0 ? duration(Math.floor(left / 1000) * 1000) : "due"}</span>
+        </Field>
+      )}
+      <Field name="Policy">
+        idle {duration(session.policy.idle_timeout_s * 1000)}, at most {duration(session.policy.max_duration_s * 1000)}
+        {session.policy.on_expiry && `, then ${session.policy.on_expiry}`}
+      </Field>
+      <Field name="Id"><Id id={session.session_id} /></Field>
+    </>
+  );
+}
+
+function TerminalFields({ terminal, count }: { terminal: Terminal; count: number }) {
+  const variables = Object.entries(terminal.env_delta ?? {}).sort(([a], [b]) => a.localeCompare(b));
+  return (
+    <>
+      <Field name="Directory">
+        <code class="wrap">{terminal.cwd || "not started"}</code>
+        {terminal.cwd && <Copy text={terminal.cwd} label="Copy the directory" />}
+      </Field>
+      <Field name="Version">{terminal.version}</Field>
+      {terminal.status && <Field name="State"><Badge tone={toneOf(terminal.status)}>{terminal.status}</Badge></Field>}
+      {count > 1 && <Field name="Terminals">{count}</Field>}
+      <Field name="Changed"><Ago time={terminal.updated_at} /></Field>
+      <Field name="Id"><Id id={terminal.terminal_id} /></Field>
+      <dt class="span">Environment, {variables.length === 0 ? "unchanged" : `${variables.length} changed`}</dt>
+      <dd class="span">
+        <ul class="variables">
+          {variables.map(([name, value]) => <Variable key={name} name={name} value={value} />)}
+        </ul>
+      </dd>
+    </>
+  );
+}
+
+/** A variable; what may be a secret is masked until it is asked for. */
+export function Variable({ name, value }: { name: string; value: string | null }) {
+  const secret = isSecret(name, value);
+  const [shown, setShown] = useState(false);
+  return (
+    <li>
+      <code class="variable-name">{name}</code>
+      {value === null ? (
+        <span class="quiet-text">unset</span>
+      ) : (
+        <code class="wrap value">{secret && !shown ? MASK : value}</code>
+      )}
+      {secret && value !== null && (
+        <button type="button" class="reveal" aria-pressed={shown} aria-label={`${shown ? "Hide" : "Show"} ${name}`} onClick={() => setShown(!shown)}>
+          {shown ? "hide" : "show"}
+        </button>
+      )}
+    </li>
+  );
+}
+
+function LeaseFields({ lease }: { lease: Lease }) {
+  const { instance } = lease;
+  return (
+    <>
+      <Field name="Provider"><span class="provider">{lease.provider_name}</span></Field>
+      <Field name="Instance">
+        <Badge tone={toneOf(instance?.state)}>{instance?.state ?? "none"}</Badge>
+      </Field>
+      {instance?.started_at && <Field name="Started"><Ago time={instance.started_at} /></Field>}
+      {instance?.metrics && <MetricFields metrics={instance.metrics} />}
+      {lease.shared_by && lease.shared_by.length > 1 && <Field name="Shared by">{lease.shared_by.join(", ")}</Field>}
+      <Field name="Lease"><Id id={lease.lease_id} /></Field>
+      {instance && <Field name="Id"><Id id={instance.instance_id} /></Field>}
+    </>
+  );
+}
+
+function MetricFields({ metrics }: { metrics: InstanceMetrics }) {
+  return (
+    <>
+      {typeof metrics.cpu_percent === "number" && <Field name="CPU">{metrics.cpu_percent.toFixed(1)} %</Field>}
+      {typeof metrics.cpu_seconds === "number" && <Field name="CPU time">{duration(metrics.cpu_seconds * 1000)}</Field>}
+      {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}</Field>}
+      {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}</Field>}
+    </>
+  );
+}

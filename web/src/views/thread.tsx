@@ -1,0 +1,237 @@
+/** One thread: its terminals, its history, and beside them how things stand. */
+
+import { useEffect, useState } from "preact/hooks";
+import { get, isProblem, list, path, send } from "../api/client.ts";
+import { type Resource, useResource } from "../api/resource.ts";
+import type { Lease, Terminal, Thread } from "../api/types.ts";
+import { prefer, usePreferences } from "../lib/preferences.ts";
+import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
+import { TerminalView } from "../terminal/view.tsx";
+import { ask, attempt, say } from "../ui/dialogs.tsx";
+import { Icon } from "../ui/icons.tsx";
+import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
+import { ExecBox } from "./exec.tsx";
+import { ReplayView } from "./replay.tsx";
+import { StatusPanel } from "./status.tsx";
+import { TimelineView } from "./timeline.tsx";
+import { VersionsView } from "./versions.tsx";
+
+const TABS: { tab: ThreadTab; label: string }[] = [
+  { tab: "terminals", label: "Terminals" },
+  { tab: "timeline", label: "Timeline" },
+  { tab: "versions", label: "Versions" },
+  { tab: "replay", label: "Replay" },
+];
+
+/** The terminals of a thread, the default one first. */
+export function useTerminals(thread: string) {
+  return useResource<Terminal[]>(
+    `terminals ${thread}`,
+    () => list<Terminal>(path("api", "threads", thread, "terminals")),
+    (what) => what.name.startsWith("terminal") && (what.thread === null || what.thread === thread),
+  );
+}
+
+/** A short name for a terminal among its thread's. */
+export const terminalLabel = (terminal: Terminal, index: number): string =>
+  terminal.title || (terminal.cmd?.length ? terminal.cmd.join(" ") : index === 0 ? "main" : `terminal ${index + 1}`);
+
+interface Props {
+  thread: string;
+  tab: ThreadTab;
+  query: URLSearchParams;
+}
+
+export function ThreadView({ thread, tab, query }: Props) {
+  const here = path("api", "threads", thread);
+  const { panel } = usePreferences();
+  const about = useResource<Thread>(`thread ${thread}`, () => get(here), (what) => what.thread === thread);
+  const lease: Resource<Lease> = useResource<Lease>(
+    `lease ${thread}`,
+    () => get(`${here}/lease`),
+    (what) => what.thread === thread || (what.lease !== null && what.lease === lease.value?.lease_id),
+  );
+  const terminals = useTerminals(thread);
+
+  if (isProblem(about.error, 404)) {
+    return (
+      <main class="page" id="main" tabIndex={-1}>
+        <Empty title="There is no such thread.">
+          <p><code>{thread}</code></p>
+          <Button tone="main" onClick={() => attempt(async () => { await send("PUT", here, {}); about.refresh(); terminals.refresh(); lease.refresh(); })}>
+            Create it
+          </Button>
+        </Empty>
+      </main>
+    );
+  }
+
+  const state = lease.value?.instance?.state;
+  const paused = state === "paused";
+  const destroy = async (): Promise<void> => {
+    const yes = await ask({
+      title: "Destroy this thread?",
+      text: "Its session and terminals end, every process in them is killed, and the compute goes unless another thread shares it. This cannot be undone.",
+      action: "Destroy",
+      danger: true,
+      type: thread,
+    });
+    if (!yes) return;
+    const done = await attempt(async () => (await send("DELETE", here), true), "The thread was destroyed.");
+    if (done) go("/ui/threads");
+  };
+
+  return (
+    <main class={`thread${panel ? " with-panel" : ""}`} id="main" tabIndex={-1}>
+      <header class="thread-head">
+        <h1 title={thread}>{thread}</h1>
+        {about.value?.sandbox && <Badge tone={toneOf(about.value.sandbox.status)}>{about.value.sandbox.status}</Badge>}
+        {state && state !== about.value?.sandbox?.status && <Badge tone={toneOf(state)} title="instance">{state}</Badge>}
+        <span class="tools">
+          <Button
+            onClick={() =>
+              attempt(
+                () => send("POST", `${here}/${paused ? "resume" : "pause"}`),
+                paused ? "Resumed." : "Paused. The next command or attach resumes it.",
+              )
+            }
+          >
+            {paused ? "Resume" : "Pause"}
+          </Button>
+          <Menu
+            label="More for this thread"
+            items={[
+              { label: "Touch the session", run: () => attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew.") },
+              { label: "Close the session", run: () => closeSession(here) },
+              { label: "Destroy the thread…", tone: "danger", run: destroy },
+            ]}
+          >
+            <Icon name="more" />
+          </Menu>
+          <button type="button" class="button ghost" aria-pressed={panel} aria-label="Status panel" title="Status panel" onClick={() => prefer({ panel: !panel })}>
+            <Icon name="panel" />
+          </button>
+        </span>
+        <nav class="tabs" aria-label="Parts of the thread">
+          {TABS.map((one) => (
+            <a key={one.tab} href={threadAddress(thread, one.tab)} aria-current={one.tab === tab ? "page" : undefined}>{one.label}</a>
+          ))}
+        </nav>
+      </header>
+      <div class="thread-body">
+        {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
+        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} />}
+        {tab === "timeline" && <TimelineView thread={thread} terminals={terminals.value ?? []} />}
+        {tab === "versions" && <VersionsView key={thread} thread={thread} terminals={terminals.value ?? []} />}
+        {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} at={query.get("at")} />}
+      </div>
+      {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} />}
+    </main>
+  );
+}
+
+async function closeSession(here: string): Promise<void> {
+  const yes = await ask({
+    title: "Close the session?",
+    text: "The shell's state is kept; the next use opens another session.",
+    action: "Close",
+  });
+  if (yes) await attempt(() => send("POST", `${here}/session/close`), "The session was closed.");
+}
+
+function Terminals({ thread, terminals }: { thread: string; terminals: ReturnType<typeof useTerminals> }) {
+  const all = terminals.value ?? [];
+  const [shown, setShown] = useState<string[]>([]);
+  const ids = all.map((terminal) => terminal.terminal_id).join(" ");
+  useEffect(() => {
+    // What is gone leaves its pane; something is always shown.
+    setShown((before) => {
+      const there = before.filter((id) => all.some((terminal) => terminal.terminal_id === id));
+      return there.length > 0 ? there : all.slice(0, 1).map((terminal) => terminal.terminal_id);
+    });
+  }, [ids]);
+
+  const open = async (): Promise<void> => {
+    const made = await attempt(() => send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}));
+    if (!made) return;
+    terminals.refresh();
+    setShown([made.terminal_id]);
+  };
+  const end = async (terminal: Terminal, label: string): Promise<void> => {
+    const yes = await ask({
+      title: `End terminal ${label}?`,
+      text: "Every process in it is killed and its state is forgotten.",
+      action: "End",
+      danger: true,
+    });
+    if (!yes) return;
+    await attempt(() => send("DELETE", path("api", "terminals", terminal.terminal_id)), "The terminal was ended.");
+    terminals.refresh();
+  };
+
+  if (terminals.error !== undefined && all.length === 0) return <Failure error={terminals.error} retry={terminals.refresh} />;
+  if (terminals.value && all.length === 0) {
+    return (
+      <Empty title="No terminal yet.">
+        <Button tone="main" onClick={open}>Open one</Button>
+      </Empty>
+    );
+  }
+  const panes = shown.flatMap((id) => {
+    const index = all.findIndex((terminal) => terminal.terminal_id === id);
+    return index < 0 ? [] : [{ terminal: all[index]!, label: terminalLabel(all[index]!, index) }];
+  });
+  return (
+    <div class="terminals">
+      <div class="terminal-tabs" role="tablist" aria-label="Terminals">
+        {all.map((terminal, index) => {
+          const label = terminalLabel(terminal, index);
+          const on = shown.includes(terminal.terminal_id);
+          return (
+            <span key={terminal.terminal_id} class={`terminal-tab${on ? " on" : ""}`} role="presentation">
+              <button type="button" role="tab" aria-selected={on} onClick={() => setShown([terminal.terminal_id])} title={terminal.terminal_id}>
+                {label}
+              </button>
+              <button
+                type="button"
+                class="beside"
+                aria-label={on ? `Hide ${label}` : `Show ${label} beside the others`}
+                title={on ? "Hide" : "Show beside"}
+                disabled={on && shown.length === 1}
+                onClick={() => setShown(on ? shown.filter((id) => id !== terminal.terminal_id) : [...shown, terminal.terminal_id])}
+              >
+                <Icon name={on ? "close" : "split"} />
+              </button>
+            </span>
+          );
+        })}
+        <button type="button" class="button ghost" aria-label="New terminal" title="New terminal" onClick={() => void open()}>
+          <Icon name="plus" />
+        </button>
+        {all.length > 1 && (
+          <Menu
+            label="End a terminal"
+            items={all.slice(1).map((terminal, index) => {
+              const label = terminalLabel(terminal, index + 1);
+              return { label: `End ${label}…`, tone: "danger" as const, run: () => end(terminal, label) };
+            })}
+          >
+            <Icon name="close" />
+          </Menu>
+        )}
+      </div>
+      <div class={`panes panes-${Math.min(panes.length, 4)}`}>
+        {panes.map(({ terminal, label }, index) => (
+          <TerminalView
+            key={terminal.terminal_id}
+            terminal={terminal.terminal_id}
+            label={label}
+            focus={index === panes.length - 1}
+            {...(panes.length > 1 && { onClose: () => setShown(shown.filter((id) => id !== terminal.terminal_id)) })}
+          />
+        ))}
+      </div>
+      {panes[0] && <ExecBox terminal={panes[0].terminal.terminal_id} label={panes[0].label} onDone={say} />}
+    </div>
+  );
+}

@@ -1,0 +1,117 @@
+/** All threads: what they are doing and on what. */
+
+import { useState } from "preact/hooks";
+import { list, path, send } from "../api/client.ts";
+import { useResource } from "../api/resource.ts";
+import type { Provider, Thread } from "../api/types.ts";
+import { go, threadAddress } from "../lib/router.ts";
+import { ask, attempt } from "../ui/dialogs.tsx";
+import { Ago, Badge, Button, Empty, Failure, toneOf } from "../ui/parts.tsx";
+
+/** The threads, kept fresh. */
+export function useThreads() {
+  return useResource<Thread[]>("threads", () => list<Thread>("/api/threads?limit=200"), (what) =>
+    ["thread", "session", "terminal", "lease", "instance", "command"].some((noun) => what.name.startsWith(noun)),
+  );
+}
+
+/** Asks for a name and makes the thread. */
+export async function newThread(): Promise<void> {
+  const providers = await list<Provider>("/api/providers").catch(() => []);
+  const given = await ask({
+    title: "New thread",
+    text: "A thread comes with a session, a terminal and a lease on compute.",
+    action: "Create",
+    fields: [
+      { name: "thread", label: "Name", value: `thread-${Date.now().toString(36)}` },
+      { name: "provider", label: "Provider", options: ["", ...providers.filter((one) => one.available !== false).map((one) => one.name)], optional: true },
+      { name: "cwd", label: "Start in", hint: "the project's workspace", optional: true },
+    ],
+  });
+  if (!given) return;
+  const body = { ...(given["provider"] && { provider: given["provider"] }), ...(given["cwd"] && { cwd: given["cwd"] }) };
+  const thread = given["thread"]!;
+  const made = await attempt(async () => {
+    await send("PUT", path("api", "threads", thread), body);
+    return true;
+  });
+  if (made) go(threadAddress(thread));
+}
+
+function lastCommand(thread: Thread): string {
+  const last = thread.last_command;
+  if (!last) return "";
+  return typeof last === "string" ? last : last.command;
+}
+
+export function ThreadsView() {
+  const threads = useThreads();
+  const [filter, setFilter] = useState("");
+  const wanted = filter.trim().toLowerCase();
+  const shown = threads.value?.filter((thread) =>
+    [thread.thread_id, thread.project_id ?? "", lastCommand(thread)].some((text) => text.toLowerCase().includes(wanted)),
+  );
+  return (
+    <main class="page" id="main" tabIndex={-1}>
+      <header class="page-head">
+        <h1>Threads</h1>
+        <input
+          type="search"
+          placeholder="Filter"
+          aria-label="Filter threads"
+          value={filter}
+          onInput={(event) => setFilter(event.currentTarget.value)}
+        />
+        <Button tone="main" onClick={newThread}>New thread</Button>
+      </header>
+      {threads.error !== undefined && <Failure error={threads.error} retry={threads.refresh} />}
+      {shown?.length === 0 &&
+        (wanted ? (
+          <Empty title="No thread fits the filter." />
+        ) : (
+          <Empty title="No threads yet.">
+            <p>An agent makes one by its first command, or you make one here.</p>
+            <Button tone="main" onClick={newThread}>New thread</Button>
+          </Empty>
+        ))}
+      {shown && shown.length > 0 && (
+        <div class="table-box">
+          <table class="table">
+            <thead>
+              <tr>
+                <th scope="col">Thread</th>
+                <th scope="col">Status</th>
+                <th scope="col" class="wide-only">Provider</th>
+                <th scope="col" class="wide-only">Last command</th>
+                <th scope="col" class="wide-only">Attached</th>
+                <th scope="col">Used</th>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map((thread) => (
+                <tr key={thread.thread_id}>
+                  <th scope="row">
+                    <a class="name" href={threadAddress(thread.thread_id)}>{thread.thread_id}</a>
+                    {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
+                  </th>
+                  <td>
+                    <Badge tone={toneOf(thread.sandbox?.status)}>{thread.sandbox?.status ?? "new"}</Badge>
+                  </td>
+                  <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
+                  <td class="wide-only"><code class="cut">{lastCommand(thread)}</code></td>
+                  <td class="wide-only">{attached(thread)}</td>
+                  <td><Ago time={thread.updated_at} /></td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </main>
+  );
+}
+
+function attached(thread: Thread): string {
+  if (thread.clients === undefined) return "";
+  return thread.clients === 0 ? "nobody" : `${thread.clients} attached`;
+}

@@ -1,0 +1,192 @@
+/** What was said and what was run, in one order. */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get, list, path, send } from "../api/client.ts";
+import { useResource } from "../api/resource.ts";
+import type { Command, Message, Terminal, Thread } from "../api/types.ts";
+import { threadAddress } from "../lib/router.ts";
+import { clock, duration } from "../lib/time.ts";
+import { beganAt, contentText, type Filter, matches, outcome, timeline } from "../lib/timeline.ts";
+import { attempt } from "../ui/dialogs.tsx";
+import { Badge, Empty, Failure, useNow } from "../ui/parts.tsx";
+import { terminalLabel } from "./thread.tsx";
+import { Output } from "./output.tsx";
+import { Variable } from "./status.tsx";
+
+const MOST = 200;
+
+export function TimelineView({ thread, terminals }: { thread: string; terminals: Terminal[] }) {
+  const [filter, setFilter] = useState<Filter>({ text: "", only: "all" });
+  const ids = terminals.map((terminal) => terminal.terminal_id);
+  const messages = useResource<Message[]>(
+    `messages ${thread}`,
+    () =>
+      list<Message>(path("api", "threads", thread, "messages"), MOST).catch(
+        async () => (await get<Thread>(path("api", "threads", thread))).messages ?? [],
+      ),
+    (what) => what.thread === thread,
+  );
+  const commands = useResource<Command[]>(
+    ids.length > 0 ? `commands ${ids.join(" ")}` : null,
+    async () => {
+      const each = await Promise.all(
+        ids.map((id) => list<Command>(`${path("api", "terminals", id, "commands")}?limit=${MOST}`, MOST)),
+      );
+      return each.flat();
+    },
+    (what) => what.thread === thread || (what.terminal !== null && ids.includes(what.terminal)),
+  );
+  const entries = useMemo(
+    () => timeline(messages.value ?? [], commands.value ?? []),
+    [messages.value, commands.value],
+  );
+  const shown = entries.filter((entry) => matches(entry, filter));
+  const labels = new Map(terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]));
+  const end = useRef<HTMLDivElement>(null);
+  const count = entries.length;
+  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [count > 0]);
+
+  return (
+    <div class="timeline-view">
+      <div class="bar">
+        <input
+          type="search"
+          placeholder="Search commands, output, messages"
+          aria-label="Search the timeline"
+          value={filter.text}
+          onInput={(event) => setFilter({ ...filter, text: event.currentTarget.value })}
+        />
+        <label class="inline">
+          <span>Show</span>
+          <select value={filter.only} onChange={(event) => setFilter({ ...filter, only: event.currentTarget.value as Filter["only"] })}>
+            <option value="all">everything</option>
+            <option value="commands">commands</option>
+            <option value="failed">failed commands</option>
+            <option value="messages">messages</option>
+          </select>
+        </label>
+        <span class="quiet-text" role="status">{shown.length === count ? `${count}` : `${shown.length} of ${count}`}</span>
+      </div>
+      {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
+      <div class="timeline-scroll" tabIndex={0} aria-label="Timeline">
+        {commands.value && count === 0 && <Empty title="Nothing was said or run yet." />}
+        <ol class="timeline">
+          {shown.map((entry) =>
+            entry.kind === "message" ? (
+              <MessageEntry key={entry.key} message={entry.message} />
+            ) : (
+              <CommandEntry
+                key={entry.key}
+                command={entry.command}
+                thread={thread}
+                label={terminals.length > 1 ? labels.get(entry.command.terminal_id) : undefined}
+              />
+            ),
+          )}
+        </ol>
+        <div ref={end} />
+      </div>
+      <MessageBox thread={thread} onSent={messages.refresh} />
+    </div>
+  );
+}
+
+function MessageEntry({ message }: { message: Message }) {
+  const now = useNow(60_000);
+  return (
+    <li class="entry message">
+      <div class="entry-head">
+        <strong>{message.role}</strong>
+        <span class="quiet-text">{clock(message.created_at, now)}</span>
+      </div>
+      <p class="content">{contentText(message.content)}</p>
+    </li>
+  );
+}
+
+function CommandEntry({ command, thread, label }: { command: Command; thread: string; label: string | undefined }) {
+  const now = useNow(60_000);
+  const [open, setOpen] = useState(false);
+  const ended = outcome(command);
+  const person = command.source === "person" || command.source === "typed";
+  return (
+    <li class={`entry command ${ended.tone}`}>
+      <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+        <summary>
+          <code class="command-text">{command.command}</code>
+          <span class="entry-facts">
+            <Badge tone={ended.tone}>{ended.text}</Badge>
+            {command.duration_ms !== null && command.duration_ms !== undefined && <span>{duration(command.duration_ms)}</span>}
+            {command.source && <span>{person ? "typed by a person" : "by an agent"}</span>}
+            {label && <span>{label}</span>}
+            {command.shell_restarted && <span>shell restarted</span>}
+            <span>{clock(beganAt(command), now)}</span>
+          </span>
+        </summary>
+        {open && (
+          <div class="entry-body">
+            <Changes command={command} />
+            <Output command={command} />
+            <p class="entry-links">
+              {beganAt(command) && (
+                <a href={threadAddress(thread, "replay", { terminal: command.terminal_id, at: command.finished_at ?? beganAt(command) })}>
+                  See the screen at that moment
+                </a>
+              )}
+              {typeof command.version === "number" && <a href={threadAddress(thread, "versions")}>State version {command.version}</a>}
+              <code class="quiet-text">{command.command_id}</code>
+            </p>
+          </div>
+        )}
+      </details>
+    </li>
+  );
+}
+
+function Changes({ command }: { command: Command }) {
+  const { cwd, env } = command.changes ?? {};
+  const set = Object.entries(env?.set ?? {});
+  const unset = env?.unset ?? [];
+  if (!cwd && set.length === 0 && unset.length === 0) return null;
+  return (
+    <div class="changes">
+      {cwd && (
+        <p>
+          directory <code>{cwd.from}</code> → <code>{cwd.to}</code>
+        </p>
+      )}
+      {(set.length > 0 || unset.length > 0) && (
+        <ul class="variables">
+          {set.map(([name, value]) => <Variable key={name} name={name} value={value} />)}
+          {unset.map((name) => <Variable key={name} name={name} value={null} />)}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) {
+  const [text, setText] = useState("");
+  const sent = async (): Promise<void> => {
+    if (text.trim() === "") return;
+    const done = await attempt(async () => {
+      await send("POST", path("api", "threads", thread, "messages"), { role: "user", content: text });
+      return true;
+    });
+    if (!done) return;
+    setText("");
+    onSent();
+  };
+  return (
+    <form
+      class="exec-line message-box"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void sent();
+      }}
+    >
+      <input value={text} placeholder="Leave a message in this thread" aria-label="Message" onInput={(event) => setText(event.currentTarget.value)} />
+      <button type="submit" class="button main" disabled={text.trim() === ""}>Send</button>
+    </form>
+  );
+}

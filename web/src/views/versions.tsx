@@ -1,0 +1,157 @@
+/** A terminal's states over time: compare two, go back to one, begin another terminal from one. */
+
+import { useState } from "preact/hooks";
+import { get, list, path, send } from "../api/client.ts";
+import { useResource } from "../api/resource.ts";
+import type { Terminal, Version } from "../api/types.ts";
+import { changesBetween, linesBetween } from "../lib/diff.ts";
+import { go, threadAddress } from "../lib/router.ts";
+import { sectionsOf } from "../lib/state.ts";
+import { ask, attempt } from "../ui/dialogs.tsx";
+import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
+import { terminalLabel } from "./thread.tsx";
+import { Variable } from "./status.tsx";
+
+export function VersionsView({ thread, terminals }: { thread: string; terminals: Terminal[] }) {
+  const [chosen, setChosen] = useState<string | null>(null);
+  const [pair, setPair] = useState<[number, number] | null>(null);
+  const terminal = chosen ?? terminals[0]?.terminal_id ?? null;
+  const versions = useResource<Version[]>(
+    terminal ? `versions ${terminal}` : null,
+    () => list<Version>(`${path("api", "terminals", terminal!, "versions")}?limit=100`, 300),
+    (what) => what.thread === thread || what.terminal === terminal,
+  );
+  const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
+  const latest = all[0]?.version;
+  const after = pair?.[1] ?? latest;
+  const before = pair?.[0] ?? all[1]?.version;
+
+  if (!terminal) return <Empty title="No terminal, so no versions." />;
+  const rollback = async (version: number): Promise<void> => {
+    const yes = await ask({
+      title: `Go back to version ${version}?`,
+      text: "The shell is replaced by one with that state; what runs in it ends. The states since are kept, and this becomes a new version.",
+      action: "Roll back",
+      danger: true,
+    });
+    if (!yes) return;
+    await attempt(() => send("POST", path("api", "terminals", terminal, "rollback"), { version }), `Back at the state of version ${version}.`);
+    versions.refresh();
+  };
+  const fork = async (version: number): Promise<void> => {
+    const made = await attempt(
+      () => send<Terminal>("POST", path("api", "terminals", terminal, "fork"), { version }),
+      "Another terminal began from there.",
+    );
+    if (made) go(threadAddress(thread));
+  };
+  return (
+    <div class="versions-view">
+      <div class="bar">
+        {terminals.length > 1 && (
+          <label class="inline">
+            <span>Terminal</span>
+            <select value={terminal} onChange={(event) => { setChosen(event.currentTarget.value); setPair(null); }}>
+              {terminals.map((one, index) => <option key={one.terminal_id} value={one.terminal_id}>{terminalLabel(one, index)}</option>)}
+            </select>
+          </label>
+        )}
+        <span class="quiet-text">{all.length} versions</span>
+      </div>
+      {versions.error !== undefined && <Failure error={versions.error} retry={versions.refresh} />}
+      {versions.value && all.length === 0 && <Empty title="No state was kept yet." />}
+      <div class="versions-split">
+        <div class="table-box">
+          <table class="table versions">
+            <thead>
+              <tr>
+                <th scope="col">Version</th>
+                <th scope="col">Why</th>
+                <th scope="col">When</th>
+                <th scope="col">Compare</th>
+                <th scope="col"><span class="hidden-text">Actions</span></th>
+              </tr>
+            </thead>
+            <tbody>
+              {all.map((version) => (
+                <tr key={version.version} class={version.version === after ? "chosen" : ""}>
+                  <th scope="row">{version.version}</th>
+                  <td class="cut-cell">{causeWords(version.cause)}</td>
+                  <td><Ago time={version.created_at} /></td>
+                  <td class="choose">
+                    <input type="radio" name="before" aria-label={`Compare from version ${version.version}`} checked={version.version === before} onChange={() => setPair([version.version, after ?? version.version])} />
+                    <input type="radio" name="after" aria-label={`Compare to version ${version.version}`} checked={version.version === after} onChange={() => setPair([before ?? version.version, version.version])} />
+                  </td>
+                  <td class="row-actions">
+                    <Button disabled={version.version === latest} onClick={() => rollback(version.version)}>Roll back</Button>
+                    <Button onClick={() => fork(version.version)}>Fork</Button>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+        {before !== undefined && after !== undefined && before !== after && (
+          <Comparison key={`${terminal} ${before} ${after}`} terminal={terminal} before={before} after={after} />
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Why a version came to be. */
+function causeWords(cause: unknown): string {
+  if (typeof cause === "string") return cause;
+  if (typeof cause !== "object" || cause === null) return "";
+  const it = cause as Record<string, unknown>;
+  const more = it["command"] ?? it["command_id"] ?? it["to"] ?? it["from"] ?? it["version"];
+  return [it["kind"] ?? it["type"], more].filter((part) => part !== undefined).join(" ");
+}
+
+function Comparison({ terminal, before, after }: { terminal: string; before: number; after: number }) {
+  const both = useResource<[Version, Version]>(
+    `compare ${terminal} ${before} ${after}`,
+    () => Promise.all([before, after].map((version) => get<Version>(path("api", "terminals", terminal, "versions", String(version))))) as Promise<[Version, Version]>,
+    () => false,
+  );
+  if (both.error !== undefined) return <Failure error={both.error} retry={both.refresh} />;
+  if (!both.value) return null;
+  const [from, to] = both.value;
+  const environment = changesBetween(from.env_delta ?? {}, to.env_delta ?? {});
+  const old = sectionsOf(from);
+  const current = sectionsOf(to);
+  const sections = changesBetween(old, current);
+  const nothing = environment.length === 0 && sections.length === 0 && from.cwd === to.cwd;
+  return (
+    <section class="comparison" aria-label={`What changed from version ${before} to ${after}`}>
+      <h2>Version {before} → {after}</h2>
+      {nothing && <p class="quiet-text">Nothing that is compared here differs.</p>}
+      {from.cwd !== to.cwd && (
+        <p>directory <code>{from.cwd}</code> → <code>{to.cwd}</code></p>
+      )}
+      {environment.length > 0 && (
+        <>
+          <h3>Environment</h3>
+          <ul class="variables">
+            {environment.map((change) => (
+              <span key={change.name} class="change" role="presentation">
+                {change.kind !== "added" && <span class="minus"><Variable name={`− ${change.name}`} value={change.from} /></span>}
+                {change.kind !== "removed" && <span class="plus"><Variable name={`+ ${change.name}`} value={change.to} /></span>}
+              </span>
+            ))}
+          </ul>
+        </>
+      )}
+      {sections.map((change) => (
+        <details key={change.name} class="section-diff" open={sections.length < 4}>
+          <summary>{change.name}</summary>
+          <pre tabIndex={0} class="diff">
+            {linesBetween(old[change.name] ?? "", current[change.name] ?? "").map((line, index) => (
+              <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>{`${line.sign} ${line.text}\n`}</span>
+            ))}
+          </pre>
+        </details>
+      ))}
+    </section>
+  );
+}

@@ -1,0 +1,279 @@
+import { describe, expect, test } from "vitest";
+import { understand } from "../../src/api/events.ts";
+import { Latest } from "../../src/api/resource.ts";
+import type { Command } from "../../src/api/types.ts";
+import { plainOf, runsOf } from "../../src/lib/ansi.ts";
+import { changesBetween, linesBetween } from "../../src/lib/diff.ts";
+import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
+import { find } from "../../src/lib/palette.ts";
+import { DEFAULTS, soundPreferences } from "../../src/lib/preferences.ts";
+import { eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
+import { routeOf, threadAddress } from "../../src/lib/router.ts";
+import { isSecret } from "../../src/lib/secrets.ts";
+import { bytes, duration, relative } from "../../src/lib/time.ts";
+import { contentText, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import { webAddress } from "../../src/terminal/links.ts";
+import { hasHiddenParts, pasteText } from "../../src/terminal/paste.ts";
+import { steadUnicode, width } from "../../src/terminal/unicode.ts";
+
+const command = (more: Partial<Command> = {}): Command => ({
+  command_id: "cmd_1", terminal_id: "term_1", command: "true", status: "finished", exit_code: 0, signal: null,
+  stdout_bytes: 0, stderr_bytes: 0, duration_ms: 1, ...more,
+});
+
+describe("addresses", () => {
+  test("a view is found and names survive it", () => {
+    for (const thread of ["t", "a b/ü#?%", "..%2f", "<img src=x>", "日本"]) {
+      const address = new URL(threadAddress(thread, "replay", { at: "5" }), "http://x");
+      expect(routeOf(address.pathname, address.search)).toMatchObject({ view: "thread", thread, tab: "replay" });
+    }
+    expect(routeOf("/")).toEqual({ view: "threads" });
+    expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
+    expect(routeOf("/ui/threads/t/nothing").view).toBe("nowhere");
+    expect(routeOf("/ui/threads/%zz").view).toBe("nowhere");
+    expect(routeOf("/ui/settings/x").view).toBe("nowhere");
+  });
+
+  test("only web addresses are opened", () => {
+    expect(webAddress("https://example.org/a b")).toBe("https://example.org/a%20b");
+    for (const bad of ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "//host", "vbscript:x", ""]) {
+      expect(webAddress(bad), bad).toBe(null);
+    }
+  });
+});
+
+describe("output as text", () => {
+  test("colours become styles and everything else goes", () => {
+    expect(runsOf("a\x1b[1;31mb\x1b[0mc")).toEqual([
+      { text: "a", style: {} },
+      { text: "b", style: { bold: true, fg: "palette:1" } },
+      { text: "c", style: {} },
+    ]);
+    expect(runsOf("\x1b[38;5;196mx\x1b[48;2;1;2;3my")).toEqual([
+      { text: "x", style: { fg: "rgb(255,0,0)" } },
+      { text: "y", style: { fg: "rgb(255,0,0)", bg: "rgb(1,2,3)" } },
+    ]);
+    expect(runsOf("\x1b[38:2::9:8:7mx")[0]?.style).toEqual({ fg: "rgb(9,8,7)" });
+    expect(runsOf("\x1b[38;5;999mx")[0]?.style).toEqual({});
+    expect(plainOf("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1b[2J\x1b(Bc\x00\x07")).toBe("abc");
+    expect(plainOf("\x1b]0;never ended")).toBe("");
+  });
+
+  test("a carriage return overwrites, a line end does not", () => {
+    expect(plainOf("10%\r20%\r\ndone\n")).toBe("20%\ndone\n");
+    expect(plainOf("a\r\nb")).toBe("a\nb");
+  });
+
+  test("markup stays text", () => {
+    expect(plainOf("<script>alert(1)</script>")).toBe("<script>alert(1)</script>");
+  });
+});
+
+describe("pasting", () => {
+  test("no control character is typed but tab and line ends", () => {
+    expect(pasteText("a\x1b[201~\x03b\tc\n")).toEqual({ clean: "a[201~b\tc\n", lines: 1 });
+    expect(pasteText("a\r\nb")).toEqual({ clean: "a\r\nb", lines: 2 });
+    expect(pasteText("")).toEqual({ clean: "", lines: 0 });
+    expect(hasHiddenParts("a\u202eb")).toBe(true);
+    expect(hasHiddenParts("a\tb\n")).toBe(false);
+  });
+});
+
+test("widths come from the server's table", () => {
+  const check = (text: string, expected: number): void => expect(width(text.codePointAt(0)!), text).toBe(expected);
+  check("a", 1);
+  check("\n", 0);
+  check("é", 1);
+  check("\u0301", 0);
+  check("日", 2);
+  check("😀", 2);
+  check("\u200d", 0);
+  const letter = steadUnicode.charProperties(0x65, 0);
+  expect(steadUnicode.charProperties(0x301, letter)).toBe((1 << 1) | 1);
+  expect(steadUnicode.charProperties(0x301, 0)).toBe(0);
+});
+
+test("times and amounts are short", () => {
+  expect([3, 1234, 12_345, 65_000, 7_380_000, 200_000_000].map(duration)).toEqual([
+    "3 ms", "1.2 s", "12 s", "1 min 5 s", "2 h 3 min", "2 d 7 h",
+  ]);
+  expect(relative(1000, 1500)).toBe("now");
+  expect(relative("1970-01-01T00:00:00Z", 90_000)).toBe("1 min ago");
+  expect(relative(90_000, 0)).toBe("in 1 min");
+  expect(relative("x", 0)).toBe("unknown");
+  expect([512, 1536, 20 << 20].map(bytes)).toEqual(["512 B", "1.5 KiB", "20 MiB"]);
+});
+
+test("secrets are known by name and by shape", () => {
+  const check = (name: string, value: string, expected: boolean): void =>
+    expect(isSecret(name, value), `${name}=${value}`).toBe(expected);
+  check("AWS_SECRET_ACCESS_KEY", "x", true);
+  check("GITHUB_TOKEN", "x", true);
+  check("DB_PASSWORD", "x", true);
+  check("DATABASE_URL", "postgres://me:pass@host/db", true);
+  check("DATABASE_URL", "postgres://host/db", false);
+  check("X", "ghp_abcdefghijkl", true);
+  check("PATH", "/bin:/usr/bin", false);
+  check("KEYBOARD", "de", false);
+});
+
+describe("metrics", () => {
+  const text = [
+    "# HELP stead_sessions_opened Sessions opened.",
+    "# TYPE stead_sessions_opened counter",
+    'stead_sessions_opened_total{why="a\\"b\\n"} 3',
+    'stead_sessions_opened_total{why="c"} 4',
+    "# TYPE stead_recovery_seconds histogram",
+    'stead_recovery_seconds_bucket{le="0.1"} 2',
+    'stead_recovery_seconds_bucket{le="1"} 5',
+    'stead_recovery_seconds_bucket{le="+Inf"} 6',
+    "stead_recovery_seconds_sum 9.5",
+    "stead_recovery_seconds_count 6",
+    "plain 1e3",
+    "# EOF",
+  ].join("\n");
+
+  test("families hold their samples", () => {
+    const families = parseMetrics(text);
+    expect(families.map((family) => [family.name, family.kind, family.samples.length])).toEqual([
+      ["stead_sessions_opened", "counter", 2],
+      ["stead_recovery_seconds", "histogram", 5],
+      ["plain", "untyped", 1],
+    ]);
+    expect(total(families[0])).toBe(7);
+    expect(families[0]?.samples[0]?.labels).toEqual({ why: 'a"b\n' });
+    expect(total(families[2])).toBe(1000);
+  });
+
+  test("a histogram's buckets are counted each alone", () => {
+    const read = histogram(parseMetrics(text)[1]!);
+    expect(read).toEqual({
+      buckets: [{ upTo: 0.1, count: 2 }, { upTo: 1, count: 3 }, { upTo: Infinity, count: 1 }],
+      count: 6,
+      sum: 9.5,
+    });
+    expect(quantile(read.buckets, 0.5)).toBe(1);
+    expect(quantile([], 0.5)).toBe(null);
+  });
+});
+
+describe("differences", () => {
+  test("of variables", () => {
+    expect(changesBetween({ a: "1", b: "2", c: null }, { b: "3", c: "4" })).toEqual([
+      { name: "a", kind: "removed", from: "1" },
+      { name: "b", kind: "changed", from: "2", to: "3" },
+      { name: "c", kind: "added", to: "4" },
+    ]);
+  });
+
+  test("of lines", () => {
+    const check = (before: string, after: string, expected: string): void =>
+      expect(linesBetween(before, after).map((line) => line.sign + line.text).join("|")).toBe(expected);
+    check("a\nb\nc", "a\nx\nc", " a|-b|+x| c");
+    check("", "a", "+a");
+    check("a\nb", "", "-a|-b");
+    check("1\n2\n3\n4", "2\n4\n5", "-1| 2|-3| 4|+5");
+  });
+});
+
+describe("the timeline", () => {
+  const said = { role: "user", content: "please", created_at: "2026-01-01T00:00:02Z" };
+
+  test("is in order of time", () => {
+    const first = command({ command_id: "a", started_at: "2026-01-01T00:00:01Z" });
+    const last = command({ command_id: "b", started_at: "2026-01-01T00:00:03Z" });
+    expect(timeline([said], [last, first]).map((entry) => entry.key)).toEqual(["a", "m0", "b"]);
+  });
+
+  test("says how a command ended", () => {
+    const check = (more: Partial<Command>, text: string, tone: string): void =>
+      expect(outcome(command(more))).toEqual({ text, tone });
+    check({}, "exit 0", "good");
+    check({ exit_code: 2 }, "exit 2", "bad");
+    check({ exit_code: null, timed_out: true }, "timed out", "bad");
+    check({ exit_code: null, signal: 9 }, "signal 9", "bad");
+    check({ status: "running", exit_code: null }, "running", "busy");
+    check({ status: "running", exit_code: null, waiting_for_input: true }, "waits for input", "busy");
+    check({ status: "lost", exit_code: null }, "lost", "warn");
+  });
+
+  test("is searched and filtered", () => {
+    const [message] = timeline([said], []);
+    const [failed] = timeline([], [command({ exit_code: 1, command: "make Test" })]);
+    expect(matches(message!, { text: "PLEASE", only: "all" })).toBe(true);
+    expect(matches(message!, { text: "", only: "failed" })).toBe(false);
+    expect(matches(failed!, { text: "test", only: "failed" })).toBe(true);
+    expect(matches(failed!, { text: "absent", only: "all" })).toBe(false);
+  });
+
+  test("shows a message of any shape", () => {
+    expect(contentText([{ type: "text", text: "a" }, "b"])).toBe("a\nb");
+    expect(contentText({ x: 1 })).toBe('{\n  "x": 1\n}');
+  });
+});
+
+describe("a recording", () => {
+  const cast = [
+    '{"version":2,"width":80,"height":24,"timestamp":1000}',
+    '[0.5,"o","a"]',
+    '[2,"r","100x30"]',
+    '[100,"o","b"]',
+    '[101,"i","typed"]',
+    '[102,"o","cut',
+  ].join("\n");
+
+  test("is read as far as it goes", () => {
+    const read = parseRecording(cast);
+    expect(read).toMatchObject({ cols: 80, rows: 24, began: 1_000_000, length: 100 });
+    expect(read.events).toEqual([{ at: 0.5, output: "a" }, { at: 2, cols: 100, rows: 30 }, { at: 100, output: "b" }]);
+    expect([0, 0.5, 3, 500].map((time) => eventsBefore(read.events, time))).toEqual([0, 1, 2, 3]);
+    expect(secondOf(read, "1970-01-01T00:16:42Z")).toBe(2);
+    expect(secondOf(read, 0)).toBe(0);
+  });
+
+  test("plays without its silences", () => {
+    expect(squeezed(parseRecording(cast).events, 1)).toEqual({ times: [0.5, 1.5, 2.5], length: 2.5 });
+  });
+});
+
+test("the palette finds by parts of words, best first", () => {
+  const actions = ["Go to metrics", "New thread", "Thread: build", "Settings"].map((title) => ({ title, run() {} }));
+  const titles = (typed: string): string[] => find(typed, actions).map((action) => action.title);
+  expect(titles("thread")).toEqual(["Thread: build", "New thread"]);
+  expect(titles("nth")).toEqual(["New thread"]);
+  expect(titles("zzz")).toEqual([]);
+  expect(titles("").length).toBe(4);
+});
+
+test("stored preferences are taken only as far as they are sound", () => {
+  expect(soundPreferences(null)).toEqual(DEFAULTS);
+  expect(soundPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false })).toEqual({
+    ...DEFAULTS, fontSize: 32, panel: false,
+  });
+});
+
+test("an event names what it is about", () => {
+  expect(understand("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({ name: "session", thread: "t" });
+  expect(understand("lease", "not json")).toMatchObject({ name: "lease", lease: null });
+});
+
+test("however often it is poked, one more ask follows", async () => {
+  let asked = 0;
+  let answer: (value: number) => void = () => {};
+  const got: unknown[] = [];
+  const latest = new Latest<number>(
+    () => ((asked += 1), new Promise((resolve) => (answer = resolve))),
+    (value, error) => got.push(error ?? value),
+  );
+  latest.poke();
+  latest.poke();
+  latest.poke();
+  expect(asked).toBe(1);
+  answer(1);
+  await Promise.resolve().then(() => {});
+  expect(asked).toBe(2);
+  latest.stop();
+  answer(2);
+  await Promise.resolve().then(() => {});
+  expect(got).toEqual([1]);
+});
