@@ -1,6 +1,16 @@
 //! The command line. Everything but `serve` and `config` talks to the server over HTTP only.
 
+mod attach;
+mod client;
 mod config;
+mod events;
+mod exec;
+mod keys;
+mod names;
+mod raw;
+mod show;
+mod terminals;
+mod threads;
 
 use std::process::ExitCode;
 
@@ -23,6 +33,58 @@ enum Verb {
         after_help = "Examples:\n  stead serve\n  stead serve --listen 127.0.0.1:0 --home /tmp/x"
     )]
     Serve(ServeArgs),
+    /// Make a terminal and attach to it
+    New(terminals::NewArgs),
+    /// Attach to a terminal
+    Attach(attach::AttachArgs),
+    /// List terminals
+    Ls(terminals::LsArgs),
+    /// Run a command in a terminal's shell
+    Exec(exec::ExecArgs),
+    /// List the commands a terminal ran
+    History(exec::HistoryArgs),
+    /// Print the output of a command
+    Output(exec::OutputArgs),
+    /// Type into a terminal
+    Send(terminals::SendArgs),
+    /// Print what a terminal shows
+    Snapshot(terminals::SnapshotArgs),
+    /// Print what a terminal wrote
+    Logs(terminals::LogsArgs),
+    /// Give a terminal another size
+    Resize(terminals::ResizeArgs),
+    /// End a terminal, or signal its program
+    Kill(terminals::KillArgs),
+    /// Write a terminal's recording (asciicast)
+    Record(terminals::RecordArgs),
+    /// List the versions of a terminal's state
+    Versions(terminals::VersionsArgs),
+    /// Bring an earlier state of a terminal back
+    Rollback(terminals::RollbackArgs),
+    /// Make a terminal that begins with the state of another
+    Fork(terminals::ForkArgs),
+    /// Freeze the compute of a thread
+    Pause(threads::OfThread),
+    /// Let it go on
+    Resume(threads::OfThread),
+    /// Threads: ls, show, create, rm, messages, say
+    #[command(subcommand)]
+    Threads(threads::ThreadsVerb),
+    /// Sessions: show, touch, close
+    #[command(subcommand)]
+    Sessions(threads::SessionsVerb),
+    /// Terminals: ls, show, env, rm
+    #[command(subcommand)]
+    Terminals(terminals::TerminalsVerb),
+    /// Leases: ls, show, pause, resume, destroy
+    #[command(subcommand)]
+    Leases(threads::LeasesVerb),
+    /// List providers and what each can do
+    Providers(threads::Plain),
+    /// Show how the server is
+    Status(threads::Plain),
+    /// Print a link that signs a browser in, once
+    Login(threads::Plain),
     /// Show every setting, its value and where it came from
     Config(config::ConfigArgs),
     /// Print a completion script for a shell
@@ -116,6 +178,46 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "stead", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
+        }
+        remote => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let ended = runtime.block_on(ask(remote));
+            // A thread may be reading the terminal still; nothing waits for it.
+            runtime.shutdown_background();
+            ended
+        }
+    }
+}
+
+/// The verbs that talk to a server.
+async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
+    match verb {
+        Verb::New(args) => terminals::new(args).await,
+        Verb::Attach(args) => attach::run(args).await,
+        Verb::Ls(args) => terminals::ls(args).await,
+        Verb::Exec(args) => exec::run(args).await,
+        Verb::History(args) => exec::history(args).await,
+        Verb::Output(args) => exec::output(args).await,
+        Verb::Send(args) => terminals::send(args).await,
+        Verb::Snapshot(args) => terminals::snapshot(args).await,
+        Verb::Logs(args) => terminals::logs(args).await,
+        Verb::Resize(args) => terminals::resize(args).await,
+        Verb::Kill(args) => terminals::kill(args).await,
+        Verb::Record(args) => terminals::record(args).await,
+        Verb::Versions(args) => terminals::versions(args).await,
+        Verb::Rollback(args) => terminals::rollback(args).await,
+        Verb::Fork(args) => terminals::fork(args).await,
+        Verb::Pause(args) => threads::pause(args).await,
+        Verb::Resume(args) => threads::resume(args).await,
+        Verb::Threads(verb) => threads::threads(verb).await,
+        Verb::Sessions(verb) => threads::sessions(verb).await,
+        Verb::Terminals(verb) => terminals::terminals(verb).await,
+        Verb::Leases(verb) => threads::leases(verb).await,
+        Verb::Providers(args) => threads::providers(args).await,
+        Verb::Status(args) => threads::status(args).await,
+        Verb::Login(args) => threads::login(args).await,
+        Verb::Serve(_) | Verb::Config(_) | Verb::Completions { .. } => {
+            unreachable!("these need no server")
         }
     }
 }

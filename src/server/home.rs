@@ -42,6 +42,27 @@ impl Home {
     }
 }
 
+impl Home {
+    /// Leaves the address for the command line to find.
+    pub fn write_address(&self, url: &str) -> anyhow::Result<()> {
+        let path = self.path.join("address");
+        fs::write(&path, format!("{url}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Takes it away again.
+    pub fn remove_address(&self) {
+        // One that stays is harmless: nobody listens there.
+        let _ = fs::remove_file(self.path.join("address"));
+    }
+}
+
+/// The address of the server in that home, if one is or was running.
+pub fn read_address(home: &Path) -> Option<String> {
+    let text = fs::read_to_string(home.join("address")).ok()?;
+    Some(text.trim().to_owned()).filter(|url| !url.is_empty())
+}
+
 fn is_missing(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::NotFound)

@@ -25,7 +25,7 @@ use crate::{
     store::Store,
 };
 
-pub use home::{Home, read_token};
+pub use home::{Home, read_address, read_token};
 pub use log::start as start_log;
 
 /// Time given to answers that are under way when the server is told to stop.
@@ -54,6 +54,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let serving = tokio::spawn(listen::serve(listener, app.clone()));
 
+    home.write_address(&app.url)?;
     say_ready(&app).context("cannot say that the server is ready")?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
@@ -71,7 +72,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         _ = terminate.recv() => tracing::warn!("stopped at once: second SIGTERM"),
         _ = interrupt.recv() => tracing::warn!("stopped at once: second SIGINT"),
     }
-    drop(home);
+    home.remove_address();
     Ok(())
 }
 

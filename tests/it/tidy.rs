@@ -8,7 +8,7 @@ use std::{
 
 /// For each module of the product, the modules it may use.
 const ALLOWED: [(&str, &[&str]); 15] = [
-    ("cli", &["api", "server", "config"]),
+    ("cli", &["server", "config"]),
     (
         "server",
         &[

@@ -3,5 +3,6 @@
 mod hostile;
 mod keys;
 mod lifecycle;
+mod line;
 mod settings;
 mod stack;

@@ -1,0 +1,111 @@
+//! Server-sent events, taken apart as they come.
+
+use serde_json::Value;
+
+use super::client::Answer;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Event {
+    pub(super) name: String,
+    pub(super) data: Value,
+}
+
+/// A stream of events.
+pub(super) struct Events {
+    answer: Answer,
+    parser: Parser,
+}
+
+impl Events {
+    pub(super) fn new(answer: Answer) -> Events {
+        Events { answer, parser: Parser::default() }
+    }
+
+    /// The next event; none when the server ended the stream.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.parser.next() {
+                return Ok(Some(event));
+            }
+            match self.answer.chunk().await? {
+                Some(bytes) => self.parser.push(&bytes),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Parser {
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that are known to hold no line end.
+    looked: usize,
+    name: String,
+    data: String,
+}
+
+impl Parser {
+    fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            let end = self.buffer[self.looked..].iter().position(|byte| *byte == b'\n');
+            let Some(end) = end.map(|end| end + self.looked) else {
+                self.looked = self.buffer.len();
+                return None;
+            };
+            let line: Vec<u8> = self.buffer.drain(..=end).collect();
+            self.looked = 0;
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\n', '\r']);
+            if line.is_empty() {
+                let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+                if data.is_empty() {
+                    continue;
+                }
+                let data = serde_json::from_str(&data).unwrap_or(Value::Null);
+                return Some(Event { name, data });
+            }
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "event" => self.name = value.to_owned(),
+                "data" => {
+                    if !self.data.is_empty() {
+                        self.data.push('\n');
+                    }
+                    self.data.push_str(value);
+                }
+                // Ids, retry times and comments say nothing we need.
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_come_out_whole_however_they_are_cut() {
+        let text = ": hi\nretry: 500\n\nevent: stdout\nid: 4\ndata: {\"a\":\ndata: 1}\n\nevent: x\n\
+                    data: 2\r\n\r\n";
+        for size in 1..text.len() {
+            let (mut parser, mut seen) = (Parser::default(), Vec::new());
+            for piece in text.as_bytes().chunks(size) {
+                parser.push(piece);
+                while let Some(event) = parser.next() {
+                    seen.push((event.name, event.data));
+                }
+            }
+            let expected = [("stdout".to_owned(), json!({"a": 1})), ("x".to_owned(), json!(2))];
+            assert_eq!(seen, expected, "pieces of {size}");
+        }
+    }
+}

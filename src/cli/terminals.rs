@@ -1,0 +1,498 @@
+//! Verbs for one terminal: new, ls, send, snapshot, logs, resize, kill, record, versions and so on.
+
+use std::{
+    io::{self, IsTerminal, Read, Write},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use futures_util::StreamExt;
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{
+    attach::{self, Role},
+    client::{Client, Target, escape},
+    names::{self, IfMissing},
+    raw,
+    show::{Column, Form, line},
+};
+
+/// Most items a listing prints.
+const MOST: usize = 100_000;
+
+pub(super) const COLUMNS: &[Column] = &[
+    ("terminal", "/terminal_id"),
+    ("thread", "/thread_id"),
+    ("status", "/status"),
+    ("size", "/size"),
+    ("clients", "/clients"),
+    ("cwd", "/cwd"),
+    ("title", "/title"),
+    ("last activity", "/last_activity_at"),
+];
+
+/// A terminal named by itself or by its thread, and the server it is on.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Terminal id, or thread for its default terminal
+    #[arg(default_value = names::DEFAULT_THREAD)]
+    name: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Named {
+    async fn find(&self) -> anyhow::Result<(Client, String)> {
+        let client = self.target.client()?;
+        let terminal = names::terminal(&client, &self.name, IfMissing::Refuse).await?;
+        Ok((client, terminal))
+    }
+
+    /// The client and the terminal's path.
+    async fn path(&self) -> anyhow::Result<(Client, String)> {
+        let (client, terminal) = self.find().await?;
+        Ok((client, format!("/api/terminals/{}", escape(&terminal))))
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  stead new\n  stead new -t build -d -- htop\n  \
+    stead new --cwd /srv -e EDITOR=vim")]
+pub(super) struct NewArgs {
+    /// Thread the terminal belongs to; made if there is none
+    #[arg(short, long, default_value = names::DEFAULT_THREAD)]
+    thread: String,
+    /// Do not attach; print the terminal's id
+    #[arg(short, long)]
+    detached: bool,
+    /// Directory to start in
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// Set a variable
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    env: Vec<String>,
+    /// Shell to run: bash, zsh or sh
+    #[arg(long)]
+    shell: Option<String>,
+    /// Columns (default: this terminal's)
+    #[arg(long)]
+    cols: Option<u16>,
+    /// Rows (default: this terminal's)
+    #[arg(long)]
+    rows: Option<u16>,
+    /// Print the terminal as JSON; implies --detached
+    #[arg(long)]
+    json: bool,
+    /// Program to run in place of a shell
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    cmd: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
+    let client = args.target.client()?;
+    let size = raw::size();
+    let mut body = json!({"env": names::pairs(&args.env)?});
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[key] = value;
+        }
+    };
+    put("cols", args.cols.or(size.map(|(cols, _)| cols)).map(Value::from));
+    put("rows", args.rows.or(size.map(|(_, rows)| rows)).map(Value::from));
+    put("cwd", args.cwd.map(Value::from));
+    put("shell", args.shell.map(Value::from));
+    put("cmd", (!args.cmd.is_empty()).then(|| Value::from(args.cmd)));
+    let made =
+        client.post(&format!("/api/threads/{}/terminals", escape(&args.thread)), &body).await?;
+    let terminal = names::id(&made, "terminal_id")?;
+    if args.json {
+        super::show::json(&made)?;
+    } else if args.detached || !io::stdin().is_terminal() {
+        line(&terminal)?;
+    } else {
+        return attach::attach(&client, &terminal, Role::Driver, attach::DETACH).await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LsArgs {
+    /// Only terminals of this thread
+    #[arg(short, long)]
+    thread: Option<String>,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
+    let client = args.target.client()?;
+    let path = match &args.thread {
+        Some(thread) => format!("/api/threads/{}/terminals", escape(thread)),
+        None => "/api/terminals".to_owned(),
+    };
+    let mut items = client.list(&path, MOST).await?;
+    if items.is_empty() && !args.form.json {
+        line("no terminals; `stead new` makes one")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.form.json {
+        for item in &mut items {
+            item["size"] = match (item["cols"].as_u64(), item["rows"].as_u64()) {
+                (Some(cols), Some(rows)) => format!("{cols}x{rows}").into(),
+                _ => Value::Null,
+            };
+        }
+    }
+    args.form.list(&items, COLUMNS)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  stead send -t build 'make test' --enter\n  \
+    printf '\\x03' | stead send -t build")]
+pub(super) struct SendArgs {
+    /// Terminal id, or thread for its default terminal
+    #[arg(short, long, default_value = names::DEFAULT_THREAD)]
+    terminal: String,
+    /// What to type; without it, standard input
+    text: Option<String>,
+    /// Press Enter after it
+    #[arg(long)]
+    enter: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) async fn send(args: SendArgs) -> anyhow::Result<ExitCode> {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let client = args.target.client()?;
+    let terminal = names::terminal(&client, &args.terminal, IfMissing::Make).await?;
+    let mut bytes = match args.text {
+        Some(text) => text.into_bytes(),
+        None => {
+            let mut input = Vec::new();
+            io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
+            input
+        }
+    };
+    if args.enter {
+        bytes.push(b'\r');
+    }
+    let path = format!("/api/terminals/{}/input", escape(&terminal));
+    for piece in bytes.chunks(256 * 1024) {
+        let write_id = uuid::Uuid::now_v7().to_string();
+        let body = json!({"data_base64": STANDARD.encode(piece), "write_id": write_id});
+        client.post(&path, &body).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Picture {
+    /// Plain text
+    Text,
+    /// A page
+    Html,
+    /// Escape sequences that draw it
+    Ansi,
+    /// All of it
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  stead snapshot build\n  stead snapshot build --format html > screen.html"
+)]
+pub(super) struct SnapshotArgs {
+    #[command(flatten)]
+    named: Named,
+    /// How to show the screen
+    #[arg(long, value_enum, default_value = "text")]
+    format: Picture,
+    /// Lines of scrollback above the screen
+    #[arg(long)]
+    scrollback: Option<u32>,
+}
+
+pub(super) async fn snapshot(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
+    let (client, path) = args.named.path().await?;
+    let format = match args.format {
+        Picture::Text => "?format=text",
+        Picture::Html => "?format=html",
+        Picture::Ansi | Picture::Json => "?",
+    };
+    let mut path = format!("{path}/snapshot{format}");
+    if let Some(lines) = args.scrollback {
+        path.push_str(&format!("&scrollback={lines}"));
+    }
+    let path = path.replace("?&", "?");
+    let answer =
+        client.send(Method::GET, path.trim_end_matches('?'), None, &[]).await?.bytes().await?;
+    match args.format {
+        Picture::Ansi => {
+            let answer: Value = serde_json::from_slice(&answer)?;
+            out(&attach::data(&answer)?)?;
+        }
+        Picture::Text | Picture::Html | Picture::Json => {
+            out(&answer)?;
+            if !answer.ends_with(b"\n") {
+                out(b"\n")?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead logs build --follow")]
+pub(super) struct LogsArgs {
+    #[command(flatten)]
+    named: Named,
+    /// Go on with what comes, as the program writes it
+    #[arg(short, long)]
+    follow: bool,
+    /// Lines of scrollback
+    #[arg(long, default_value_t = 100_000)]
+    lines: u32,
+}
+
+pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
+    let (client, path) = args.named.path().await?;
+    // The offset first: what comes in between is shown twice rather than lost.
+    let offset = client.get(&format!("{path}/snapshot")).await?["offset"].as_u64();
+    let text = format!("{path}/snapshot?format=text&scrollback={}", args.lines);
+    let text = client.send(Method::GET, &text, None, &[]).await?.bytes().await?;
+    let shown = text.trim_ascii_end();
+    out(shown)?;
+    out(b"\n")?;
+    if !args.follow {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let from = offset.map(|offset| format!("&from={offset}")).unwrap_or_default();
+    let mut socket = client.socket(&format!("{path}/ws?mode=viewer{from}")).await?;
+    let mut picture = false;
+    while let Some(message) = socket.next().await {
+        match message.context("the connection broke")? {
+            Message::Binary(_) if picture => picture = false,
+            Message::Binary(bytes) => out(&bytes)?,
+            Message::Text(text) => {
+                let control: Value = serde_json::from_str(&text)?;
+                match control["type"].as_str().unwrap_or_default() {
+                    "snapshot" => picture = true,
+                    "exit" => return Ok(ExitCode::SUCCESS),
+                    _ => {}
+                }
+            }
+            Message::Close(_) => break,
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+        }
+    }
+    bail!("the server ended the stream")
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead resize build 120x40")]
+pub(super) struct ResizeArgs {
+    /// Terminal id, or thread for its default terminal
+    name: String,
+    /// COLSxROWS
+    #[arg(value_parser = parse_size)]
+    size: (u16, u16),
+    #[command(flatten)]
+    target: Target,
+}
+
+fn parse_size(text: &str) -> Result<(u16, u16), String> {
+    let parsed = text
+        .split_once('x')
+        .and_then(|(cols, rows)| Some((cols.trim().parse().ok()?, rows.trim().parse().ok()?)));
+    parsed.ok_or_else(|| "expected COLSxROWS, as in 80x24".into())
+}
+
+pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
+    let named = Named { name: args.name, target: args.target };
+    let (client, path) = named.path().await?;
+    let (cols, rows) = args.size;
+    client.post(&format!("{path}/resize"), &json!({"cols": cols, "rows": rows})).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  stead kill term_0198…\n  stead kill build --signal INT")]
+pub(super) struct KillArgs {
+    /// Terminal id, or thread for its default terminal
+    name: String,
+    /// Only send this signal to the program in the foreground
+    #[arg(short, long)]
+    signal: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) async fn kill(args: KillArgs) -> anyhow::Result<ExitCode> {
+    let named = Named { name: args.name, target: args.target };
+    let (client, path) = named.path().await?;
+    match args.signal {
+        Some(signal) => {
+            client.post(&format!("{path}/signal"), &json!({"signal": signal})).await?;
+        }
+        None => {
+            client.json(Method::DELETE, &path, None).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead record build -o build.cast && asciinema play build.cast")]
+pub(super) struct RecordArgs {
+    #[command(flatten)]
+    named: Named,
+    /// File to write (default: standard output)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<std::path::PathBuf>,
+}
+
+pub(super) async fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
+    let (client, path) = args.named.path().await?;
+    let mut answer = client.send(Method::GET, &format!("{path}/recording"), None, &[]).await?;
+    let mut file: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(
+            std::fs::File::create(path)
+                .with_context(|| format!("cannot write {}", path.display()))?,
+        ),
+        None => Box::new(io::stdout()),
+    };
+    while let Some(piece) = answer.chunk().await? {
+        file.write_all(&piece)?;
+    }
+    file.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VersionsArgs {
+    #[command(flatten)]
+    named: Named,
+    /// How many at most
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
+    let (client, path) = args.named.path().await?;
+    let items = client.list(&format!("{path}/versions"), args.limit.max(1)).await?;
+    args.form.list(
+        &items,
+        &[
+            ("version", "/version"),
+            ("created", "/created_at"),
+            ("cause", "/cause"),
+            ("command", "/command_id"),
+            ("cwd", "/cwd"),
+        ],
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead rollback build 12")]
+pub(super) struct RollbackArgs {
+    /// Terminal id, or thread for its default terminal
+    name: String,
+    /// The version whose state comes back
+    version: u64,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) async fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
+    let named = Named { name: args.name, target: args.target };
+    let (client, path) = named.path().await?;
+    let body = json!({"version": args.version});
+    args.form.one(&client.post(&format!("{path}/rollback"), &body).await?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead fork build --version 12")]
+pub(super) struct ForkArgs {
+    #[command(flatten)]
+    named: Named,
+    /// The version to begin with (default: the last)
+    #[arg(long)]
+    version: Option<u64>,
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(super) async fn fork(args: ForkArgs) -> anyhow::Result<ExitCode> {
+    let (client, path) = args.named.path().await?;
+    let body = args.version.map_or(json!({}), |version| json!({"version": version}));
+    args.form.one(&client.post(&format!("{path}/fork"), &body).await?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Terminals in detail.
+#[derive(Debug, Subcommand)]
+pub(super) enum TerminalsVerb {
+    /// List terminals
+    Ls(LsArgs),
+    /// Show one
+    Show {
+        #[command(flatten)]
+        named: Named,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Set or unset variables of its shell
+    #[command(after_help = "Example:\n  stead terminals env build -s A=1 -s B=2 -u C")]
+    Env {
+        #[command(flatten)]
+        named: Named,
+        /// Set a variable
+        #[arg(short, long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// Unset a variable
+        #[arg(short, long, value_name = "KEY")]
+        unset: Vec<String>,
+    },
+    /// End it and forget it
+    Rm(KillArgs),
+}
+
+pub(super) async fn terminals(verb: TerminalsVerb) -> anyhow::Result<ExitCode> {
+    match verb {
+        TerminalsVerb::Ls(args) => return ls(args).await,
+        TerminalsVerb::Rm(args) => return kill(args).await,
+        TerminalsVerb::Show { named, form } => {
+            let (client, path) = named.path().await?;
+            form.one(&client.get(&path).await?)?;
+        }
+        TerminalsVerb::Env { named, set, unset } => {
+            let (client, path) = named.path().await?;
+            let body = json!({"set": names::pairs(&set)?, "unset": unset});
+            client.json(Method::PATCH, &format!("{path}/env"), Some(&body)).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn out(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
