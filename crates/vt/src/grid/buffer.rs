@@ -1,0 +1,291 @@
+//! One of the two buffers: its rows, its cursor, its margins.
+
+use std::collections::VecDeque;
+
+use super::cell::{Cell, Clusters};
+use super::row::Row;
+use super::scrollback::Scrollback;
+
+/// The normal or the alternate buffer.
+#[derive(Clone)]
+pub(crate) struct Buffer {
+    pub rows: VecDeque<Row>,
+    pub scrollback: Scrollback,
+    /// Column of the cursor; equal to the number of columns while a wrap is pending.
+    pub x: usize,
+    pub y: usize,
+    pub margins: Margins,
+    pub saved: Saved,
+    pub tabs: Tabs,
+    pub cols: usize,
+    pub height: usize,
+}
+
+/// The scrolling region, all bounds included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Margins {
+    pub top: usize,
+    pub bottom: usize,
+    pub left: usize,
+    pub right: usize,
+}
+
+/// What DECSC keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Saved {
+    pub x: usize,
+    /// Counted from the oldest line of the scrollback, as xterm.js does.
+    pub y: usize,
+    pub fg: u32,
+    pub bg: u32,
+    /// The character set in use, by its final byte.
+    pub charset: u8,
+}
+
+impl Default for Saved {
+    fn default() -> Self {
+        Saved { x: 0, y: 0, fg: 0, bg: 0, charset: b'B' }
+    }
+}
+
+impl Buffer {
+    /// A buffer without rows: they come with `fill`.
+    pub fn new(cols: usize, height: usize, scrollback: usize) -> Buffer {
+        Buffer {
+            rows: VecDeque::new(),
+            scrollback: Scrollback::new(scrollback),
+            x: 0,
+            y: 0,
+            margins: Margins::full(cols, height),
+            saved: Saved::default(),
+            tabs: Tabs::default(),
+            cols,
+            height,
+        }
+    }
+
+    /// Gives a buffer without rows its rows.
+    pub fn fill(&mut self, fill: Cell) {
+        if self.rows.is_empty() {
+            self.rows = (0..self.height).map(|_| Row::filled(fill, self.cols)).collect();
+        }
+    }
+
+    /// Back to a buffer without rows; the saved cursor stays.
+    pub fn clear(&mut self) {
+        self.rows = VecDeque::new();
+        self.scrollback.clear();
+        self.x = 0;
+        self.y = 0;
+        self.margins = Margins::full(self.cols, self.height);
+        self.tabs = Tabs::default();
+    }
+
+    /// Lines above the screen.
+    pub fn base(&self) -> usize {
+        self.scrollback.len()
+    }
+
+    #[inline]
+    pub fn row(&mut self) -> &mut Row {
+        &mut self.rows[self.y]
+    }
+
+    pub fn full_width(&self) -> bool {
+        self.margins.left == 0 && self.margins.right + 1 == self.cols
+    }
+
+    /// Moves the region up by one line; a line leaving the top of the screen is kept.
+    pub fn scroll(&mut self, fill: Cell, wrapped: bool, clusters: &Clusters) {
+        let Margins { top, bottom, .. } = self.margins;
+        if !self.full_width() {
+            return self.scroll_up(top, 1, fill);
+        }
+        let mut row = if top == 0 {
+            let Some(row) = self.rows.pop_front() else { return };
+            self.scrollback.push(&row, clusters);
+            row
+        } else {
+            let Some(row) = self.rows.remove(top) else { return };
+            row
+        };
+        row.fill(fill, self.cols);
+        row.wrapped = wrapped;
+        if bottom + 1 == self.height {
+            self.rows.push_back(row);
+        } else {
+            self.rows.insert(bottom, row);
+        }
+    }
+
+    /// Removes `n` lines at `top` and adds as many blank ones at the bottom of the region.
+    pub fn scroll_up(&mut self, top: usize, n: usize, fill: Cell) {
+        let Margins { bottom, left, right, .. } = self.margins;
+        let n = n.min(bottom + 1 - top);
+        if self.full_width() {
+            for _ in 0..n {
+                let Some(mut row) = self.rows.remove(top) else { return };
+                row.fill(fill, self.cols);
+                self.rows.insert(bottom, row);
+            }
+            return;
+        }
+        for y in top..=bottom {
+            self.copy_span(y, (y + n <= bottom).then_some(y + n), left, right, fill);
+        }
+    }
+
+    /// Removes `n` lines at the bottom of the region and adds as many blank ones at `top`.
+    pub fn scroll_down(&mut self, top: usize, n: usize, fill: Cell) {
+        let Margins { bottom, left, right, .. } = self.margins;
+        let n = n.min(bottom + 1 - top);
+        if self.full_width() {
+            for _ in 0..n {
+                let Some(mut row) = self.rows.remove(bottom) else { return };
+                row.fill(fill, self.cols);
+                self.rows.insert(top, row);
+            }
+            return;
+        }
+        for y in (top..=bottom).rev() {
+            let from = (y >= top + n).then(|| y - n);
+            self.copy_span(y, from, left, right, fill);
+        }
+    }
+
+    /// Makes columns `left..=right` of row `to` those of row `from`, or blank.
+    fn copy_span(&mut self, to: usize, from: Option<usize>, left: usize, right: usize, fill: Cell) {
+        let cells: Vec<Cell> = match from {
+            Some(from) => (left..=right).map(|col| self.rows[from].get(col)).collect(),
+            None => vec![fill; right + 1 - left],
+        };
+        let row = &mut self.rows[to];
+        // A wide character cut by a margin loses its other half.
+        if left > 0 && row.width(left - 1) == 2 {
+            row.set(left - 1, Cell::NULL);
+        }
+        if row.width(right) == 2 && right + 1 < self.cols {
+            row.set(right + 1, Cell::NULL);
+        }
+        row.copy_from(&cells, 0, left, cells.len());
+        if row.get(left).is_spacer() {
+            row.set(left, Cell::NULL);
+        }
+        if row.width(right) == 2 {
+            row.set(right, Cell::NULL);
+        }
+        row.trim();
+    }
+
+    pub fn heap(&self) -> usize {
+        self.rows.capacity() * size_of::<Row>()
+            + self.rows.iter().map(Row::heap).sum::<usize>()
+            + self.scrollback.heap()
+            + self.tabs.custom.as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+impl Margins {
+    pub fn full(cols: usize, rows: usize) -> Margins {
+        Margins { top: 0, bottom: rows - 1, left: 0, right: cols - 1 }
+    }
+}
+
+const TAB: usize = 8;
+
+/// The tab stops: every eighth column until a program says otherwise.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Tabs {
+    custom: Option<Vec<bool>>,
+}
+
+impl Tabs {
+    pub fn is_default(&self) -> bool {
+        self.custom.is_none()
+    }
+
+    pub fn at(&self, col: usize) -> bool {
+        match &self.custom {
+            None => col.is_multiple_of(TAB),
+            Some(stops) => stops.get(col).copied().unwrap_or(false),
+        }
+    }
+
+    pub fn with(custom: Option<Vec<bool>>) -> Tabs {
+        Tabs { custom }
+    }
+
+    pub fn custom(&self) -> Option<&[bool]> {
+        self.custom.as_deref()
+    }
+
+    fn custom_mut(&mut self, cols: usize) -> &mut Vec<bool> {
+        let stops = self
+            .custom
+            .get_or_insert_with(|| (0..cols).map(|col| col.is_multiple_of(TAB)).collect());
+        if stops.len() < cols {
+            stops.resize(cols, false);
+        }
+        stops
+    }
+
+    pub fn set(&mut self, col: usize, cols: usize) {
+        if !self.at(col) && col < cols {
+            self.custom_mut(cols)[col] = true;
+            self.settle(cols);
+        }
+    }
+
+    pub fn unset(&mut self, col: usize, cols: usize) {
+        if self.at(col) && col < cols {
+            self.custom_mut(cols)[col] = false;
+        }
+    }
+
+    pub fn unset_all(&mut self, cols: usize) {
+        self.custom_mut(cols).fill(false);
+    }
+
+    /// Stops that are the usual ones need no list.
+    fn settle(&mut self, cols: usize) {
+        if (0..cols).all(|col| self.at(col) == col.is_multiple_of(TAB)) {
+            self.custom = None;
+        }
+    }
+
+    pub fn next(&self, mut x: usize, cols: usize) -> usize {
+        loop {
+            x += 1;
+            if x >= cols {
+                return cols - 1;
+            }
+            if self.at(x) {
+                return x;
+            }
+        }
+    }
+
+    pub fn previous(&self, mut x: usize, cols: usize) -> usize {
+        while x > 0 {
+            x -= 1;
+            if self.at(x) {
+                break;
+            }
+        }
+        x.min(cols - 1)
+    }
+
+    /// Wider screens get stops at every eighth column after the last one.
+    pub fn resize(&mut self, cols: usize) {
+        if self.custom.is_none() || self.at(cols) {
+            return;
+        }
+        let mut at = self.previous(cols, cols);
+        let stops = self.custom_mut(cols);
+        while at < cols {
+            stops[at] = true;
+            at += TAB;
+        }
+        self.settle(cols);
+    }
+}

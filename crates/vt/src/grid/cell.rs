@@ -1,0 +1,142 @@
+//! One cell: eight bytes, a character (or a cluster of them) and a style number.
+
+use std::collections::HashMap;
+
+const CODE: u32 = 0x1f_ffff;
+const CLUSTER: u32 = 0x20_0000;
+const CONTENT: u32 = CODE | CLUSTER;
+const WIDTH_SHIFT: u32 = 22;
+
+/// A character position of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell {
+    content: u32,
+    pub style: u32,
+}
+
+impl Cell {
+    /// Never written, or erased with the default background.
+    pub const NULL: Cell = Cell { content: 1 << WIDTH_SHIFT, style: 0 };
+
+    #[inline]
+    pub fn new(code: u32, width: u8, style: u32) -> Cell {
+        Cell { content: code | (u32::from(width) << WIDTH_SHIFT), style }
+    }
+
+    pub fn null(style: u32) -> Cell {
+        Cell { style, ..Cell::NULL }
+    }
+
+    pub fn cluster(number: u32, width: u8, style: u32) -> Cell {
+        Cell { content: number | CLUSTER | (u32::from(width) << WIDTH_SHIFT), style }
+    }
+
+    pub fn with_style(self, style: u32) -> Cell {
+        Cell { style, ..self }
+    }
+
+    #[inline]
+    pub fn width(self) -> u8 {
+        (self.content >> WIDTH_SHIFT) as u8
+    }
+
+    #[inline]
+    pub fn has_content(self) -> bool {
+        self.content & CONTENT != 0
+    }
+
+    /// The second half of a wide character, or what is left of one.
+    pub fn is_spacer(self) -> bool {
+        self.content == 0
+    }
+
+    pub fn is_null(self) -> bool {
+        self.content == Cell::NULL.content
+    }
+
+    pub fn glyph(self) -> Glyph {
+        match self.content & CONTENT {
+            0 => Glyph::None,
+            content if content & CLUSTER != 0 => Glyph::Cluster(content & CODE),
+            code => Glyph::Char(code),
+        }
+    }
+
+    /// The byte that stands for this cell in a plain line, and the bits that forbid one.
+    #[inline]
+    pub fn plain(self) -> (u8, u32) {
+        (self.content as u8, ((self.content & !0x7f) ^ Cell::NULL.content) | self.style)
+    }
+}
+
+/// What a cell holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Glyph {
+    None,
+    Char(u32),
+    /// A character with its combining marks, by number.
+    Cluster(u32),
+}
+
+/// The most characters one cell holds; further marks are dropped.
+pub(crate) const CLUSTER_CHARS: usize = 32;
+/// The most clusters that can be told apart at one time.
+const CLUSTERS: usize = 1 << 20;
+const SWEEP_FLOOR: usize = 1024;
+
+/// Characters with combining marks, by number. Numbers in use never move.
+#[derive(Clone, Default)]
+pub(crate) struct Clusters {
+    list: Vec<Box<str>>,
+    numbers: HashMap<Box<str>, u32>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl Clusters {
+    pub fn get(&self, number: u32) -> &str {
+        self.list.get(number as usize).map_or("", |text| text)
+    }
+
+    pub fn number(&mut self, text: &str) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(text) {
+            return Some(number);
+        }
+        if self.numbers.len() >= CLUSTERS {
+            return None;
+        }
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.list[number as usize] = text.into();
+                number
+            }
+            None => {
+                self.list.push(text.into());
+                self.list.len() as u32 - 1
+            }
+        };
+        self.numbers.insert(text.into(), number);
+        Some(number)
+    }
+
+    pub fn wants_sweep(&self) -> bool {
+        self.numbers.len() >= self.limit.max(SWEEP_FLOOR)
+    }
+
+    pub fn highest(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Forgets every cluster whose mark is not set.
+    pub fn sweep(&mut self, marks: &[bool]) {
+        let marked = |number: u32| marks.get(number as usize).copied().unwrap_or(false);
+        self.numbers.retain(|_, number| marked(*number));
+        while self.list.len() > marks.len()
+            || (!self.list.is_empty() && !marks[self.list.len() - 1])
+        {
+            self.list.pop();
+        }
+        self.free = (0..self.list.len() as u32).filter(|n| !marked(*n)).collect();
+        self.limit = self.numbers.len() * 2;
+    }
+}

@@ -1,0 +1,99 @@
+//! Hyperlinks (OSC 8), by number, within a fixed budget of bytes.
+
+use std::collections::HashMap;
+
+/// The most bytes all hyperlinks together may take; further ones are plain text.
+const BUDGET: usize = 4 << 20;
+/// The longest target and id that are kept.
+const LONGEST: usize = 8 * 1024;
+const SWEEP_FLOOR: usize = 1024;
+
+/// Where a hyperlink leads, and the id that joins its parts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Link {
+    pub id: Option<Box<str>>,
+    pub uri: Box<str>,
+}
+
+/// Links by number, from 1; numbers in use never move.
+#[derive(Clone, Default)]
+pub(crate) struct Links {
+    list: Vec<Option<Link>>,
+    numbers: HashMap<Link, u32>,
+    free: Vec<u32>,
+    bytes: usize,
+    used: usize,
+    limit: usize,
+}
+
+impl Links {
+    pub fn get(&self, number: u32) -> Option<&Link> {
+        self.list.get((number as usize).checked_sub(1)?)?.as_ref()
+    }
+
+    /// The same link is one however often it is opened.
+    pub fn number(&mut self, id: Option<&str>, uri: &str) -> u32 {
+        let link = Link { id: id.map(Into::into), uri: uri.into() };
+        if let Some(&number) = self.numbers.get(&link) {
+            return number;
+        }
+        let size = link.size();
+        if size > LONGEST || self.bytes + size > BUDGET {
+            return 0;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.list.push(None);
+            self.list.len() as u32
+        });
+        self.put(number, link);
+        number
+    }
+
+    /// Puts a link under a number of its own.
+    pub fn put(&mut self, number: u32, link: Link) {
+        while self.list.len() < number as usize {
+            self.list.push(None);
+            if self.list.len() < number as usize {
+                self.free.push(self.list.len() as u32);
+            }
+        }
+        self.bytes += link.size();
+        self.used += 1;
+        self.numbers.insert(link.clone(), number);
+        self.list[number as usize - 1] = Some(link);
+    }
+
+    pub fn wants_sweep(&self) -> bool {
+        self.used >= self.limit.max(SWEEP_FLOOR) || self.bytes > BUDGET / 2 && self.limit == 0
+    }
+
+    pub fn highest(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Forgets every link whose mark is not set.
+    pub fn sweep(&mut self, marks: &[bool]) {
+        for (i, slot) in self.list.iter_mut().enumerate() {
+            if marks.get(i + 1).copied().unwrap_or(false) {
+                continue;
+            }
+            if let Some(link) = slot.take() {
+                self.bytes -= link.size();
+                self.used -= 1;
+                self.numbers.remove(&link);
+                self.free.push(i as u32 + 1);
+            }
+        }
+        self.limit = self.used * 2;
+    }
+
+    pub fn live(&self) -> impl Iterator<Item = (u32, &Link)> {
+        self.list.iter().enumerate().filter_map(|(i, l)| l.as_ref().map(|l| (i as u32 + 1, l)))
+    }
+}
+
+impl Link {
+    fn size(&self) -> usize {
+        self.uri.len() + self.id.as_ref().map_or(0, |id| id.len()) + 64
+    }
+}

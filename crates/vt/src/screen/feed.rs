@@ -1,0 +1,192 @@
+//! Bytes in: the loop that reads them, with short cuts for what is common.
+
+use super::{Fed, Screen, wanted_osc};
+use crate::parser::table::*;
+use crate::parser::{Decoded, Keep, Phase};
+
+impl Screen {
+    /// Reads what the program wrote. It does not matter where the bytes were cut.
+    pub fn feed(&mut self, bytes: &[u8]) -> Fed {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += if self.parser.state == GROUND && self.parser.utf8.is_empty() {
+                self.feed_ground(&bytes[at..])
+            } else {
+                self.feed_byte(bytes[at])
+            };
+        }
+        std::mem::take(&mut self.fed)
+    }
+
+    /// Outside any sequence. Returns how many bytes were taken, at least one.
+    fn feed_ground(&mut self, bytes: &[u8]) -> usize {
+        match bytes[0] {
+            0x20..=0x7e => {
+                let run = printable(bytes);
+                self.print_ascii(&bytes[..run]);
+                run
+            }
+            0x1b if bytes.get(1) == Some(&b'[') => self.feed_csi(bytes),
+            0x80.. => self.feed_text(bytes),
+            _ => self.feed_byte(bytes[0]),
+        }
+    }
+
+    /// Characters beyond ASCII, up to the first byte that is something else.
+    fn feed_text(&mut self, bytes: &[u8]) -> usize {
+        self.begin_run();
+        let mut at = 0;
+        while at < bytes.len() && bytes[at] >= 0x80 {
+            match self.parser.utf8.push(bytes[at]) {
+                Decoded::Code(code) if code >= 0xa0 => self.print_code(code),
+                Decoded::Code(code) => {
+                    self.end_run();
+                    self.step(code);
+                    return at + 1;
+                }
+                Decoded::More | Decoded::Skip => {}
+                Decoded::Again => continue,
+            }
+            at += 1;
+        }
+        self.end_run();
+        at
+    }
+
+    /// A control sequence of the usual form that is here as a whole; else byte by byte.
+    fn feed_csi(&mut self, bytes: &[u8]) -> usize {
+        self.parser.clear();
+        let mut at = 2;
+        if let Some(prefix @ 0x3c..=0x3f) = bytes.get(2) {
+            self.parser.collect(*prefix);
+            at = 3;
+        }
+        while let Some(&byte) = bytes.get(at) {
+            at += 1;
+            match byte {
+                0x30..=0x3b => self.parser.params.byte(byte),
+                0x40..=0x7e => {
+                    self.dispatch_csi(byte);
+                    self.parser.join = 0;
+                    return at;
+                }
+                _ => break,
+            }
+        }
+        self.feed_byte(bytes[0])
+    }
+
+    fn feed_byte(&mut self, byte: u8) -> usize {
+        match self.parser.utf8.push(byte) {
+            Decoded::Code(code) => {
+                self.step(code);
+                1
+            }
+            Decoded::More | Decoded::Skip => 1,
+            Decoded::Again => 0,
+        }
+    }
+
+    fn step(&mut self, code: u32) {
+        let (action, next) = transition(self.parser.state, code);
+        let mut next = next;
+        let byte = code.min(0xff) as u8;
+        match action {
+            PRINT => {
+                self.begin_run();
+                self.print_code(code);
+                self.end_run();
+            }
+            EXECUTE => {
+                self.execute(byte);
+                self.parser.join = 0;
+            }
+            CLEAR => self.parser.clear(),
+            COLLECT => self.parser.collect(byte),
+            PARAM => self.parser.params.byte(byte),
+            ESC_DISPATCH => {
+                self.parser.state = GROUND;
+                self.dispatch_esc(byte);
+                self.parser.join = 0;
+            }
+            CSI_DISPATCH => {
+                self.dispatch_csi(byte);
+                self.parser.join = 0;
+            }
+            OSC_START => self.parser.osc_start(),
+            OSC_PUT => self.parser.osc_put(code, wanted_osc),
+            OSC_END => {
+                if byte != 0x18 && byte != 0x1a {
+                    self.end_osc();
+                }
+                next = self.end_string(byte, next);
+            }
+            DCS_HOOK => {
+                let wanted = self.wants_dcs(byte);
+                self.parser.dcs_hook(byte, wanted);
+            }
+            DCS_PUT => self.parser.dcs_put(code),
+            DCS_UNHOOK => {
+                if byte != 0x18 && byte != 0x1a && self.parser.string.keep == Keep::All {
+                    self.end_dcs();
+                }
+                next = self.end_string(byte, next);
+            }
+            _ => {}
+        }
+        self.parser.state = next;
+    }
+
+    fn end_osc(&mut self) {
+        let text = std::mem::take(&mut self.parser.string);
+        if matches!(text.phase, Phase::Id | Phase::Payload) && text.keep == Keep::All {
+            self.osc(text.id, text.as_str());
+        }
+    }
+
+    fn end_string(&mut self, byte: u8, next: u8) -> u8 {
+        self.parser.string = Default::default();
+        self.parser.clear();
+        self.parser.join = 0;
+        if byte == 0x1b { ESCAPE } else { next }
+    }
+}
+
+/// How many bytes from the start are printable ASCII.
+#[inline]
+fn printable(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let mut at = 0;
+    while let Some(chunk) = bytes.get(at..at + 8) {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        let word = u64::from_le_bytes(word);
+        // A byte's high bit comes out set when it is below 0x20, above 0x7e or not ASCII.
+        let low = (word | HIGH).wrapping_sub(ONES * 0x20) ^ HIGH;
+        let high = (word & !HIGH) + ONES;
+        let odd = (low | high | word) & HIGH;
+        if odd != 0 {
+            return at + (odd.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at + bytes[at..].iter().take_while(|b| (0x20..=0x7e).contains(*b)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_printable_or_not_wherever_it_stands() {
+        for byte in 0..=255u8 {
+            for at in 0..20 {
+                let mut text = vec![b'x'; 24];
+                text[at] = byte;
+                let expected = if (0x20..=0x7e).contains(&byte) { 24 } else { at };
+                assert_eq!(printable(&text), expected, "{byte:#x} at {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! How keys are to be encoded: the kitty protocol's stacks and modifyOtherKeys.
+//! The screen only remembers it; whoever types obeys.
+
+/// The deepest stack that is kept.
+const DEPTH: usize = 16;
+const KNOWN: u8 = 0x1f;
+
+/// Keyboard flags of both buffers. The last of each stack is in force.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Keyboard {
+    pub normal: Vec<u8>,
+    pub alternate: Vec<u8>,
+    pub modify_other_keys: u8,
+}
+
+impl Keyboard {
+    pub fn stack(&mut self, alternate: bool) -> &mut Vec<u8> {
+        if alternate { &mut self.alternate } else { &mut self.normal }
+    }
+
+    pub fn flags(&mut self, alternate: bool) -> u8 {
+        self.stack(alternate).last().copied().unwrap_or(0)
+    }
+
+    pub fn push(&mut self, alternate: bool, flags: i32) {
+        let stack = self.stack(alternate);
+        if stack.is_empty() {
+            stack.push(0);
+        }
+        if stack.len() >= DEPTH {
+            stack.remove(0);
+        }
+        stack.push(flags as u8 & KNOWN);
+    }
+
+    pub fn pop(&mut self, alternate: bool, count: usize) {
+        let stack = self.stack(alternate);
+        stack.truncate(stack.len().saturating_sub(count));
+        if stack.iter().all(|flags| *flags == 0) && stack.len() < 2 {
+            stack.clear();
+        }
+    }
+
+    pub fn set(&mut self, alternate: bool, flags: i32, how: i32) {
+        let flags = flags as u8 & KNOWN;
+        let stack = self.stack(alternate);
+        let old = stack.last().copied().unwrap_or(0);
+        let new = match how {
+            0 | 1 => flags,
+            2 => old | flags,
+            3 => old & !flags,
+            _ => return,
+        };
+        match stack.last_mut() {
+            Some(last) => *last = new,
+            None => stack.push(new),
+        }
+    }
+}

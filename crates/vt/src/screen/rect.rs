@@ -1,0 +1,196 @@
+//! Rectangles: filled, erased, copied, changed and summed.
+
+use super::Screen;
+use crate::grid::cell::{Cell, Glyph};
+use crate::grid::row::Spare;
+use crate::parser::Params;
+use crate::style::*;
+
+/// Rows and columns, all bounds included.
+#[derive(Clone, Copy)]
+struct Rect {
+    top: usize,
+    left: usize,
+    bottom: usize,
+    right: usize,
+}
+
+impl Screen {
+    /// The rectangle in the parameters from `at` on; `None` when it is empty.
+    fn rect(&self, at: usize) -> Option<Rect> {
+        let params = &self.parser.params;
+        let margins = self.buf.margins;
+        let (top, left, bottom, right) = if self.modes.origin {
+            (margins.top, margins.left, margins.bottom, margins.right)
+        } else {
+            (0, 0, self.rows - 1, self.cols - 1)
+        };
+        let bound = |i: usize, base: usize, last: usize| match params.get(i) {
+            ..=0 => last,
+            n => (base + n as usize - 1).min(last),
+        };
+        let rect = Rect {
+            top: top + params.count(at) - 1,
+            left: left + params.count(at + 1) - 1,
+            bottom: bound(at + 2, top, bottom),
+            right: bound(at + 3, left, right),
+        };
+        (rect.top <= rect.bottom && rect.left <= rect.right).then_some(rect)
+    }
+
+    /// DECFRA.
+    pub(super) fn fill_rect(&mut self) {
+        let code = self.parser.params.get(0) as u32;
+        if !matches!(code, 0x20..=0x7e | 0xa0..=0xff) {
+            return;
+        }
+        let Some(rect) = self.rect(1) else { return };
+        let (pen, _) = self.pen_cells();
+        self.put_rect(rect, Cell::new(code, 1, pen));
+    }
+
+    /// DECERA and DECSERA.
+    pub(super) fn erase_rect(&mut self, spare: Spare) {
+        let Some(rect) = self.rect(0) else { return };
+        let fill = self.erased();
+        for y in rect.top..=rect.bottom {
+            let row = &mut self.buf.rows[y];
+            match spare {
+                Spare::None => row.erase(rect.left, rect.right + 1, self.cols, fill),
+                Spare::Protected => {
+                    row.erase_unprotected(rect.left, rect.right + 1, self.cols, fill, &self.styles)
+                }
+            }
+        }
+    }
+
+    fn put_rect(&mut self, rect: Rect, cell: Cell) {
+        for y in rect.top..=rect.bottom {
+            let row = &mut self.buf.rows[y];
+            row.erase(rect.left, rect.right + 1, self.cols, cell);
+        }
+    }
+
+    /// DECCRA.
+    pub(super) fn copy_rect(&mut self) {
+        let Some(from) = self.rect(0) else { return };
+        let params = &self.parser.params;
+        let margins = self.buf.margins;
+        let (top, left) = if self.modes.origin { (margins.top, margins.left) } else { (0, 0) };
+        let (top, left) = (top + params.count(5) - 1, left + params.count(6) - 1);
+        if top >= self.rows || left >= self.cols {
+            return;
+        }
+        let copy: Vec<Vec<Cell>> = (from.top..=from.bottom)
+            .map(|y| (from.left..=from.right).map(|x| self.buf.rows[y].get(x)).collect())
+            .collect();
+        for (row, cells) in self.buf.rows.iter_mut().skip(top).zip(copy) {
+            let count = cells.len().min(self.cols - left);
+            let end = left + count;
+            // What is overwritten may be half of a wide character; so may what comes.
+            if left > 0 && row.width(left - 1) == 2 {
+                row.set(left - 1, Cell::NULL);
+            }
+            if end < self.cols && row.get(end).is_spacer() {
+                row.set(end, Cell::NULL);
+            }
+            row.copy_from(&cells, 0, left, count);
+            if row.get(left).is_spacer() {
+                row.set(left, Cell::NULL);
+            }
+            if row.width(end - 1) == 2 {
+                row.set(end - 1, Cell::NULL);
+            }
+        }
+    }
+
+    /// DECCARA sets attributes, DECRARA turns them around.
+    pub(super) fn change_rect_attributes(&mut self, last: u8) {
+        let Some(rect) = self.rect(0) else { return };
+        let params = self.parser.params.clone();
+        for y in rect.top..=rect.bottom {
+            // As a stream the first row runs to its end, and the last from its start.
+            let stream = !self.modes.rect_exact;
+            let from = if stream && y > rect.top { 0 } else { rect.left };
+            let to = if stream && y < rect.bottom { self.cols - 1 } else { rect.right };
+            for x in from..=to {
+                let cell = self.buf.rows[y].get(x);
+                let mut style = self.styles.get(cell.style);
+                for i in 4..params.len().max(5) {
+                    change(&mut style, &params, i, last);
+                }
+                let number = self.styles.number(style.for_cell());
+                self.buf.rows[y].set(x, cell.with_style(number));
+            }
+        }
+        self.pen_number = None;
+    }
+
+    /// DECRQCRA, in the manner of xterm.
+    pub(super) fn report_checksum(&mut self) {
+        if !self.checksum_reports {
+            return;
+        }
+        let id = self.parser.params.get(0).clamp(0, 0xffff);
+        let mut sum: u32 = 0;
+        if let Some(rect) = self.rect(2) {
+            for y in rect.top..=rect.bottom.min(self.rows - 1) {
+                for x in rect.left..=rect.right.min(self.cols - 1) {
+                    let cell = self.buf.rows[y].get(x);
+                    sum = sum.wrapping_add(self.checksum(cell));
+                }
+            }
+        }
+        let sum = sum.wrapping_neg() & 0xffff;
+        self.reply(format!("\x1bP{id}!~{sum:04X}\x1b\\").as_bytes());
+    }
+
+    fn checksum(&self, cell: Cell) -> u32 {
+        let code = match cell.glyph() {
+            Glyph::None => 0x20,
+            Glyph::Char(code) => code,
+            Glyph::Cluster(number) => {
+                self.clusters.get(number).chars().map(|c| c as u32).fold(0, u32::wrapping_add)
+            }
+        };
+        let style = self.styles.get(cell.style);
+        let bit = |on: bool, value: u32| if on { value } else { 0 };
+        code.wrapping_add(bit(style.bg & PROTECTED != 0, 0x04))
+            .wrapping_add(bit(style.fg & INVISIBLE != 0, 0x08))
+            .wrapping_add(bit(style.fg & UNDERLINE != 0, 0x10))
+            .wrapping_add(bit(style.fg & INVERSE != 0, 0x20))
+            .wrapping_add(bit(style.fg & BLINK != 0, 0x40))
+            .wrapping_add(bit(style.fg & BOLD != 0, 0x80))
+    }
+}
+
+fn change(style: &mut Style, params: &Params, i: usize, last: u8) {
+    let p = params.get(i);
+    if last == b'r' {
+        match p {
+            0 => style.fg &= !(BOLD | UNDERLINE | BLINK | INVERSE),
+            1 => style.fg |= BOLD,
+            4 => style.fg |= UNDERLINE,
+            5 => style.fg |= BLINK,
+            7 => style.fg |= INVERSE,
+            22 => style.fg &= !BOLD,
+            24 => style.fg &= !UNDERLINE,
+            25 => style.fg &= !BLINK,
+            27 => style.fg &= !INVERSE,
+            _ => {}
+        }
+    } else {
+        match p {
+            0 => style.fg ^= BOLD | UNDERLINE | BLINK | INVERSE,
+            1 => style.fg ^= BOLD,
+            4 => style.fg ^= UNDERLINE,
+            5 => style.fg ^= BLINK,
+            7 => style.fg ^= INVERSE,
+            _ => {}
+        }
+    }
+    let underline = u32::from(style.fg & UNDERLINE != 0);
+    if underline != u32::from(style.underline_style() != 0) {
+        style.set_underline_style(underline);
+    }
+}

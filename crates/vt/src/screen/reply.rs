@@ -1,0 +1,114 @@
+//! Answers to questions. They are made of digits and a few fixed letters only;
+//! nothing a program or a stranger wrote ever comes back as input.
+
+use super::Screen;
+
+impl Screen {
+    pub(super) fn primary_attributes(&mut self) {
+        if self.parser.params.get(0) <= 0 {
+            self.reply(b"\x1b[?1;2c");
+        }
+    }
+
+    pub(super) fn secondary_attributes(&mut self) {
+        if self.parser.params.get(0) <= 0 {
+            self.reply(b"\x1b[>0;276;0c");
+        }
+    }
+
+    pub(super) fn tertiary_attributes(&mut self) {
+        if self.parser.params.get(0) <= 0 {
+            self.reply(b"\x1bP!|00000000\x1b\\");
+        }
+    }
+
+    /// XTVERSION.
+    pub(super) fn report_version(&mut self) {
+        if self.parser.params.get(0) == 0 {
+            self.reply(concat!("\x1bP>|stead(", env!("CARGO_PKG_VERSION"), ")\x1b\\").as_bytes());
+        }
+    }
+
+    fn position(&self) -> (usize, usize) {
+        let margins = self.buf.margins;
+        let (x, y) = (self.buf.x, self.buf.y);
+        // Side margins are ours alone; the rest is counted as xterm.js does.
+        if self.modes.origin && self.modes.margins {
+            return (y.saturating_sub(margins.top) + 1, x.saturating_sub(margins.left) + 1);
+        }
+        (y + 1, x + 1)
+    }
+
+    pub(super) fn device_status(&mut self) {
+        match self.parser.params.get(0) {
+            5 => self.reply(b"\x1b[0n"),
+            6 => {
+                let (row, col) = self.position();
+                self.reply(format!("\x1b[{row};{col}R").as_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn private_device_status(&mut self) {
+        match self.parser.params.get(0) {
+            6 => {
+                let (row, col) = self.position();
+                self.reply(format!("\x1b[?{row};{col}R").as_bytes());
+            }
+            // No printer, no user-defined keys, a North American keyboard, no locator.
+            15 => self.reply(b"\x1b[?13n"),
+            25 => self.reply(b"\x1b[?20n"),
+            26 => self.reply(b"\x1b[?27;1;0;0n"),
+            53 | 55 => self.reply(b"\x1b[?50n"),
+            56 => self.reply(b"\x1b[?57;0n"),
+            62 => self.reply(b"\x1b[0*{"),
+            63 => {
+                let id = self.parser.params.get(1).clamp(0, 0xffff);
+                self.reply(format!("\x1bP{id}!~0000\x1b\\").as_bytes());
+            }
+            75 => self.reply(b"\x1b[?70n"),
+            85 => self.reply(b"\x1b[?83n"),
+            _ => {}
+        }
+    }
+
+    /// DECREQTPARM.
+    pub(super) fn terminal_parameters(&mut self) {
+        if let which @ 0..=1 = self.parser.params.get(0) {
+            self.reply(format!("\x1b[{};1;1;128;128;1;0x", which + 2).as_bytes());
+        }
+    }
+
+    pub(super) fn report_keyboard(&mut self) {
+        let flags = self.keyboard.flags(self.alt);
+        self.reply(format!("\x1b[?{flags}u").as_bytes());
+    }
+
+    /// XTMODKEYS.
+    pub(super) fn set_key_modifiers(&mut self) {
+        let params = &self.parser.params;
+        if params.get(0) == 4 {
+            self.keyboard.modify_other_keys = params.get(1).clamp(0, 2) as u8;
+        } else if params.get(0) == 0 && params.len() == 1 {
+            self.keyboard.modify_other_keys = 0;
+        }
+    }
+
+    pub(super) fn report_key_modifiers(&mut self) {
+        if self.parser.params.get(0) == 4 {
+            let value = self.keyboard.modify_other_keys;
+            self.reply(format!("\x1b[>4;{value}m").as_bytes());
+        }
+    }
+
+    /// DECSCL.
+    pub(super) fn set_level(&mut self) {
+        let params = &self.parser.params;
+        let (level, bits) = (params.get(0), params.get(1));
+        if (61..=65).contains(&level) {
+            self.soft_reset();
+            self.modes.level = (level as u8, u8::from(bits == 1 || level == 61));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The screen as escape sequences: written to a fresh terminal of the same size,
+//! they make the same terminal.
+//!
+//! The order matters. Printing comes first, under plain modes; margins and origin
+//! mode home the cursor, so they come before it; the pen, character sets and
+//! modes that change printing come after; a character that a mark may still join
+//! is printed once more at the very end; and the bytes of an unfinished sequence
+//! are last. There is no question among them, and synchronized output, which
+//! would freeze the reader, is left out.
+
+mod paint;
+mod state;
+
+use crate::Screen;
+use crate::grid::buffer::Buffer;
+use crate::style::Style;
+use paint::{Painter, Piece};
+
+impl Screen {
+    /// The whole terminal, with all lines that can be scrolled back to.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.snapshot_with(usize::MAX)
+    }
+
+    /// The whole terminal, with at most so many lines of scrollback.
+    pub fn snapshot_with(&self, scrollback_lines: usize) -> Vec<u8> {
+        let mut painter = Painter::new(self);
+        self.write_prologue(&mut painter.out);
+        let normal = self.normal();
+        self.paint_normal(&mut painter, normal, scrollback_lines);
+        self.write_stack(&mut painter.out, &self.keyboard.normal);
+        if self.alt {
+            // What the other buffer keeps while it is away.
+            painter.margins(normal);
+            painter.saved(normal);
+            painter.place(normal.x.min(self.cols - 1), normal.y);
+            painter.pen(Style::default());
+            painter.out.extend_from_slice(b"\x1b[?1047h\x1b[H");
+            painter.at(0, 0);
+            paint_rows(&mut painter, &self.buf);
+            self.write_stack(&mut painter.out, &self.keyboard.alternate);
+        }
+        painter.margins(&self.buf);
+        painter.saved(&self.buf);
+        self.write_titles(&mut painter.out);
+        self.write_modes(&mut painter.out);
+        self.write_cursor(&mut painter);
+        let mut out = painter.out;
+        self.parser.pending(&mut out);
+        out
+    }
+
+    fn paint_normal(&self, painter: &mut Painter<'_>, buffer: &Buffer, scrollback: usize) {
+        let lines = scrollback.min(buffer.scrollback.len());
+        let mut packed = buffer.scrollback.last(lines).peekable();
+        let first_row = buffer.rows.front().is_some_and(|row| row.wrapped);
+        let mut begun = false;
+        let (mut now, mut next) = (Vec::new(), Vec::new());
+        while let Some(line) = packed.next() {
+            let follows = packed.peek().map_or(first_row, |line| line.wrapped());
+            // A line cut off from its beginning starts afresh.
+            let continues = begun && line.wrapped();
+            if !continues
+                && !follows
+                && let Some(text) = line.plain()
+            {
+                painter.plain_line(text);
+                begun = true;
+                continue;
+            }
+            line.pieces(&mut now);
+            if follows {
+                match packed.peek() {
+                    Some(line) => line.pieces(&mut next),
+                    None => row_pieces(self, &buffer.rows[0], &mut next),
+                }
+            }
+            painter.row(&now, follows.then_some(&next[..]));
+            begun = true;
+        }
+        if lines > 0 {
+            paint_all_rows(painter, buffer);
+        } else {
+            paint_rows(painter, buffer);
+        }
+        if !buffer.tabs.is_default() {
+            painter.tabs(&buffer.tabs);
+        }
+    }
+}
+
+fn row_pieces<'a>(screen: &'a Screen, row: &crate::grid::row::Row, out: &mut Vec<Piece<'a>>) {
+    paint::pieces(row, screen.cols, &screen.clusters, out);
+}
+
+/// All rows, so that what is above is pushed out at the top.
+fn paint_all_rows(painter: &mut Painter<'_>, buffer: &Buffer) {
+    paint(painter, buffer, buffer.rows.len());
+}
+
+/// The rows down to the last one that is not blank.
+fn paint_rows(painter: &mut Painter<'_>, buffer: &Buffer) {
+    let blank = |row: &crate::grid::row::Row| {
+        row.cells().iter().all(|c| *c == crate::grid::cell::Cell::NULL) && !row.wrapped
+    };
+    let count = buffer.rows.iter().rposition(|row| !blank(row)).map_or(0, |y| y + 1);
+    paint(painter, buffer, count);
+}
+
+fn paint(painter: &mut Painter<'_>, buffer: &Buffer, count: usize) {
+    let screen = painter.screen;
+    let (mut now, mut next) = (Vec::new(), Vec::new());
+    for y in 0..count {
+        row_pieces(screen, &buffer.rows[y], &mut now);
+        let follows = y + 1 < count && buffer.rows[y + 1].wrapped;
+        if follows {
+            row_pieces(screen, &buffer.rows[y + 1], &mut next);
+        }
+        if y + 1 == count {
+            painter.last_row(&now);
+        } else {
+            painter.row(&now, follows.then_some(&next[..]));
+        }
+    }
+}

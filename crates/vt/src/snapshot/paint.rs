@@ -1,0 +1,675 @@
+//! Rows as escape sequences, with as little as will do.
+
+use crate::Screen;
+use crate::grid::buffer::{Buffer, Saved, Tabs};
+use crate::grid::cell::{Cell, Clusters, Glyph};
+use crate::grid::row::Row;
+use crate::grid::scrollback::{Line, Packed};
+use crate::style::*;
+use crate::width::width;
+
+/// A cell or two, ready to be written.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    style: u32,
+    content: Content<'a>,
+    /// Columns the terminal will take for it; 0 for a mark that stands alone.
+    width: u8,
+    /// Cells it covers.
+    span: u8,
+}
+
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    Blank,
+    Char(u32),
+    Text(&'a str),
+}
+
+impl Piece<'_> {
+    const BLANK: Self = Piece { style: 0, content: Content::Blank, width: 1, span: 1 };
+
+    /// A wide character that lost its second half cannot be printed again.
+    fn sound(self) -> Self {
+        if self.width != 2 || self.span == 2 {
+            return self;
+        }
+        let first = match self.content {
+            Content::Blank => return Piece { width: 1, ..self },
+            Content::Char(code) => code,
+            Content::Text(text) => text.chars().next().map_or(0, |c| c as u32),
+        };
+        match width(first) {
+            2 => Piece { content: Content::Blank, width: 1, ..self },
+            own => Piece { width: own, ..self },
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        matches!(self.content, Content::Blank)
+    }
+}
+
+/// Breaks a row into pieces.
+pub(super) fn pieces<'a>(row: &Row, cols: usize, clusters: &'a Clusters, out: &mut Vec<Piece<'a>>) {
+    out.clear();
+    let cells = &row.cells()[..row.cells().len().min(cols)];
+    let mut at = 0;
+    while let Some(&cell) = cells.get(at) {
+        let pair = cell.width() == 2
+            && cells
+                .get(at + 1)
+                .is_some_and(|next: &Cell| next.is_spacer() && next.style == cell.style);
+        let content = match cell.glyph() {
+            Glyph::None => Content::Blank,
+            Glyph::Char(code) => Content::Char(code),
+            Glyph::Cluster(number) => Content::Text(clusters.get(number)),
+        };
+        let span = if pair { 2 } else { 1 };
+        out.push(Piece { style: cell.style, content, width: cell.width(), span }.sound());
+        at += usize::from(span);
+    }
+}
+
+impl<'a> Line<'a> {
+    /// Breaks a packed line into pieces.
+    pub(super) fn pieces(self, out: &mut Vec<Piece<'a>>) {
+        out.clear();
+        self.visit(|style, packed, span| {
+            let piece = match packed {
+                Packed::Blank | Packed::Half => Piece { style, ..Piece::BLANK },
+                Packed::Char { text, width } => {
+                    Piece { style, content: Content::Text(text), width, span }
+                }
+            };
+            // The other half of a cluster is packed on its own.
+            if matches!(packed, Packed::Half)
+                && let Some(last) = out.last_mut()
+                && last.width == 2
+                && last.span == 1
+                && last.style == style
+            {
+                last.span = 2;
+                return;
+            }
+            out.push(piece);
+        });
+        for piece in out {
+            *piece = piece.sound();
+        }
+    }
+}
+
+/// A blank of two columns.
+const WIDE: &[u8] = "\u{3000}".as_bytes();
+
+/// How the cursor gets from a row to the next one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    ByWrapping,
+    Otherwise,
+}
+
+/// Writes rows, and knows what the reading terminal has come to.
+pub(super) struct Painter<'a> {
+    pub screen: &'a Screen,
+    pub out: Vec<u8>,
+    pen: Style,
+    pen_number: Option<u32>,
+    x: usize,
+    y: usize,
+    /// The style of cells of this row that were not written.
+    fill: u32,
+    /// Columns where something was written only for its effect.
+    stained: Vec<usize>,
+    /// The saved cursor was used to make an odd pen, and is to be set again.
+    borrowed: bool,
+}
+
+impl<'a> Painter<'a> {
+    pub fn new(screen: &'a Screen) -> Painter<'a> {
+        Painter {
+            screen,
+            out: Vec::with_capacity(4096),
+            pen: Style::default(),
+            pen_number: Some(0),
+            x: 0,
+            y: 0,
+            fill: 0,
+            stained: Vec::new(),
+            borrowed: false,
+        }
+    }
+
+    /// The cursor was put there by other means.
+    pub fn at(&mut self, x: usize, y: usize) {
+        (self.x, self.y) = (x, y);
+    }
+
+    pub fn number(&mut self, number: u32) {
+        push_number(&mut self.out, number as usize);
+    }
+
+    fn sequence(&mut self, number: usize, last: u8) {
+        self.out.extend_from_slice(b"\x1b[");
+        if number > 1 {
+            push_number(&mut self.out, number);
+        }
+        self.out.push(last);
+    }
+
+    /// Puts the cursor anywhere, when neither margins nor origin mode are in force.
+    pub fn place(&mut self, x: usize, y: usize) {
+        self.out.extend_from_slice(b"\x1b[");
+        if (x, y) != (0, 0) {
+            self.number(y as u32 + 1);
+            self.out.push(b';');
+            self.number(x as u32 + 1);
+        }
+        self.out.push(b'H');
+        (self.x, self.y) = (x, y);
+    }
+
+    /// A line of ASCII in the default style that neither continues nor is continued.
+    pub fn plain_line(&mut self, text: &[u8]) {
+        if !text.is_empty() {
+            self.use_pen(0);
+        }
+        if text.contains(&0) {
+            let mut at = 0;
+            while at < text.len() {
+                let blank = text[at] == 0;
+                let end = text[at..]
+                    .iter()
+                    .position(|b| (*b == 0) != blank)
+                    .map_or(text.len(), |n| at + n);
+                if blank {
+                    self.sequence(end - at, b'C');
+                } else {
+                    self.out.extend_from_slice(&text[at..end]);
+                }
+                at = end;
+            }
+        } else {
+            self.out.extend_from_slice(text);
+        }
+        self.new_line();
+    }
+
+    /// A row, and the way to the next one: by wrapping when that one continues it.
+    pub fn row(&mut self, row: &[Piece<'_>], next: Option<&[Piece<'_>]>) {
+        match next {
+            Some(next) if self.screen.rows > 1 => {
+                self.paint(row, Leaves::ByWrapping);
+                self.wrap(row, next.first().copied().unwrap_or(Piece::BLANK));
+            }
+            Some(_) | None => {
+                self.paint(row, Leaves::Otherwise);
+                self.new_line();
+            }
+        }
+    }
+
+    pub fn last_row(&mut self, row: &[Piece<'_>]) {
+        self.paint(row, Leaves::Otherwise);
+    }
+
+    fn new_line(&mut self) {
+        if self.pen.bg & COLOR != 0 {
+            self.use_pen(0);
+        }
+        self.out.extend_from_slice(b"\r\n");
+        self.x = 0;
+        self.y = (self.y + 1).min(self.screen.rows - 1);
+        self.fill = 0;
+        self.stained.clear();
+    }
+
+    /// Columns a row's pieces reach.
+    fn reach(row: &[Piece<'_>]) -> usize {
+        row.iter().map(|piece| usize::from(piece.span)).sum()
+    }
+
+    /// Gets to the next row so that it continues this one, with something printed at
+    /// its start or about to be.
+    fn wrap(&mut self, row: &[Piece<'_>], first: Piece<'_>) {
+        let cols = self.screen.cols;
+        let last = match row.last() {
+            Some(piece) if Self::reach(row) == cols => *piece,
+            _ => Piece::BLANK,
+        };
+        let pending = self.x == cols && !last.is_blank();
+        if !first.is_blank() && first.width > 0 && (pending || early(&last, &first)) {
+            // Printing the first character will wrap by itself.
+            if !pending {
+                self.go(cols - 1);
+            }
+            self.use_pen(first.style);
+            self.print(&first);
+            self.enter_row(usize::from(first.span));
+            return;
+        }
+        if last.is_blank() && !self.is_erased(last.style) {
+            // Something wide left this blank behind; it does so once more.
+            self.go(cols - 1);
+            self.use_pen(last.style);
+            self.out.extend_from_slice(WIDE);
+            self.enter_row(2);
+            self.go(0);
+            self.stained.extend([0, 1]);
+            return;
+        }
+        self.use_pen(0);
+        if !pending {
+            self.go(cols - 1);
+            self.out.push(b' ');
+        }
+        self.out.push(b' ');
+        self.enter_row(1);
+        if !pending {
+            // The cell that was printed to get to the end is made what it was.
+            self.out.extend_from_slice(b"\x1b[A");
+            self.go(cols - 1);
+            if last.style != 0 && self.is_erased(last.style) {
+                self.use_pen(last.style);
+            }
+            self.out.extend_from_slice(b"\x1b[X\x1b[B");
+        }
+        self.go(0);
+        self.stained.push(0);
+    }
+
+    fn enter_row(&mut self, x: usize) {
+        self.fill = 0;
+        if self.y + 1 == self.screen.rows && self.pen.bg & COLOR != 0 {
+            // The row came in at the bottom, in the colour of the pen.
+            let erased = self.pen.erase();
+            self.fill = self.screen.styles.find(erased).unwrap_or(u32::MAX);
+        }
+        self.x = x;
+        self.y = (self.y + 1).min(self.screen.rows - 1);
+        self.stained.clear();
+    }
+
+    fn paint(&mut self, row: &[Piece<'_>], leaves: Leaves) {
+        let cols = self.screen.cols;
+        let entered = self.x;
+        self.styled_blanks(row, leaves);
+        let mut col = 0;
+        let mut i = 0;
+        while i < row.len() {
+            let piece = row[i];
+            let span = usize::from(piece.span);
+            // What wrapped to get here is there already.
+            if col == 0 && span <= entered && !piece.is_blank() && !self.stained.contains(&0) {
+                col += span;
+                i += 1;
+                continue;
+            }
+            if !piece.is_blank() {
+                self.go(col);
+                self.use_pen(piece.style);
+                if piece.width == 0 {
+                    // Anything but a character before it keeps the mark from joining.
+                    self.sequence(col + 1, b'G');
+                }
+                self.print(&piece);
+                self.x = (col + usize::from(piece.width.max(1))).min(cols);
+                col += span;
+                i += 1;
+                continue;
+            }
+            let count = blank_run(&row[i..]);
+            if self.is_erased(piece.style) {
+                self.blanks(col, count, piece.style);
+            }
+            col += count;
+            i += count;
+        }
+        if col < cols {
+            self.blanks(col, cols - col, 0);
+        }
+    }
+
+    /// Makes cells blank in a style that an erase leaves, unless they are.
+    fn blanks(&mut self, col: usize, count: usize, style: u32) {
+        if style != self.fill {
+            return self.erase(col, count, style);
+        }
+        for i in 0..self.stained.len() {
+            if (col..col + count).contains(&self.stained[i]) {
+                self.erase(self.stained[i], 1, style);
+            }
+        }
+    }
+
+    /// Blanks that no erase leaves: halves of wide characters that were overwritten.
+    /// They are made the same way, before anything else in the row.
+    fn styled_blanks(&mut self, row: &[Piece<'_>], leaves: Leaves) {
+        let cols = self.screen.cols;
+        let (mut col, mut i) = (0, 0);
+        while i < row.len() {
+            let piece = row[i];
+            if !piece.is_blank() || self.is_erased(piece.style) {
+                col += usize::from(piece.span);
+                i += 1;
+                continue;
+            }
+            let count = blank_run(&row[i..]);
+            i += count;
+            let mut end = col + count;
+            // The last one comes about when the row is left by something wide.
+            if end == cols && leaves == Leaves::ByWrapping {
+                end -= 1;
+            }
+            if col > 0 {
+                // The first half is overwritten, which leaves the second blank.
+                for at in (col..end).rev() {
+                    self.go(at - 1);
+                    self.out.extend_from_slice(WIDE);
+                    self.x = at + 1;
+                    self.go(at - 1);
+                    self.use_pen(piece.style);
+                    self.out.push(b' ');
+                    self.x = at;
+                }
+                self.stained.push(col - 1);
+            } else if end < cols {
+                // At the start of the row it is the second half that is overwritten.
+                for at in 0..end {
+                    self.go(at);
+                    self.use_pen(piece.style);
+                    self.out.extend_from_slice(WIDE);
+                    self.x = at + 2;
+                }
+                self.go(end);
+                self.out.push(b' ');
+                self.x = end + 1;
+                self.stained.push(end);
+            }
+            col += count;
+        }
+    }
+
+    fn erase(&mut self, col: usize, count: usize, style: u32) {
+        self.go(col);
+        self.use_pen(style);
+        // From the first column EL would also say that the row continues nothing.
+        if col + count == self.screen.cols && count > 1 && col > 0 {
+            self.sequence(0, b'K');
+        } else {
+            self.sequence(count, b'X');
+        }
+    }
+
+    fn go(&mut self, col: usize) {
+        if self.x == col {
+            return;
+        }
+        if col == 0 {
+            self.out.push(b'\r');
+        } else if col > self.x && self.x < self.screen.cols {
+            self.sequence(col - self.x, b'C');
+        } else {
+            self.sequence(col + 1, b'G');
+        }
+        self.x = col;
+    }
+
+    fn print(&mut self, piece: &Piece<'_>) {
+        match piece.content {
+            Content::Blank => {}
+            Content::Char(code) => push_char(&mut self.out, code),
+            Content::Text(text) => self.out.extend_from_slice(text.as_bytes()),
+        }
+    }
+
+    /// Whether cells of this style can come from an erase.
+    fn is_erased(&self, style: u32) -> bool {
+        let style = self.screen.styles.get(style);
+        style == style.erase()
+    }
+
+    fn use_pen(&mut self, number: u32) {
+        if self.pen_number != Some(number) {
+            let style = self.screen.styles.get(number);
+            self.pen(style);
+            self.pen_number = Some(number);
+        }
+    }
+
+    /// Brings the terminal's pen to a style.
+    pub fn pen(&mut self, to: Style) {
+        let from = self.pen;
+        if from == to {
+            return;
+        }
+        self.pen_number = None;
+        if from.link != to.link {
+            self.link(to.link);
+        }
+        let mut have = from;
+        have.link = to.link;
+        if (have.fg, have.bg & !PROTECTED & !EXTENDED, have.ext)
+            != (to.fg, to.bg & !PROTECTED & !EXTENDED, to.ext)
+        {
+            self.borrowed |= sgr_change(&mut self.out, &mut have, &to);
+        }
+        if have.bg & PROTECTED != to.bg & PROTECTED {
+            let on = if to.bg & PROTECTED != 0 { b'1' } else { b'0' };
+            self.out.extend_from_slice(&[0x1b, b'[', on, b'"', b'q']);
+        }
+        self.pen = to;
+    }
+
+    fn link(&mut self, number: u32) {
+        self.out.extend_from_slice(b"\x1b]8;");
+        if let Some(link) = self.screen.links.get(number) {
+            if let Some(id) = &link.id {
+                self.out.extend_from_slice(b"id=");
+                self.out.extend_from_slice(id.as_bytes());
+            }
+            self.out.push(b';');
+            self.out.extend_from_slice(link.uri.as_bytes());
+        } else {
+            self.out.push(b';');
+        }
+        self.out.extend_from_slice(b"\x1b\\");
+    }
+
+    pub fn tabs(&mut self, tabs: &Tabs) {
+        self.out.extend_from_slice(b"\x1b[3g");
+        for col in (0..self.screen.cols).filter(|col| tabs.at(*col)) {
+            self.sequence(col + 1, b'G');
+            self.out.extend_from_slice(b"\x1bH");
+        }
+        self.x = usize::MAX;
+    }
+
+    pub fn margins(&mut self, buffer: &Buffer) {
+        let margins = buffer.margins;
+        let screen = self.screen;
+        if screen.modes.margins && std::ptr::eq(buffer, &screen.buf) {
+            self.out.extend_from_slice(b"\x1b[?69h");
+            if !buffer.full_width() {
+                self.out.extend_from_slice(b"\x1b[");
+                self.number(margins.left as u32 + 1);
+                self.out.push(b';');
+                self.number(margins.right as u32 + 1);
+                self.out.push(b's');
+            }
+        }
+        if (margins.top, margins.bottom) != (0, screen.rows - 1) {
+            self.out.extend_from_slice(b"\x1b[");
+            self.number(margins.top as u32 + 1);
+            self.out.push(b';');
+            self.number(margins.bottom as u32 + 1);
+            self.out.push(b'r');
+        }
+        self.x = usize::MAX;
+    }
+
+    /// What DECSC kept in a buffer.
+    pub fn saved(&mut self, buffer: &Buffer) {
+        let saved = buffer.saved;
+        if saved == Default::default() && !self.borrowed {
+            return;
+        }
+        let y = saved.y.saturating_sub(buffer.base()).min(self.screen.rows - 1);
+        self.place(saved.x.min(self.screen.cols - 1), y);
+        let mut pen = Style { fg: saved.fg, bg: saved.bg, ..Style::default() };
+        // A pen that is extended but not underlined had a link.
+        let linked = pen.bg & EXTENDED != 0 && pen.fg & UNDERLINE == 0;
+        if pen.fg & UNDERLINE != 0 {
+            pen.set_underline_style(1);
+        } else {
+            pen.bg &= !EXTENDED;
+        }
+        self.pen(pen);
+        if linked {
+            self.out.extend_from_slice(b"\x1b]8;;x\x1b\\");
+        }
+        if saved.charset != b'B' {
+            self.out.extend_from_slice(&[0x1b, b'(', saved.charset]);
+        }
+        self.out.extend_from_slice(b"\x1b7");
+        self.borrowed = false;
+        if linked {
+            self.out.extend_from_slice(b"\x1b]8;;\x1b\\");
+        }
+        if saved.charset != b'B' {
+            self.out.extend_from_slice(b"\x1b(B");
+        }
+    }
+}
+
+impl Painter<'_> {
+    /// DECRC.
+    pub fn restored(&mut self, saved: &Saved) {
+        self.out.extend_from_slice(b"\x1b8");
+        self.pen = Style { fg: saved.fg, bg: saved.bg, ..self.pen };
+        self.pen_number = None;
+    }
+}
+
+/// How many blanks of one style a row begins with.
+fn blank_run(row: &[Piece<'_>]) -> usize {
+    row.iter().take_while(|piece| piece.is_blank() && piece.style == row[0].style).count()
+}
+
+/// Whether a blank at the end of a row is what a wide character left that did not fit.
+fn early(last: &Piece<'_>, first: &Piece<'_>) -> bool {
+    last.is_blank() && first.width == 2 && !first.is_blank() && last.style == first.style
+}
+
+/// The shortest SGR that leads from one pen to another. Says whether it had to use
+/// the saved cursor.
+fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
+    const FG: u32 = INVERSE | BOLD | UNDERLINE | BLINK | INVISIBLE | STRIKE;
+    const BG: u32 = ITALIC | DIM | OVERLINE;
+    // An underline without a style can only be had from a saved pen.
+    let odd = to.fg & UNDERLINE != 0 && to.bg & EXTENDED != 0 && to.underline_style() == 0;
+    let plain = Style { fg: 0, bg: 0, ext: 0, link: 0 };
+    let lost = (have.fg & !to.fg & FG) | (have.bg & !to.bg & BG);
+    let same_underline = have.ext & UNDERLINE_STYLE == to.ext & UNDERLINE_STYLE;
+    let unset = |from: u32, to: u32| from & COLOR != 0 && to & COLOR == 0;
+    out.extend_from_slice(b"\x1b[");
+    if (to.fg, to.bg & !EXTENDED & !PROTECTED, to.ext) == (plain.fg, plain.bg, plain.ext) {
+        out.push(b'm');
+        have.bg &= !PROTECTED;
+        return false;
+    }
+    let start = out.len();
+    if lost != 0 || odd || !same_underline || unset(have.ext, to.ext) {
+        out.extend_from_slice(b"0;");
+        *have = Style { link: have.link, ..plain };
+    }
+    for (had, want, bit, code) in [
+        (have.fg, to.fg, BOLD, &b"1;"[..]),
+        (have.bg, to.bg, DIM, b"2;"),
+        (have.bg, to.bg, ITALIC, b"3;"),
+        (have.fg, to.fg, BLINK, b"5;"),
+        (have.fg, to.fg, INVERSE, b"7;"),
+        (have.fg, to.fg, INVISIBLE, b"8;"),
+        (have.fg, to.fg, STRIKE, b"9;"),
+        (have.bg, to.bg, OVERLINE, b"53;"),
+    ] {
+        if want & !had & bit != 0 {
+            out.extend_from_slice(code);
+        }
+    }
+    if to.fg & !have.fg & UNDERLINE != 0 {
+        match (to.ext & UNDERLINE_STYLE) >> UNDERLINE_SHIFT {
+            0 | 1 => out.extend_from_slice(b"4;"),
+            style => {
+                out.extend_from_slice(b"4:");
+                push_number(out, style as usize);
+                out.push(b';');
+            }
+        }
+    }
+    color(out, have.fg, to.fg, 30);
+    color(out, have.bg, to.bg, 40);
+    color(out, have.ext, to.ext, 50);
+    if out.len() > start && out.last() == Some(&b';') {
+        out.pop();
+    }
+    out.push(b'm');
+    if odd {
+        out.extend_from_slice(b"\x1b7\x1b[24m\x1b8");
+    }
+    odd
+}
+
+fn color(out: &mut Vec<u8>, had: u32, want: u32, base: usize) {
+    let (had, want) = (had & COLOR, want & COLOR);
+    if had == want {
+        return;
+    }
+    let value = (want & 0xff_ffff) as usize;
+    match want & MODE {
+        0 => push_number(out, base + 9),
+        P16 if base < 50 => {
+            push_number(out, base + (value & 7) + if value & 8 != 0 { 60 } else { 0 })
+        }
+        P16 | P256 => {
+            push_number(out, base + 8);
+            out.extend_from_slice(b";5;");
+            push_number(out, value & 255);
+        }
+        _ => {
+            push_number(out, base + 8);
+            out.extend_from_slice(b";2;");
+            for shift in [16, 8, 0] {
+                push_number(out, value >> shift & 255);
+                if shift > 0 {
+                    out.push(b';');
+                }
+            }
+        }
+    }
+    out.push(b';');
+}
+
+pub(super) fn push_char(out: &mut Vec<u8>, code: u32) {
+    if code < 0x80 {
+        out.push(code as u8);
+    } else if let Some(c) = char::from_u32(code) {
+        out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+pub(super) fn push_number(out: &mut Vec<u8>, number: usize) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut left = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
