@@ -1,0 +1,82 @@
+# Two commands matter: `make run` and `make test`. The rest is listed by `make help`.
+
+CARGO ?= cargo
+HOST := $(shell rustc --print host-tuple)
+RELEASE := target/$(HOST)/release
+FUZZ_SECONDS ?= 60
+# Programs some tests drive; without them those tests say that they are skipped.
+TOOLS := zsh busybox tmux strace
+
+.PHONY: help run build web test check unit product screen short-fuzz tools bench soak fuzz fmt lint deny
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+run: web build ## build everything and run the server
+	exec target/release/stead serve
+
+build: ## build the release binary as target/release/stead
+	$(CARGO) build --release
+	@mkdir -p target/release
+	@ln -sf ../$(HOST)/release/stead target/release/stead
+
+web: ## build the web app into web/dist, which the binary embeds
+	@if command -v npm >/dev/null; then \
+	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build; \
+	else echo "web: no npm here; the binary will say how to build the app"; fi
+
+test: tools web check unit product screen short-fuzz ## everything that must hold
+	@echo "all tests passed"
+
+tools:
+	@missing=; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
+	      || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
+	      || echo "tools: cannot install$$missing; tests that need them are skipped"; \
+	  else echo "tools: without$$missing some tests are skipped"; fi; fi
+
+check: ## formatting and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@if command -v npm >/dev/null; then cd web && npm test --silent; else echo "check: no npm; web tests skipped"; fi
+
+# The two small crates with their assertions on, the product as it is shipped.
+unit:
+	$(CARGO) test -p vt -p host
+
+product: build
+	$(CARGO) test --release -p stead
+
+screen: ## the screen against xterm.js, if node is here
+	@if [ ! -f crates/vt/tests/xterm/run.mjs ]; then echo "screen: nothing to compare with"; \
+	elif ! command -v npm >/dev/null; then echo "screen: no npm; skipped"; \
+	else cd crates/vt/tests/xterm && npm install --no-audit --no-fund --silent && node run.mjs; fi
+
+short-fuzz:
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20
+
+fuzz: ## each fuzz target for FUZZ_SECONDS (60)
+	@if [ ! -d fuzz ]; then echo "fuzz: no targets"; \
+	elif ! command -v cargo-fuzz >/dev/null || ! rustup toolchain list 2>/dev/null | grep -q nightly; then \
+	  echo "fuzz: skipped, needs a nightly toolchain and cargo-fuzz"; \
+	else for target in $$($(CARGO) +nightly fuzz list); do \
+	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
+	  RUSTFLAGS= $(CARGO) +nightly fuzz run --target $(HOST) $$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done; fi
+
+bench: build ## the numbers of the README
+	$(CARGO) bench
+
+soak: build ## the long forms of the tests: hours, not minutes
+	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --include-ignored --nocapture soak
+
+fmt: ## format everything
+	$(CARGO) fmt --all
+
+lint: check deny ## lints and licences
+
+deny:
+	@if command -v cargo-deny >/dev/null; then cargo deny check; \
+	else echo "deny: skipped, cargo-deny is not installed"; fi
