@@ -378,7 +378,8 @@ pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
             ("status", "/status"),
             ("exit", "/exit_code"),
             ("ms", "/duration_ms"),
-            ("started", "/started_at"),
+            ("by", "/source"),
+            ("at", "/created_at"),
             ("command", "/command"),
         ],
     )?;

@@ -125,6 +125,9 @@ pub(super) struct LsArgs {
     /// Only terminals of this thread
     #[arg(short, long)]
     thread: Option<String>,
+    /// Threads looked at, the last used ones first
+    #[arg(long, default_value_t = 1000)]
+    limit: usize,
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
@@ -133,11 +136,24 @@ pub(super) struct LsArgs {
 
 pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let path = match &args.thread {
-        Some(thread) => format!("/api/threads/{}/terminals", escape(thread)),
-        None => "/api/terminals".to_owned(),
+    let threads = match args.thread {
+        Some(thread) => vec![thread],
+        None => {
+            let threads = client.list("/api/threads", args.limit.max(1)).await?;
+            let names = threads.iter().filter_map(|thread| thread["thread_id"].as_str());
+            names.map(str::to_owned).collect()
+        }
     };
-    let mut items = client.list(&path, MOST).await?;
+    let mut items = Vec::new();
+    for thread in threads {
+        let path = format!("/api/threads/{}/terminals", escape(&thread));
+        match client.list(&path, MOST).await {
+            Ok(more) => items.extend(more),
+            // It was deleted since it was listed.
+            Err(error) if names::is_missing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
     if items.is_empty() && !args.form.json {
         line("no terminals; `stead new` makes one")?;
         return Ok(ExitCode::SUCCESS);
@@ -395,10 +411,10 @@ pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
         &items,
         &[
             ("version", "/version"),
-            ("created", "/created_at"),
+            ("at", "/at"),
             ("cause", "/cause"),
-            ("command", "/command_id"),
             ("cwd", "/cwd"),
+            ("changed", "/changed"),
         ],
     )?;
     Ok(ExitCode::SUCCESS)

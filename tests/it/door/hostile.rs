@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Answer, Home, Server};
+use crate::harness::{Answer, Home, Server, wait_for};
 
 /// Reads until the server closes; how long that took.
 fn closed(stream: &mut std::net::TcpStream) -> (Vec<u8>, Duration) {
@@ -57,15 +57,12 @@ fn a_body_past_the_limit_is_a_413_declared_or_not() {
     let declared = request().header("content-length", "1001").body(b"x");
     assert_eq!(Answer::read(&mut BufReader::new(declared.start())).problem(413), "body_too_large");
     let chunk = format!("3e9\r\n{}\r\n0\r\n\r\n", "x".repeat(1001));
-    let chunked = request().header("transfer-encoding", "chunked").header("content-length", "");
-    let chunked = chunked.without("content-length").body(chunk.as_bytes());
     let mut stream = server.client().connect();
     let head = format!(
         "POST /api/login-links HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
          idempotency-key: b\r\ntransfer-encoding: chunked\r\n\r\n{chunk}",
         server.address, server.token
     );
-    drop(chunked);
     stream.write_all(head.as_bytes()).unwrap();
     assert_eq!(Answer::read(&mut BufReader::new(stream)).problem(413), "body_too_large");
     request().body("x".repeat(1000).as_bytes()).send().expect_status(201);
@@ -109,4 +106,32 @@ fn more_connections_than_allowed_wait_and_are_served_later() {
     late.write_all(head.as_bytes()).unwrap();
     drop(held);
     assert_eq!(Answer::read(&mut BufReader::new(late)).status, 200);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off_and_others_do_not_notice() {
+    let home = Home::new();
+    let server = Server::start_with(&home, &["--set", "limits.stall_time=300ms"]);
+    let ask = format!(
+        "GET /openapi.json HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
+        server.address, server.token
+    );
+    let stuck: Vec<_> = (0..10)
+        .map(|_| {
+            let mut stream = server.client().connect();
+            stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+            // More answers than all buffers on the way hold; the write itself gets stuck.
+            let _ = stream.write_all(ask.repeat(5000).as_bytes());
+            stream
+        })
+        .collect();
+    let started = Instant::now();
+    server.client().get("/healthz").expect_status(200);
+    assert!(started.elapsed() < Duration::from_secs(2));
+    wait_for("the stuck connections to go", || {
+        let metrics = server.client().get("/metrics").text();
+        let line = metrics.lines().find(|line| line.starts_with("stead_http_connections "));
+        if line == Some("stead_http_connections 1") { Ok(()) } else { Err(line.map(str::to_owned)) }
+    });
+    drop(stuck);
 }
