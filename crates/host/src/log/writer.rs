@@ -161,7 +161,10 @@ impl Log {
             if self.write(kind, at, time_ms, piece).is_err() {
                 self.lost += format::span(kind, piece.len());
                 self.abandon();
-                self.broken_since = Some(Instant::now());
+                // What was not even tried does not put the next try off.
+                if !self.is_resting() {
+                    self.broken_since = Some(Instant::now());
+                }
             }
         }
         offset
@@ -180,7 +183,7 @@ impl Log {
         time_ms: u64,
         data: &[u8],
     ) -> io::Result<()> {
-        if self.broken_since.is_some_and(|since| since.elapsed() < RETRY) {
+        if self.is_resting() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         if self.durable.take_failure() {
@@ -205,6 +208,11 @@ impl Log {
         self.unsynced.bytes += needed;
         self.enforce_limit();
         Ok(())
+    }
+
+    /// Whether the disk refused a write so lately that it is not asked again.
+    fn is_resting(&self) -> bool {
+        self.broken_since.is_some_and(|since| since.elapsed() < RETRY)
     }
 
     /// Makes the segment that begins at `base`.
