@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
@@ -23,9 +24,11 @@ impl Pty {
     /// `NOSPC` when the kernel has no more pseudo-terminals, `MFILE` or `NFILE` when it has no more
     /// descriptors.
     pub fn open(cols: u16, rows: u16) -> Result<Self, Errno> {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags)?;
+        // Not by `openpt`, which turns the kernel's "no more" into a "try again".
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let master = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
         rustix::pty::unlockpt(&master)?;
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
         rustix::io::ioctl_fionbio(&master, true)?;
         let mut modes = rustix::termios::tcgetattr(&slave)?;

@@ -32,9 +32,12 @@ impl Drop for Dir {
     }
 }
 
+/// Offsets and what the size is from there on.
+type Sizes = Vec<(u64, (u16, u16))>;
+
 /// Everything from an offset on, checked to be in order and without overlap; a gap is filled with
 /// `None`.
-fn read(dir: &Path, from: u64, limit: usize) -> (Vec<Option<u8>>, Vec<(u64, (u16, u16))>) {
+fn read(dir: &Path, from: u64, limit: usize) -> (Vec<Option<u8>>, Sizes) {
     let mut reader = Reader::open(dir, from);
     let mut bytes = Vec::new();
     let mut sizes = Vec::new();
@@ -90,7 +93,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn data(seed: u64, length: usize) -> Vec<u8> {
-    (0..length as u64).map(|index| ((seed + index) * 2_654_435_761 >> 7) as u8).collect()
+    (0..length as u64).map(|index| (((seed + index) * 2_654_435_761) >> 7) as u8).collect()
 }
 
 proptest! {

@@ -1,6 +1,10 @@
 //! The host as its server meets it: a real process, real PTYs, real signals.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod detached;
+mod exhaustion;
+mod hostile;
+mod streams;
 mod support;
 mod terminals;
 mod upgrade;

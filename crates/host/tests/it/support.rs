@@ -53,12 +53,13 @@ impl Host {
         command.arg("host").arg("--dir").arg(&run).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         change(&mut command);
-        let mut process = command.spawn().unwrap();
+        let process = command.spawn().unwrap();
+        let mut host = Self { dir, run, process };
         let mut said = String::new();
-        let stdout = process.stdout.take().unwrap();
+        let stdout = host.process.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut said).unwrap();
         assert_eq!(said, "ready\n");
-        Self { dir, run, process }
+        host
     }
 
     pub fn pid(&self) -> u32 {
@@ -102,7 +103,10 @@ impl Drop for Host {
         if let Ok(mut client) = Client::connect(&self.run) {
             let seq = client.seq();
             let _ = client.ask(&Request::Shutdown { seq }, PATIENCE);
-            wait_until("the host ends", || self.process.try_wait().unwrap());
+            let until = Instant::now() + PATIENCE;
+            while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -231,7 +235,8 @@ pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < until, "in vain: {what}");
-        std::thread::yield_now();
+        // Only so that looking does not keep from happening what is looked for.
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -1,0 +1,196 @@
+//! When there is no more: descriptors, processes, PTYs, disk. Running terminals go on, what cannot
+//! be done is named, and all is well again as soon as there is some.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use host::wire::{Code, Event, Request};
+use rustix::process::{Pid, Resource, Rlimit};
+
+use crate::support::{Dir, Host, Session, wait_until};
+
+fn limit(host: &Host, resource: Resource, current: Option<u64>) {
+    let pid = Pid::from_raw(host.pid() as i32);
+    let maximum = rustix::process::getrlimit(resource).maximum;
+    rustix::process::prlimit(pid, resource, Rlimit { current, maximum }).unwrap();
+}
+
+fn works(session: &mut Session, terminal: &str) {
+    session.output.clear();
+    session.input(terminal, b"echo wor''ks\n");
+    session.see("works");
+}
+
+#[test]
+fn no_more_descriptors() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("first", &["sh"]));
+    session.attach("first", 0);
+    limit(&host, Resource::Nofile, Some(40));
+    let mut opened = 0;
+    let refused = loop {
+        match session.try_open(host.opening(&format!("t{opened}"), &["cat"])).0 {
+            Code::Ok => opened += 1,
+            code => break code,
+        }
+    };
+    assert_eq!(refused, Code::NoMoreDescriptors);
+    assert!(opened > 3);
+    works(&mut session, "first");
+    session.ok(|seq| Request::Close { seq, terminal: "t0".into() });
+    session.open(host.opening("again", &["cat"]));
+    works(&mut session, "first");
+}
+
+#[test]
+fn no_more_processes() {
+    // Root is not bound by the limit, so the host runs as someone else, alone with his number.
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can start a host as another user");
+        return;
+    }
+    let uid = 40_000 + std::process::id() % 20_000;
+    let host = Host::start_with(&[], |command| {
+        use std::os::unix::process::CommandExt;
+        let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let dir = Path::new(&args[2]).to_owned();
+        std::fs::create_dir(&dir).unwrap();
+        for dir in [dir.parent().unwrap(), &dir] {
+            std::os::unix::fs::chown(dir, Some(uid), Some(uid)).unwrap();
+        }
+        // The host's two threads, the first shell and one more.
+        *command = Command::new("bash");
+        command.args(["-c", "ulimit -u 4; exec \"$0\" \"$@\"", crate::support::EXE]);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).uid(uid).gid(uid);
+    });
+    let mut session = host.connect();
+    session.open(host.opening("first", &["sh"]));
+    session.attach("first", 0);
+    session.open(host.opening("second", &["cat"]));
+    assert_eq!(session.try_open(host.opening("t", &["cat"])).0, Code::NoMoreProcesses);
+    works(&mut session, "first");
+    session.ok(|seq| Request::Close { seq, terminal: "second".into() });
+    session.open(host.opening("t", &["cat"]));
+}
+
+#[test]
+fn no_more_ptys() {
+    // The machine's pool is everybody's: it is only narrowed for the moment that one is asked for,
+    // and the reserve that the kernel keeps for other mounts is left alone.
+    let max = Path::new("/proc/sys/kernel/pty/max");
+    let Ok(before) = std::fs::read_to_string(max) else {
+        eprintln!("skipped: no kernel.pty.max");
+        return;
+    };
+    struct Restore<'a>(&'a Path, String);
+    impl Drop for Restore<'_> {
+        fn drop(&mut self) {
+            let _ = std::fs::write(self.0, &self.1);
+        }
+    }
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("first", &["sh"]));
+    session.attach("first", 0);
+    let refused = {
+        let _restore = Restore(max, before);
+        if std::fs::write(max, "0").is_err() {
+            eprintln!("skipped: kernel.pty.max cannot be changed");
+            return;
+        }
+        session.try_open(host.opening("t", &["cat"])).0
+    };
+    assert_eq!(refused, Code::NoMoreTerminals);
+    works(&mut session, "first");
+    session.open(host.opening("t", &["cat"]));
+}
+
+/// Fills a disk under a terminal and makes room again.
+fn disk_is_full_and_is_not(host: &Host, fill: impl FnOnce(), empty: impl FnOnce()) {
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh"]));
+    session.attach("t", 0);
+    works(&mut session, "t");
+    let before = session.info("t").end_offset;
+    fill();
+    session.output.clear();
+    session.input("t", b"seq 1 20000; echo the''end\n");
+    session.see("theend");
+    let lost = |session: &mut Session| match session.ask(|seq| Request::Metrics { seq }) {
+        Event::MetricsReply { values, .. } => {
+            values.into_iter().find(|(name, _)| name == "log_lost_bytes").unwrap().1
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(lost(&mut session) > 0, "the disk was full");
+    empty();
+    // It recovers by itself: sooner or later nothing more is lost.
+    wait_until("the log goes on", || {
+        let so_far = lost(&mut session);
+        works(&mut session, "t");
+        (lost(&mut session) == so_far).then_some(())
+    });
+    // Who comes late is told of the hole, and gets what is around it.
+    let end = session.info("t").end_offset;
+    let mut later = host.connect();
+    later.attach("t", 0);
+    let mut next = 0;
+    let mut gap = None;
+    while next < end {
+        match later.step() {
+            Event::Output { offset, bytes, .. } => {
+                assert_eq!(offset, next);
+                next += bytes.len() as u64;
+            }
+            Event::Gap { from, to, .. } => {
+                assert_eq!(from, next);
+                gap.get_or_insert(from);
+                next = to;
+            }
+            _ => {}
+        }
+    }
+    assert!(gap.is_some_and(|from| from >= before));
+}
+
+#[test]
+fn a_full_disk() {
+    let dir = Dir::new();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"])
+        .arg(&dir.0)
+        .status()
+        .is_ok_and(|status| status.success());
+    struct Unmount<'a>(&'a Path);
+    impl Drop for Unmount<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        }
+    }
+    if !mounted {
+        eprintln!("skipped: a small file system cannot be mounted");
+        return;
+    }
+    let _unmount = Unmount(&dir.0);
+    let host = Host::start();
+    std::os::unix::fs::symlink(&dir.0, host.dir.0.join("terminals")).unwrap();
+    let filler = dir.0.join("filler");
+    disk_is_full_and_is_not(
+        &host,
+        || {
+            let _ = std::fs::write(&filler, vec![0; 2 << 20]);
+        },
+        || std::fs::remove_file(&filler).unwrap(),
+    );
+}
+
+#[test]
+fn files_that_may_not_grow() {
+    let host = Host::start();
+    disk_is_full_and_is_not(
+        &host,
+        || limit(&host, Resource::Fsize, Some(0)),
+        || limit(&host, Resource::Fsize, rustix::process::getrlimit(Resource::Fsize).maximum),
+    );
+}

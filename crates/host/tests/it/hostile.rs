@@ -1,0 +1,136 @@
+//! Who may speak to a host, and what may be said to it.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use host::client;
+use host::wire::{Code, Event, Request};
+
+use crate::support::{Host, PATIENCE, wait_until};
+
+#[test]
+fn only_its_own_user_can_reach_it() {
+    let host = Host::start();
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&host.run), 0o700);
+    assert_eq!(mode(&host.run.join("host.sock")), 0o600);
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can try as another user");
+        return;
+    }
+    // Even with the doors wide open, another user is not served.
+    for path in [&host.dir.0, &host.run, &host.run.join("host.sock")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let path = host.run.join("host.sock");
+    let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+                  print(len(s.recv(100)))";
+    let read = |uid: u32| {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new("python3");
+        command.arg("-c").arg(script).arg(&path).uid(uid);
+        String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
+    };
+    if read(0).is_empty() {
+        eprintln!("skipped: no python3 to try as another user with");
+        return;
+    }
+    assert_ne!(read(0), "0");
+    assert_eq!(read(65534), "0");
+    // Nor can anybody look into it.
+    let status = std::fs::metadata(format!("/proc/{}/environ", host.pid())).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&status), 0);
+}
+
+#[test]
+fn unknown_and_malformed_requests_are_answered_and_the_rest_goes_on() {
+    let host = Host::start();
+    let mut stream = client::connect(&host.run).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes = Vec::new();
+    // A type nobody knows, a known one cut short, one too short for a number, an event, a hello.
+    for frame in [
+        [vec![99], 7u32.to_le_bytes().to_vec(), vec![1, 2, 3]].concat(),
+        [vec![4], 8u32.to_le_bytes().to_vec(), vec![200]].concat(),
+        vec![4, 1],
+        vec![200],
+    ] {
+        bytes.extend((frame.len() as u32).to_le_bytes());
+        bytes.extend(frame);
+    }
+    Request::Hello { version: 99, features: u64::MAX }.encode(&mut bytes).unwrap();
+    Request::Ping { seq: 9 }.encode(&mut bytes).unwrap();
+    stream.write_all(&bytes).unwrap();
+    let mut decoder = host::wire::Decoder::default();
+    let mut seen = Vec::new();
+    let mut buffer = [0; 1000];
+    while seen.len() < 4 {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "closed after {seen:?}");
+        decoder.feed(&buffer[..count]);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            seen.push(Event::decode(&frame).unwrap().unwrap());
+        }
+    }
+    let replies: Vec<(u32, Code)> = seen[1..]
+        .iter()
+        .map(|event| match event {
+            Event::Reply { seq, code, .. } => (*seq, *code),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(replies, [(7, Code::Unsupported), (8, Code::BadRequest), (9, Code::Ok)]);
+}
+
+#[test]
+fn a_stream_that_is_no_stream_of_frames_is_closed() {
+    let host = Host::start();
+    for junk in [&[0u8; 64][..], &[0xff; 64], b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let mut stream = client::connect(&host.run).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(junk).unwrap();
+        let mut rest = Vec::new();
+        // A reset is an end as well.
+        let _ = stream.read_to_end(&mut rest);
+    }
+    let mut session = host.connect();
+    session.ok(|seq| Request::Ping { seq });
+}
+
+#[test]
+fn who_asks_without_reading_is_not_asked_to_pay_in_memory() {
+    let host = Host::start();
+    let mut session = host.connect();
+    for number in 0..50 {
+        session.open(host.opening(&format!("t{number}"), &["cat"]));
+    }
+    let mut greedy = client::connect(&host.run).unwrap();
+    greedy.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut list = Vec::new();
+    Request::List { seq: 1 }.encode(&mut list).unwrap();
+    let many = list.repeat(10_000);
+    // Refused sooner or later: the host does not take what it cannot answer.
+    while greedy.write_all(&many).is_ok() {}
+    session.ok(|seq| Request::Ping { seq });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", host.pid())).unwrap();
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let rss: u64 = rss.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(rss < 16 << 10, "{rss} KiB");
+}
+
+#[test]
+fn connections_are_bounded() {
+    let host = Host::start();
+    let mut kept: Vec<_> = (0..8).map(|_| host.connect()).collect();
+    let mut refused = client::connect(&host.run).unwrap();
+    refused.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(refused.read(&mut [0; 10]).unwrap(), 0);
+    kept.pop();
+    wait_until("there is room again", || {
+        let mut stream = client::connect(&host.run).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        (stream.read(&mut [0; 10]).ok()? > 0).then_some(())
+    });
+}

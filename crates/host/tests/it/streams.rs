@@ -1,0 +1,186 @@
+//! Watching: cursors, floods, watchers that do not read.
+
+use std::time::{Duration, Instant};
+
+use host::log::{Entry, Reader};
+use host::wire::{Event, RecordKind, Request};
+
+use crate::support::{Host, Session, wait_until};
+
+fn rss_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+const COUNT: &str = "i=0; while :; do echo line $((i+=1)); done";
+
+#[test]
+fn a_quiet_terminal_is_not_delayed_by_floods() {
+    let host = Host::start();
+    let mut session = host.connect();
+    for number in 0..4 {
+        let id = format!("flood-{number}");
+        session.open(host.opening(&id, &["sh", "-c", "exec yes flooding"]));
+    }
+    session.open(host.opening("quiet", &["sh", "-c", "stty raw -echo; exec cat"]));
+    // Someone watches a flood, too.
+    let mut watcher = host.connect();
+    watcher.attach("flood-0", 0);
+    session.attach("quiet", 0);
+    let mut times = Vec::new();
+    for number in 0..100 {
+        let start = Instant::now();
+        let mark = format!("<{number}>");
+        session.input("quiet", mark.as_bytes());
+        session.see(&mark);
+        times.push(start.elapsed());
+    }
+    times.sort();
+    assert!(times[50] < Duration::from_millis(250), "median {:?}", times[50]);
+    assert!(times[99] < Duration::from_secs(10), "worst {:?}", times[99]);
+    for number in 0..4 {
+        let id = format!("flood-{number}");
+        wait_until("the floods go on as well", || {
+            (session.info(&id).end_offset > 1 << 20).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_watcher_that_does_not_read_stops_nobody_and_is_told_what_it_missed() {
+    let host = Host::start();
+    let mut session = host.connect();
+    let mut opening = host.opening("t", &["sh", "-c", "exec yes 0123456789abcde"]);
+    if let Request::Open { log_limit, .. } = &mut opening {
+        *log_limit = 4 << 20;
+    }
+    session.open(opening);
+    let before = rss_kib(host.pid());
+    let mut stuck: Vec<Session> = (0..6).map(|_| host.connect()).collect();
+    for watcher in &mut stuck {
+        watcher.attach("t", 0);
+    }
+    wait_until("the program goes on", || (session.info("t").end_offset > 64 << 20).then_some(()));
+    let grown = rss_kib(host.pid()).saturating_sub(before);
+    assert!(grown < 6 * 2048 + 2048, "grown by {grown} KiB");
+    session.ok(|seq| Request::Signal { seq, terminal: "t".into(), signal: 9 });
+    wait_until("it ends", || session.info("t").exited.then_some(()));
+    for mut watcher in stuck {
+        let mut next = 0;
+        let mut gaps = 0;
+        loop {
+            match watcher.client.receive(Duration::from_secs(20)).unwrap() {
+                Event::Output { offset, bytes, .. } => {
+                    assert_eq!(offset, next);
+                    for (at, byte) in bytes.iter().enumerate() {
+                        let pattern = b"0123456789abcde\r\n";
+                        assert_eq!(*byte, pattern[(offset as usize + at) % pattern.len()]);
+                    }
+                    next += bytes.len() as u64;
+                }
+                Event::Gap { from, to, .. } => {
+                    assert_eq!(from, next);
+                    next = to;
+                    gaps += 1;
+                }
+                Event::Exited { offset, signal, .. } => {
+                    assert_eq!((offset, signal), (next, 9));
+                    break;
+                }
+                _ => {}
+            }
+        }
+        assert!(gaps > 0, "the log is far smaller than what was written");
+    }
+}
+
+#[test]
+fn watchers_that_come_and_go_under_output_miss_and_double_nothing() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh", "-c", COUNT]));
+    let mut bytes = Vec::new();
+    for round in 0..200u64 {
+        let mut watcher = host.connect();
+        watcher.attach("t", bytes.len() as u64);
+        for _ in 0..round % 7 + 1 {
+            watcher.step();
+        }
+        bytes.append(&mut watcher.output);
+    }
+    let said = String::from_utf8(bytes).unwrap();
+    let lines: Vec<&str> = said.split("\r\n").collect();
+    assert!(lines.len() > 50);
+    for (number, line) in lines[..lines.len() - 1].iter().enumerate() {
+        assert_eq!(*line, format!("line {}", number + 1));
+    }
+}
+
+#[test]
+fn the_log_is_read_from_outside_as_it_is_from_within() {
+    let host = Host::start();
+    let mut session = host.connect();
+    let mut opening = host.opening("t", &["sh", "-c", "seq 1 60000; exec sleep 1000000"]);
+    if let Request::Open { notice, .. } = &mut opening {
+        *notice = b"notice\r\n".to_vec();
+    }
+    session.open(opening);
+    session.attach("t", 0);
+    session.see("\n60000\r\n");
+    let mut reader = Reader::open(host.terminal("t").join("log"), 0);
+    let mut outside = Vec::new();
+    loop {
+        let entries = reader.read(1 << 20).unwrap();
+        if entries.is_empty() {
+            break;
+        }
+        for entry in entries {
+            match entry {
+                Entry::Record(record) if record.kind != RecordKind::Resize => {
+                    outside.extend(record.data);
+                }
+                Entry::Record(_) => {}
+                Entry::Gap { from, to } => panic!("a gap from {from} to {to}"),
+            }
+        }
+    }
+    assert!(outside == session.output);
+    let mut within = Vec::new();
+    loop {
+        let from = within.len() as u64;
+        let (terminal, limit) = ("t".to_owned(), 50_000);
+        match session.ask(|seq| Request::ReadLog { seq, terminal, from, limit }) {
+            Event::LogChunk { next, end, records, .. } => {
+                for record in records {
+                    if record.kind != RecordKind::Resize {
+                        assert_eq!(record.offset, within.len() as u64);
+                        within.extend(record.data);
+                    }
+                }
+                assert_eq!(next, within.len() as u64);
+                if next == end {
+                    break;
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(within == session.output);
+    // Trimming drops whole segments only, and says so to whoever asks for them.
+    session.ok(|seq| Request::Trim { seq, terminal: "t".into(), upto: 300_000 });
+    assert!(session.info("t").first_offset <= 300_000);
+}
+
+#[test]
+fn output_becomes_durable_by_itself() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["sh", "-c", "echo hello; exec sleep 1000000"]));
+    session.attach("t", 0);
+    session.see("hello");
+    wait_until("it is synced", || {
+        let info = session.info("t");
+        (info.durable_offset == info.end_offset && info.end_offset == 7).then_some(())
+    });
+}
