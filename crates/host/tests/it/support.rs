@@ -100,13 +100,15 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if let Ok(mut client) = Client::connect(&self.run) {
-            let seq = client.seq();
-            let _ = client.ask(&Request::Shutdown { seq }, PATIENCE);
-            let until = Instant::now() + PATIENCE;
-            while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
+        let until = Instant::now() + PATIENCE;
+        let mut told = false;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            // It may take a moment until it has seen that the connections of a test are gone.
+            if !told && let Ok(mut client) = Client::connect(&self.run) {
+                let seq = client.seq();
+                told = client.ask(&Request::Shutdown { seq }, PATIENCE).is_ok();
             }
+            std::thread::sleep(Duration::from_millis(1));
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
