@@ -6,9 +6,17 @@
 #[doc(hidden)]
 pub mod api;
 #[doc(hidden)]
+pub mod background;
+#[doc(hidden)]
 pub mod cli;
 #[doc(hidden)]
+pub mod clock;
+#[doc(hidden)]
 pub mod config;
+#[doc(hidden)]
+pub mod event;
+#[doc(hidden)]
+pub mod lease;
 #[doc(hidden)]
 pub mod metrics;
 #[doc(hidden)]
@@ -16,6 +24,10 @@ pub mod model;
 #[doc(hidden)]
 pub mod project;
 #[doc(hidden)]
+pub mod provider;
+#[doc(hidden)]
 pub mod server;
+#[doc(hidden)]
+pub mod session;
 #[doc(hidden)]
 pub mod store;

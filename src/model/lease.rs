@@ -7,7 +7,7 @@
 //!    │ ended by us       │ failed          │  lost  │
 //!    ├───────────────────┤                 ▼        ▼
 //!    │                   └──────────────▶  Dead ◀───┘ ── intend (generation + 1) ──▶ Creating
-//!    └─ any state, when wanted gone: ended by us ──▶ Destroyed
+//!    └─ any state, when wanted gone: ended by us ──▶ Destroyed ── needed again ──▶ Idle
 //! ```
 //! `desired` is what somebody asked for and is recorded first; `state` is what was seen. The
 //! instance's id is chosen with the intent, so that a crash between recording and creating leaves a
@@ -145,6 +145,8 @@ pub enum LeaseEvent {
     },
     /// We ended whatever there was.
     Ended,
+    /// One that was over is needed again, under the same id.
+    Revived,
 }
 
 impl Lease {
@@ -179,6 +181,10 @@ impl Lease {
     pub fn apply(&self, event: LeaseEvent) -> Result<Self, Refused> {
         let mut next = self.clone();
         next.state = match (&self.state, event) {
+            (LeaseState::Destroyed, LeaseEvent::Revived) => {
+                next.desired = Desired::Running;
+                LeaseState::Idle
+            }
             (LeaseState::Destroyed, event) => return Err(self.refused(&event)),
             (state, LeaseEvent::Wanted(desired)) => {
                 if self.desired == Desired::Destroyed && desired != Desired::Destroyed {
@@ -250,6 +256,7 @@ impl Lease {
                 LeaseEvent::Resumed(_) => "be resumed",
                 LeaseEvent::Lost { .. } => "lose its instance",
                 LeaseEvent::Ended => "be ended",
+                LeaseEvent::Revived => "be revived",
             },
         }
     }
@@ -360,6 +367,7 @@ mod tests {
                           !r.over && r.there),
                     6 => (LeaseEvent::Ended, !r.over),
                     7 => (LeaseEvent::Wanted(Desired::Destroyed), !r.over),
+                    10 => (LeaseEvent::Revived, r.over),
                     8 => (LeaseEvent::Wanted(Desired::Stopped), !r.over && !r.wanted_gone),
                     _ => (LeaseEvent::Wanted(Desired::Running), !r.over && !r.wanted_gone),
                 };
@@ -378,6 +386,9 @@ mod tests {
                     LeaseEvent::Created { .. } => { r.intended = false; r.there = true; }
                     LeaseEvent::Failed { .. } => r.intended = false,
                     LeaseEvent::Paused(_) | LeaseEvent::Resumed(_) => {}
+                    LeaseEvent::Revived => {
+                        (r.over, r.wanted_gone, r.wanted_running) = (false, false, true);
+                    }
                     LeaseEvent::Lost { .. } => r.there = false,
                     LeaseEvent::Ended => {
                         (r.intended, r.there) = (false, false);

@@ -10,8 +10,9 @@ use super::{
     sessions, terminals,
 };
 use crate::model::{
-    ChatSession, Env, Lease, LeaseId, Message, Moment, ProjectId, SessionEvent, SessionId,
-    SessionPolicy, ShellKind, Terminal, TerminalId, TerminalStatus, Thread, ThreadId, Timestamp,
+    ChatSession, Env, Lease, LeaseEvent, LeaseId, LeaseState, Message, Moment, ProjectId,
+    SessionEvent, SessionId, SessionPolicy, ShellKind, Terminal, TerminalId, TerminalStatus,
+    Thread, ThreadId, Timestamp,
 };
 
 /// What a client may choose for a thread; `None` leaves it as it is, or as the default.
@@ -134,7 +135,8 @@ impl Store {
                 let session = session.filter(|s| !s.left(&now).0.is_zero());
                 let terminal = terminals::terminal(db, &thread.terminal_id)?
                     .filter(|terminal| terminal.status != TerminalStatus::Closed);
-                let lease = leases::lease(db, &thread.lease_id)?;
+                let lease = leases::lease(db, &thread.lease_id)?
+                    .filter(|lease| lease.state != LeaseState::Destroyed);
                 Ok(match (session, terminal, lease) {
                     (Some(session), Some(terminal), Some(lease)) => Some(Chain {
                         thread,
@@ -355,9 +357,12 @@ fn project_exists(db: &Connection, id: &ProjectId) -> Result<(), StoreError> {
         .ok_or_else(|| StoreError::missing("project", id))
 }
 
-/// The thread's lease, made (again) under the id the thread knows.
+/// The thread's lease, made or revived under the id the thread knows.
 fn ensure_lease(db: &Connection, thread: &Thread, first: &FirstUse) -> Result<Lease, StoreError> {
     if let Some(lease) = leases::lease(db, &thread.lease_id)? {
+        if lease.state == LeaseState::Destroyed {
+            return leases::save(db, lease.apply(LeaseEvent::Revived)?);
+        }
         return Ok(lease);
     }
     let provider = thread.provider.clone().unwrap_or_else(|| first.provider.clone());

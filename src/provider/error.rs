@@ -1,0 +1,72 @@
+//! What can go wrong with a provider, by what the caller can do about it.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::model::InstanceId;
+
+/// Why a provider did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ProviderError {
+    /// There is no such provider here.
+    #[error("there is no provider {provider}")]
+    Unknown {
+        /// The name that was asked for.
+        provider: String,
+    },
+    /// It is not able to; asking again does not help.
+    #[error("provider {provider} cannot {what}")]
+    Unsupported {
+        /// Which.
+        provider: String,
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The instance is not there.
+    #[error("instance {instance} is gone")]
+    Gone {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Too much is asked of it; nothing was done.
+    #[error("the provider asks to wait")]
+    Busy {
+        /// How long, if it said so.
+        retry_after: Option<Duration>,
+    },
+    /// It said no, and would say so again.
+    #[error("the provider refused to {doing}: {reason}")]
+    Refused {
+        /// What it was asked to do.
+        doing: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// It failed, or its answer did not come: it may or may not have been done.
+    #[error("cannot {doing}")]
+    Failed {
+        /// What it was asked to do.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ProviderError {
+    /// A failure with this cause.
+    pub fn failed(
+        doing: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Failed { doing, source: Arc::from(source.into()) }
+    }
+
+    /// Says whether asking again may help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unknown { .. } | Self::Unsupported { .. } | Self::Refused { .. } => false,
+            Self::Gone { .. } | Self::Busy { .. } | Self::Failed { .. } => true,
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Instances on this machine, as the user the server runs as: a host process each, and whatever runs
+//! on its terminals. Nothing keeps them apart from this machine.
+//!
+//! ```text
+//! HOME/run/<instance>/
+//!     label       what it was made for (ours, written before the host is started)
+//!     paused      what was stopped, while it is paused and has no cgroup (ours)
+//!     host.sock   the host's
+//! ```
+//! Whether an instance lives is told by its socket alone: the kernel closes it with the host, at a
+//! reboot too. The host's process id comes with the connection, so that no number in a file is ever
+//! taken for a process that has it by chance.
+
+mod cgroup;
+mod host;
+mod metrics;
+mod processes;
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Provider,
+    ProviderError, Reply,
+};
+use crate::model::{Instance, InstanceId, LeaseId};
+use cgroup::Cgroup;
+use host::Host;
+
+/// How long a host has to come up, and to end by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether something outside our control has come about.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Instances that are hosts on this machine.
+#[derive(Debug, Clone)]
+pub struct Local {
+    run: PathBuf,
+    terminals: PathBuf,
+    executable: PathBuf,
+}
+
+/// What an instance was made for, as it stands in its directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Label {
+    lease_id: LeaseId,
+    generation: u64,
+    instance_id: InstanceId,
+    /// The cgroup its terminals are in, known once the host runs.
+    #[serde(default)]
+    cgroup: Option<PathBuf>,
+}
+
+impl Local {
+    /// The provider for a home; hosts are started from our own executable.
+    #[must_use]
+    pub fn new(home: &Path) -> Self {
+        // The link names the file that runs, even after another was put in its place.
+        Self::with_executable(home, Path::new("/proc/self/exe"))
+    }
+
+    /// The provider for a home; hosts are started from this executable.
+    #[must_use]
+    pub fn with_executable(home: &Path, executable: &Path) -> Self {
+        Self {
+            run: home.join("run"),
+            terminals: home.join("terminals"),
+            executable: executable.to_owned(),
+        }
+    }
+
+    fn dir(&self, instance: &InstanceId) -> PathBuf {
+        self.run.join(instance.as_str())
+    }
+
+    async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let failed = |source: io::Error| ProviderError::failed("start a host", source);
+        let dir = self.dir(&intent.instance_id);
+        let created = Created { reference: String::new() };
+        if Host::connect(&dir).await.map_err(failed)?.is_some() {
+            return Ok(created);
+        }
+        let mut label = Label {
+            lease_id: intent.lease_id.clone(),
+            generation: intent.generation,
+            instance_id: intent.instance_id.clone(),
+            cgroup: None,
+        };
+        make_dir(&self.run).and_then(|()| make_dir(&dir)).map_err(failed)?;
+        write_label(&dir, &label).map_err(failed)?;
+        let mut child = tokio::process::Command::new(&self.executable)
+            .arg("host")
+            .arg("--dir")
+            .arg(&dir)
+            .arg("--label")
+            .arg(format!("{}:{}", intent.lease_id, intent.generation))
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(complaints(&dir).map_err(failed)?)
+            .spawn()
+            .map_err(failed)?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut ended = None;
+        let host = loop {
+            if let Some(host) = Host::connect(&dir).await.map_err(failed)? {
+                break host;
+            }
+            // The process we start may end at once, when the host goes on as its child.
+            if ended.is_none() {
+                ended = child.try_wait().map_err(failed)?;
+            }
+            let refused = ended.is_some_and(|status| !status.success());
+            if refused || Instant::now() > deadline {
+                return Err(failed(io::Error::other(complaint(&dir, ended))));
+            }
+            sleep(LOOK).await;
+        };
+        tokio::spawn(async move { child.wait().await });
+        label.cgroup = cgroup::of_instance(host.pid(), intent.instance_id.as_str());
+        if label.cgroup.is_some() {
+            write_label(&dir, &label).map_err(failed)?;
+        }
+        Ok(created)
+    }
+
+    async fn look(&self, id: &InstanceId) -> Result<Observed, ProviderError> {
+        let dir = self.dir(id);
+        let failed = |source| ProviderError::failed("look at a host", source);
+        if Host::connect(&dir).await.map_err(failed)?.is_none() {
+            return Ok(Observed::Gone);
+        }
+        let frozen = self.cgroup(id).is_some_and(|cgroup| cgroup.is_frozen());
+        Ok(if frozen || dir.join("paused").exists() { Observed::Paused } else { Observed::Running })
+    }
+
+    async fn hold(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        let failed = |source| ProviderError::failed("pause a host's processes", source);
+        let host = self.host(id).await?;
+        let cgroup = self.cgroup(id);
+        if let Some(cgroup) = &cgroup {
+            cgroup.freeze(PATIENCE).await.map_err(failed)?;
+        }
+        let outside = |pid: i32| cgroup.as_ref().is_none_or(|cgroup| !cgroup.holds(pid));
+        processes::stop(host.pid(), &self.dir(id).join("paused"), outside).await.map_err(failed)
+    }
+
+    async fn go_on(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        let failed = |source| ProviderError::failed("resume a host's processes", source);
+        self.host(id).await?;
+        if let Some(cgroup) = self.cgroup(id) {
+            cgroup.thaw(PATIENCE).await.map_err(failed)?;
+        }
+        processes::go_on(&self.dir(id).join("paused")).map_err(failed)
+    }
+
+    async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        let failed = |source| ProviderError::failed("end a host", source);
+        let dir = self.dir(id);
+        let cgroup = self.cgroup(id);
+        if let Some(host) = Host::connect(&dir).await.map_err(failed)? {
+            // What is frozen or stopped can be killed, but not reaped by one that waits for it.
+            let family = processes::descendants(host.pid());
+            if let Some(cgroup) = &cgroup {
+                let _ = cgroup.thaw(Duration::ZERO).await;
+            }
+            let asked = timeout(PATIENCE / 2, host.shut_down()).await;
+            if !matches!(asked, Ok(Ok(()))) {
+                host.kill();
+            }
+            if timeout(PATIENCE, host.ended()).await.is_err() {
+                return Err(failed(io::Error::other("the host does not end")));
+            }
+            processes::kill_all(&family);
+        }
+        if let Some(cgroup) = &cgroup {
+            cgroup.kill(PATIENCE).await.map_err(failed)?;
+        }
+        processes::kill_marked(id.as_str(), PATIENCE).await.map_err(failed)?;
+        match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {
+        let failed = |source| ProviderError::failed("look for hosts", source);
+        let entries = match fs::read_dir(&self.run) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            let Some(label) = read_label(&entry.path()) else { continue };
+            if lease.is_some_and(|lease| *lease != label.lease_id) {
+                continue;
+            }
+            // A directory that was renamed by somebody is not the instance its label names.
+            if entry.file_name() != label.instance_id.as_str() {
+                continue;
+            }
+            found.push(Found {
+                observed: self.look(&label.instance_id).await?,
+                lease_id: label.lease_id,
+                generation: label.generation,
+                instance_id: label.instance_id,
+                reference: String::new(),
+            });
+        }
+        Ok(found)
+    }
+
+    async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {
+        let failed = |source| ProviderError::failed("reach a host", source);
+        let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
+        host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
+    }
+
+    fn cgroup(&self, id: &InstanceId) -> Option<Cgroup> {
+        let path = read_label(&self.dir(id))?.cgroup?;
+        Cgroup::open(path)
+    }
+}
+
+impl Provider for Local {
+    fn name(&self) -> &str {
+        "local"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { hosted: true, pause: Fidelity::Memory, metrics: true, isolation: vec![] }
+    }
+
+    fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
+        Box::pin(self.make(intent))
+    }
+
+    fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {
+        Box::pin(self.look(&instance.instance_id))
+    }
+
+    fn pause<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.hold(&instance.instance_id))
+    }
+
+    fn resume<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.go_on(&instance.instance_id))
+    }
+
+    fn destroy<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.end(&instance.instance_id))
+    }
+
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+        Box::pin(async {
+            let host = self.host(&instance.instance_id).await?;
+            Ok(Box::new(host.into_stream()) as Connection)
+        })
+    }
+
+    fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>> {
+        Box::pin(self.find(lease))
+    }
+
+    fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
+        Box::pin(async {
+            let failed = |source| ProviderError::failed("measure a host", source);
+            let mut host = self.host(&instance.instance_id).await?;
+            let cgroup = self.cgroup(&instance.instance_id);
+            let terminals = timeout(PATIENCE, host.terminals())
+                .await
+                .unwrap_or_else(|late| Err(io::Error::from(late)))
+                .map_err(failed)?;
+            let dirs = terminals.iter().map(|id| self.terminals.join(id)).collect();
+            let pid = host.pid();
+            tokio::task::spawn_blocking(move || metrics::measure(pid, cgroup.as_ref(), dirs))
+                .await
+                .map_err(|error| failed(io::Error::other(error)))
+        })
+    }
+}
+
+/// Makes a directory that is ours alone, if it is not there.
+fn make_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn write_label(dir: &Path, label: &Label) -> io::Result<()> {
+    let beside = dir.join("label.new");
+    fs::write(&beside, serde_json::to_vec(label)?)?;
+    // Not synced: what it labels does not outlive the machine either.
+    fs::rename(&beside, dir.join("label"))
+}
+
+fn read_label(dir: &Path) -> Option<Label> {
+    serde_json::from_slice(&fs::read(dir.join("label")).ok()?).ok()
+}
+
+/// The file that takes what a host says before it can be talked to.
+fn complaints(dir: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(dir.join("host.err"))
+}
+
+fn complaint(dir: &Path, ended: Option<std::process::ExitStatus>) -> String {
+    let said = fs::read_to_string(dir.join("host.err")).unwrap_or_default();
+    let said = said.trim();
+    let how = ended.map_or("it does not answer".to_owned(), |status| status.to_string());
+    if said.is_empty() { how } else { format!("{how}: {said}") }
+}

@@ -1,0 +1,255 @@
+//! Kinds of compute that can hold instances.
+//!
+//! A provider is asked for states, not steps: each operation may be repeated after a crash or a lost
+//! reply and then does nothing, or what is still to be done. What it creates carries the lease and
+//! generation it was created for, so that it can be found again. It knows nothing of rows.
+
+mod error;
+pub mod local;
+
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
+
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use error::ProviderError;
+pub use local::Local;
+
+use crate::model::{Env, Instance, InstanceId, LeaseId, Timestamp};
+
+/// What every operation answers.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProviderError>> + Send + 'a>>;
+
+/// A byte stream to the host inside an instance.
+pub type Connection = Box<dyn Stream>;
+
+/// What a connection can do.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A kind of compute.
+pub trait Provider: Send + Sync + std::fmt::Debug {
+    /// The name clients choose it by.
+    fn name(&self) -> &str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Makes the instance be there and running. Asked again for the same one, finds it.
+    fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created>;
+
+    /// How an instance is.
+    fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed>;
+
+    /// Makes every process of an instance hold still.
+    fn pause<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()>;
+
+    /// Makes an instance go on.
+    fn resume<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()>;
+
+    /// Makes an instance be gone, with every process it had. One that is gone already is a success.
+    fn destroy<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()>;
+
+    /// Opens a stream to the host inside an instance.
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection>;
+
+    /// Everything that carries our label, or only what was made for one lease.
+    fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>>;
+
+    /// What an instance uses.
+    fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics>;
+
+    /// Runs one command, where there is no host.
+    fn execute<'a>(&'a self, instance: &'a Instance, _: &'a Execute) -> Reply<'a, Executed> {
+        let _ = instance;
+        unsupported(self.name(), "run a command without a host")
+    }
+
+    /// Reads a file, where there is no host.
+    fn read_file<'a>(&'a self, instance: &'a Instance, path: &'a str) -> Reply<'a, Vec<u8>> {
+        let _ = (instance, path);
+        unsupported(self.name(), "read a file without a host")
+    }
+
+    /// Writes a file, where there is no host.
+    fn write_file<'a>(
+        &'a self,
+        instance: &'a Instance,
+        path: &'a str,
+        bytes: &'a [u8],
+    ) -> Reply<'a, ()> {
+        let _ = (instance, path, bytes);
+        unsupported(self.name(), "write a file without a host")
+    }
+
+    /// Lists a directory, where there is no host.
+    fn list_dir<'a>(&'a self, instance: &'a Instance, path: &'a str) -> Reply<'a, Vec<Entry>> {
+        let _ = (instance, path);
+        unsupported(self.name(), "list a directory without a host")
+    }
+}
+
+/// What a provider can do. What it cannot is refused with [`ProviderError::Unsupported`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// A host runs inside, so that terminals are real ones.
+    pub hosted: bool,
+    /// What survives a pause.
+    pub pause: Fidelity,
+    /// Whether it tells what an instance uses.
+    pub metrics: bool,
+    /// What keeps instances apart from this machine and from each other, in words; empty if nothing.
+    pub isolation: Vec<String>,
+}
+
+/// What is kept of an instance that is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// Every process, with its memory.
+    Memory,
+    /// Files alone.
+    Filesystem,
+    /// It cannot be paused.
+    None,
+}
+
+/// An instance that is about to be made, as it was recorded beforehand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intent {
+    /// The lease it is for.
+    pub lease_id: LeaseId,
+    /// Which of that lease's instances it is.
+    pub generation: u64,
+    /// Its id; never used for another.
+    pub instance_id: InstanceId,
+    /// The provider's own settings.
+    pub spec: serde_json::Value,
+}
+
+/// An instance that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// What the provider calls it; empty if it goes by our id.
+    pub reference: String,
+}
+
+/// How an instance is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Observed {
+    /// It runs.
+    Running,
+    /// It holds still.
+    Paused,
+    /// It is not there, or no longer alive.
+    Gone,
+}
+
+/// Something that carries our label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The lease it was made for.
+    pub lease_id: LeaseId,
+    /// Which of that lease's instances it is.
+    pub generation: u64,
+    /// Its id.
+    pub instance_id: InstanceId,
+    /// What the provider calls it.
+    pub reference: String,
+    /// How it is.
+    pub observed: Observed,
+}
+
+impl Found {
+    /// The instance that was found, as operations take it.
+    #[must_use]
+    pub fn instance(&self, started_at: Timestamp) -> Instance {
+        Instance {
+            instance_id: self.instance_id.clone(),
+            generation: self.generation,
+            reference: self.reference.clone(),
+            started_at,
+        }
+    }
+}
+
+/// What an instance uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Metrics {
+    /// Processor time since it was made, in microseconds.
+    pub cpu_us: u64,
+    /// Memory, with what is shared counted in parts.
+    pub memory_bytes: u64,
+    /// Processes, the host included.
+    pub processes: u64,
+    /// What its terminals have on disk: logs and outputs.
+    pub disk_bytes: u64,
+}
+
+/// One command for an instance without a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Execute {
+    /// What to run, by a POSIX shell.
+    pub command: String,
+    /// What its environment has beyond the instance's own.
+    pub env: Env,
+    /// Where it runs.
+    pub cwd: Option<String>,
+    /// How long it may take.
+    pub timeout: std::time::Duration,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
+    /// Its exit code; `None` if its time was over.
+    pub exit_code: Option<i32>,
+    /// What it wrote to standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Its size.
+    pub size: u64,
+}
+
+/// The answer of a provider to what it cannot do.
+pub fn unsupported<'a, T: 'a + Send>(provider: &str, what: &'static str) -> Reply<'a, T> {
+    let error = ProviderError::Unsupported { provider: provider.to_owned(), what };
+    Box::pin(std::future::ready(Err(error)))
+}
+
+/// The providers this server has, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Providers {
+    by_name: Arc<BTreeMap<String, Arc<dyn Provider>>>,
+}
+
+impl Providers {
+    /// These providers.
+    #[must_use]
+    pub fn new(providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
+        let named = providers.into_iter().map(|p| (p.name().to_owned(), p));
+        Self { by_name: Arc::new(named.collect()) }
+    }
+
+    /// The one with this name.
+    pub fn named(&self, name: &str) -> Result<&Arc<dyn Provider>, ProviderError> {
+        let unknown = || ProviderError::Unknown { provider: name.to_owned() };
+        self.by_name.get(name).ok_or_else(unknown)
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Provider>> {
+        self.by_name.values()
+    }
+}
