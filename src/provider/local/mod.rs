@@ -18,14 +18,13 @@ mod processes;
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::{
     Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Provider,
@@ -97,36 +96,19 @@ impl Local {
         };
         make_dir(&self.run).and_then(|()| make_dir(&dir)).map_err(failed)?;
         write_label(&dir, &label).map_err(failed)?;
-        let mut child = tokio::process::Command::new(&self.executable)
-            .arg("host")
-            .arg("--dir")
-            .arg(&dir)
-            .arg("--label")
-            .arg(format!("{}:{}", intent.lease_id, intent.generation))
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(complaints(&dir).map_err(failed)?)
-            .spawn()
-            .map_err(failed)?;
-        let deadline = Instant::now() + PATIENCE;
-        let mut ended = None;
-        let host = loop {
-            if let Some(host) = Host::connect(&dir).await.map_err(failed)? {
-                break host;
-            }
-            // The process we start may end at once, when the host goes on as its child.
-            if ended.is_none() {
-                ended = child.try_wait().map_err(failed)?;
-            }
-            let refused = ended.is_some_and(|status| !status.success());
-            if refused || Instant::now() > deadline {
-                return Err(failed(io::Error::other(complaint(&dir, ended))));
-            }
-            sleep(LOOK).await;
+        let (executable, run_dir) = (self.executable.clone(), dir.clone());
+        let text = format!("{}:{}", intent.lease_id, intent.generation);
+        let started = tokio::task::spawn_blocking(move || {
+            ::host::spawn_detached(&executable, &run_dir, &text)
+        })
+        .await
+        .map_err(|error| failed(io::Error::other(error)))?;
+        // A failure may only mean that another try of ours was first: the socket knows.
+        let host = match (Host::connect(&dir).await.map_err(failed)?, started) {
+            (Some(host), _) => host,
+            (None, Err(error)) => return Err(ProviderError::failed("start a host", error)),
+            (None, Ok(())) => return Err(failed(io::Error::other("it ended at once"))),
         };
-        tokio::spawn(async move { child.wait().await });
         label.cgroup = cgroup::of_instance(host.pid(), intent.instance_id.as_str());
         if label.cgroup.is_some() {
             write_label(&dir, &label).map_err(failed)?;
@@ -305,21 +287,4 @@ fn write_label(dir: &Path, label: &Label) -> io::Result<()> {
 
 fn read_label(dir: &Path) -> Option<Label> {
     serde_json::from_slice(&fs::read(dir.join("label")).ok()?).ok()
-}
-
-/// The file that takes what a host says before it can be talked to.
-fn complaints(dir: &Path) -> io::Result<fs::File> {
-    fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(dir.join("host.err"))
-}
-
-fn complaint(dir: &Path, ended: Option<std::process::ExitStatus>) -> String {
-    let said = fs::read_to_string(dir.join("host.err")).unwrap_or_default();
-    let said = said.trim();
-    let how = ended.map_or("it does not answer".to_owned(), |status| status.to_string());
-    if said.is_empty() { how } else { format!("{how}: {said}") }
 }

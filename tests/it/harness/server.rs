@@ -41,7 +41,7 @@ impl Home {
     fn end_hosts(&self) {
         let Ok(instances) = fs::read_dir(self.0.join("run")) else { return };
         for instance in instances.flatten() {
-            let Ok(pid) = fs::read_to_string(instance.path().join("pid")) else { continue };
+            let Ok(pid) = fs::read_to_string(instance.path().join("host.pid")) else { continue };
             if let Ok(pid) = pid.trim().parse::<i32>() {
                 signal(pid, rustix::process::Signal::KILL);
             }

@@ -1,0 +1,113 @@
+//! A small client of a host, over whatever stream a provider gives.
+
+use std::{path::Path, time::Duration};
+
+use host::wire::{self, Code, Decoder, Event, Request, Shell};
+use stead::provider::Connection;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::timeout,
+};
+
+use crate::harness::PATIENCE;
+
+pub struct Link {
+    stream: Connection,
+    decoder: Decoder,
+    seq: u32,
+}
+
+impl Link {
+    pub async fn new(stream: Connection) -> Link {
+        let mut link = Link { stream, decoder: Decoder::default(), seq: 0 };
+        let hello = link.next(PATIENCE).await.expect("the host speaks first");
+        assert!(matches!(hello, Event::Hello { .. }), "{hello:?}");
+        link.send(&Request::Hello { version: wire::VERSION, features: wire::FEATURES }).await;
+        link
+    }
+
+    /// Opens a terminal with a program that says something every few milliseconds, and attaches.
+    pub async fn open_ticking(&mut self, terminal: &str, dir: &Path) {
+        let script = "while :; do printf .; sleep 0.01; done";
+        self.open(terminal, dir, &["/bin/sh", "-c", script]).await;
+        let seq = self.seq();
+        self.send(&Request::Attach { seq, terminal: terminal.into(), from: 0 }).await;
+        self.ticks().await;
+    }
+
+    pub async fn open(&mut self, terminal: &str, dir: &Path, argv: &[&str]) {
+        std::fs::create_dir_all(dir).unwrap();
+        let seq = self.seq();
+        self.send(&Request::Open {
+            seq,
+            terminal: terminal.into(),
+            argv: argv.iter().map(|part| part.as_bytes().to_vec()).collect(),
+            cwd: b"/".to_vec(),
+            env: vec![(b"PATH".to_vec(), b"/usr/bin:/bin".to_vec())],
+            cols: 80,
+            rows: 24,
+            dir: dir.as_os_str().as_encoded_bytes().to_vec(),
+            log_limit: 1 << 20,
+            base_offset: 0,
+            shell: Shell::Plain,
+            state: vec![],
+            notice: vec![],
+        })
+        .await;
+        loop {
+            let event = self.next(PATIENCE).await.expect("an answer");
+            if event.answers() == Some(seq) {
+                let fine = matches!(event, Event::Reply { code: Code::Ok, .. });
+                assert!(fine, "{event:?}");
+                return;
+            }
+        }
+    }
+
+    /// Waits until the terminal says something.
+    pub async fn ticks(&mut self) {
+        loop {
+            let event = self.next(PATIENCE).await.expect("output");
+            if matches!(event, Event::Output { .. }) {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the terminal says nothing for a while, and answers whether it came to that.
+    pub async fn falls_silent(&mut self) -> bool {
+        for _ in 0..1000 {
+            match self.next(Duration::from_millis(300)).await {
+                Some(_) => {}
+                None => return true,
+            }
+        }
+        false
+    }
+
+    pub async fn send(&mut self, request: &Request) {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes).unwrap();
+        self.stream.write_all(&bytes).await.unwrap();
+    }
+
+    pub fn seq(&mut self) -> u32 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// The next event, if one comes in time.
+    pub async fn next(&mut self, patience: Duration) -> Option<Event> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            while let Some(frame) = self.decoder.next_frame().unwrap() {
+                if let Some(event) = Event::decode(&frame).unwrap() {
+                    return Some(event);
+                }
+            }
+            let count = timeout(patience, self.stream.read(&mut buffer)).await.ok()?.unwrap();
+            assert!(count > 0, "the host closed the stream");
+            self.decoder.feed(&buffer[..count]);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Instances, leases and sessions, with real hosts and a real store.
+
+mod faulty;
+mod lease;
+mod link;
+mod provider;
+mod session;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use stead::{
+    clock::Clock,
+    event::{Events, Happened, Listener},
+    lease::{Leases, Pace},
+    model::{LeaseId, Moment, ShellKind, Timestamp},
+    provider::{Local, Provider, Providers},
+    session::Sessions,
+    store::{Chain, FirstUse, Store, ThreadChoices},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::Home;
+
+/// A time that only moves when a test turns it.
+#[derive(Clone, Default)]
+pub struct Hands(Arc<AtomicU64>);
+
+impl Hands {
+    pub fn turn(&self, by: Duration) {
+        self.0.fetch_add(u64::try_from(by.as_micros()).unwrap(), Ordering::SeqCst);
+    }
+
+    fn clock(&self) -> Clock {
+        let hands = self.0.clone();
+        Clock::from_fn(move || {
+            let micros = hands.load(Ordering::SeqCst);
+            let wall = 1_700_000_000_000_000 + i64::try_from(micros).unwrap();
+            let wall = Timestamp::from_microsecond(wall).unwrap();
+            Moment::new(wall, 1, Duration::from_micros(micros))
+        })
+    }
+}
+
+/// Everything a server has below its terminals; a test may throw it away and make it again on the same
+/// home, as a crash does.
+pub struct World {
+    pub home: Arc<Home>,
+    pub hands: Hands,
+    pub store: Store,
+    pub provider: Arc<dyn Provider>,
+    pub events: Events,
+    pub leases: Leases,
+    pub sessions: Sessions,
+    stop: CancellationToken,
+}
+
+pub fn local(home: &Path) -> Local {
+    Local::with_executable(home, Path::new(env!("CARGO_BIN_EXE_stead")))
+}
+
+/// As quick as a test likes it.
+fn pace() -> Pace {
+    Pace {
+        first_wait: Duration::from_millis(1),
+        longest_wait: Duration::from_millis(8),
+        ..Pace::default()
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        let home = Arc::new(Home::new());
+        let provider = Arc::new(local(home.path()));
+        World::with(home, Hands::default(), provider)
+    }
+
+    pub fn with(home: Arc<Home>, hands: Hands, provider: Arc<dyn Provider>) -> World {
+        let store = Store::open(home.path()).unwrap();
+        let events = Events::new(hands.clock());
+        let stop = CancellationToken::new();
+        let providers = Providers::new([provider.clone()]);
+        let leases = Leases::new(
+            store.clone(),
+            providers,
+            events.clone(),
+            hands.clock(),
+            pace(),
+            stop.clone(),
+        );
+        let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), hands.clock());
+        World { home, hands, store, provider, events, leases, sessions, stop }
+    }
+
+    /// What is left when the server is killed, and another is started.
+    pub async fn crash(self) -> World {
+        let World { home, hands, provider, stop, leases, store, sessions, .. } = self;
+        stop.cancel();
+        leases.finished().await;
+        drop((store, sessions, leases));
+        World::with(home, hands, provider)
+    }
+
+    pub fn first_use(&self, thread: &str) -> FirstUse {
+        FirstUse {
+            thread_id: thread.parse().unwrap(),
+            choices: ThreadChoices::default(),
+            provider: self.provider.name().to_owned(),
+            shell: ShellKind::Bash,
+            size: (80, 24),
+            now: self.hands.clock().now(),
+        }
+    }
+
+    pub async fn open(&self, thread: &str) -> Chain {
+        self.sessions.open(self.first_use(thread)).await.unwrap()
+    }
+
+    pub async fn lease(&self, thread: &str) -> LeaseId {
+        self.open(thread).await.lease.lease_id
+    }
+
+    /// How many instances the provider has, dead ones too.
+    pub async fn instances(&self) -> usize {
+        local(self.home.path()).find_by_label(None).await.unwrap().len()
+    }
+}
+
+/// What has happened since the listener was made.
+pub fn heard(events: &Events, listener: &Listener) -> Vec<Happened> {
+    let _ = listener;
+    events.listen(Some(0)).missed.into_iter().map(|event| event.what).collect()
+}

@@ -1,0 +1,246 @@
+//! The contract of every provider that has a host inside, run against each this machine can have.
+
+use std::{path::Path, time::Duration};
+
+use stead::{
+    model::{Instance, InstanceId, LeaseId, Timestamp},
+    provider::{Intent, Observed, Provider, ProviderError},
+};
+
+use super::{link::Link, local};
+use crate::harness::{Home, PATIENCE};
+
+/// One provider with a home of its own.
+struct Fixture {
+    home: Home,
+    provider: Box<dyn Provider>,
+}
+
+fn fixtures() -> Vec<Fixture> {
+    let home = Home::new();
+    let provider = Box::new(local(home.path()));
+    vec![Fixture { home, provider }]
+}
+
+impl Fixture {
+    fn terminal(&self, name: &str) -> std::path::PathBuf {
+        self.home.path().join("terminals").join(name)
+    }
+
+    async fn create(&self, intent: &Intent) -> Instance {
+        let created = self.provider.create(intent).await.unwrap();
+        Instance {
+            instance_id: intent.instance_id.clone(),
+            generation: intent.generation,
+            reference: created.reference,
+            started_at: Timestamp::now(),
+        }
+    }
+
+    async fn link(&self, instance: &Instance) -> Link {
+        Link::new(self.provider.connect(instance).await.unwrap()).await
+    }
+
+    async fn observed(&self, instance: &Instance) -> Observed {
+        self.provider.inspect(instance).await.unwrap()
+    }
+}
+
+fn intent(generation: u64) -> Intent {
+    Intent {
+        lease_id: LeaseId::fresh(),
+        generation,
+        instance_id: InstanceId::fresh(),
+        spec: serde_json::Value::Null,
+    }
+}
+
+#[tokio::test]
+async fn an_instance_is_created_once_and_found_by_its_label() {
+    for fixture in fixtures() {
+        let provider = &fixture.provider;
+        let intent = intent(3);
+        assert_eq!(provider.find_by_label(None).await.unwrap(), []);
+        let (one, two) = tokio::join!(fixture.create(&intent), fixture.create(&intent));
+        assert_eq!(one.reference, two.reference, "asked twice, there is one");
+        fixture.create(&intent).await;
+        let found = provider.find_by_label(Some(&intent.lease_id)).await.unwrap();
+        assert_eq!(found.len(), 1);
+        let found = &found[0];
+        assert_eq!(
+            (&found.instance_id, found.generation, found.observed),
+            (&intent.instance_id, 3, Observed::Running)
+        );
+        assert_eq!(provider.find_by_label(Some(&LeaseId::fresh())).await.unwrap(), []);
+        provider.destroy(&one).await.unwrap();
+        assert_eq!(provider.find_by_label(None).await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_gone_and_ending_it_is_no_failure() {
+    for fixture in fixtures() {
+        let provider = &fixture.provider;
+        let nothing = Instance {
+            instance_id: InstanceId::fresh(),
+            generation: 1,
+            reference: String::new(),
+            started_at: Timestamp::now(),
+        };
+        assert_eq!(fixture.observed(&nothing).await, Observed::Gone);
+        let gone = |result: Result<(), ProviderError>| {
+            assert!(matches!(result, Err(ProviderError::Gone { .. })), "{result:?}");
+        };
+        gone(provider.pause(&nothing).await);
+        gone(provider.resume(&nothing).await);
+        gone(provider.connect(&nothing).await.map(drop));
+        gone(provider.metrics(&nothing).await.map(drop));
+        provider.destroy(&nothing).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pause_stops_every_process_and_a_resume_continues_them() {
+    for fixture in fixtures() {
+        let provider = &fixture.provider;
+        let instance = fixture.create(&intent(1)).await;
+        let mut link = fixture.link(&instance).await;
+        link.open_ticking("t1", &fixture.terminal("t1")).await;
+        for _ in 0..3 {
+            provider.pause(&instance).await.unwrap();
+            provider.pause(&instance).await.unwrap();
+            assert_eq!(fixture.observed(&instance).await, Observed::Paused);
+            assert!(link.falls_silent().await, "it still says something");
+            provider.resume(&instance).await.unwrap();
+            provider.resume(&instance).await.unwrap();
+            assert_eq!(fixture.observed(&instance).await, Observed::Running);
+            link.ticks().await;
+        }
+        provider.destroy(&instance).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_paused_instance_can_be_ended() {
+    for fixture in fixtures() {
+        let instance = fixture.create(&intent(1)).await;
+        let mut link = fixture.link(&instance).await;
+        link.open_ticking("t1", &fixture.terminal("t1")).await;
+        fixture.provider.pause(&instance).await.unwrap();
+        fixture.provider.destroy(&instance).await.unwrap();
+        assert_eq!(fixture.observed(&instance).await, Observed::Gone);
+        assert_eq!(living(fixture.home.path()), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_an_instance_that_was_ended() {
+    for fixture in fixtures() {
+        let instance = fixture.create(&intent(1)).await;
+        let mut link = fixture.link(&instance).await;
+        let mark = fixture.home.path().display().to_string();
+        // A child that ignores what it can, one with a session of its own, and one that lost its
+        // parent.
+        let script = format!(
+            "trap '' HUP INT TERM; setsid sh -c 'sleep 1000; : {mark}' & \
+             (setsid sh -c 'trap \"\" HUP TERM; sleep 1001; : {mark}' &) ; \
+             echo up; while :; do sleep 1; : {mark}; done"
+        );
+        link.open("t1", &fixture.terminal("t1"), &["/bin/sh", "-c", &script]).await;
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while living(fixture.home.path()).len() < 4 {
+            let seen = living(fixture.home.path());
+            assert!(std::time::Instant::now() < deadline, "they do not come up: {seen:?}");
+            tokio::task::yield_now().await;
+        }
+        fixture.provider.destroy(&instance).await.unwrap();
+        assert_eq!(living(fixture.home.path()), Vec::<String>::new());
+        let left: Vec<_> = std::fs::read_dir(fixture.home.path().join("run")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
+    for fixture in fixtures() {
+        let intent = intent(1);
+        let instance = fixture.create(&intent).await;
+        let mut link = fixture.link(&instance).await;
+        let mark = fixture.home.path().display().to_string();
+        let script = format!("trap '' HUP; while :; do sleep 1; : {mark}; done");
+        link.open("t1", &fixture.terminal("t1"), &["/bin/sh", "-c", &script]).await;
+        kill_host(fixture.home.path(), &intent.instance_id);
+        crate::harness::wait_for("the host's end", || {
+            match living(fixture.home.path()).iter().any(|line| line.contains("host")) {
+                true => Err(living(fixture.home.path())),
+                false => Ok(()),
+            }
+        });
+        assert_eq!(fixture.observed(&instance).await, Observed::Gone);
+        fixture.provider.destroy(&instance).await.unwrap();
+        assert_eq!(living(fixture.home.path()), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_measured() {
+    for fixture in fixtures() {
+        let provider = &fixture.provider;
+        if !provider.capabilities().metrics {
+            continue;
+        }
+        let instance = fixture.create(&intent(1)).await;
+        let quiet = provider.metrics(&instance).await.unwrap();
+        assert_eq!(quiet.processes, 1, "the host alone: {quiet:?}");
+        assert!(quiet.memory_bytes > 100_000, "{quiet:?}");
+        let mut link = fixture.link(&instance).await;
+        let script = "echo some output; while :; do :; done";
+        link.open("t1", &fixture.terminal("t1"), &["/bin/sh", "-c", script]).await;
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let busy = loop {
+            let busy = provider.metrics(&instance).await.unwrap();
+            if busy.cpu_us > quiet.cpu_us + 100_000 && busy.disk_bytes > 0 {
+                break busy;
+            }
+            assert!(std::time::Instant::now() < deadline, "{busy:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert!(busy.processes >= 2, "{busy:?}");
+        provider.destroy(&instance).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_provider_cannot_do_it_says() {
+    for fixture in fixtures() {
+        if !fixture.provider.capabilities().hosted {
+            continue;
+        }
+        let instance = fixture.create(&intent(1)).await;
+        let refused = fixture.provider.read_file(&instance, "/etc/hostname").await;
+        assert!(matches!(refused, Err(ProviderError::Unsupported { .. })), "{refused:?}");
+        fixture.provider.destroy(&instance).await.unwrap();
+    }
+}
+
+/// Ends a host as nothing it could see coming.
+pub fn kill_host(home: &Path, instance: &InstanceId) {
+    let pid = std::fs::read_to_string(home.join("run").join(instance.as_str()).join("host.pid"));
+    let pid = rustix::process::Pid::from_raw(pid.unwrap().trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// The command lines of living processes that name a home.
+pub fn living(home: &Path) -> Vec<String> {
+    let mark = home.display().to_string();
+    let mut lines: Vec<String> = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(&mark))
+        .collect();
+    lines.sort();
+    lines
+}

@@ -1,0 +1,232 @@
+//! Sessions open, are touched, expire once, and do to the compute what their policy says.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use stead::{
+    event::Happened,
+    model::{Ended, LeaseState, OnExpiry, SessionPolicy, SessionStatus, ThreadId},
+    session::Runtimes,
+    store::StoreError,
+};
+
+use super::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct Fake {
+    used: AtomicBool,
+    ended: Mutex<Vec<ThreadId>>,
+}
+
+impl Runtimes for Fake {
+    fn in_use(&self, _: &ThreadId) -> bool {
+        self.used.load(Ordering::SeqCst)
+    }
+
+    fn end<'a>(&'a self, thread: &'a ThreadId) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.ended.lock().unwrap().push(thread.clone());
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl World {
+    fn fake(&self) -> Arc<Fake> {
+        let fake = Arc::new(Fake::default());
+        self.sessions.set_runtimes(fake.clone());
+        fake
+    }
+
+    async fn open_with(&self, thread: &str, idle_s: u64, max_s: u64, on_expiry: OnExpiry) {
+        let mut first = self.first_use(thread);
+        let policy = SessionPolicy { idle_timeout_s: idle_s, max_duration_s: max_s, on_expiry };
+        first.choices.policy = Some(policy);
+        self.sessions.open(first).await.unwrap();
+    }
+
+    async fn status(&self, thread: &str) -> SessionStatus {
+        self.sessions.current(&thread.parse().unwrap()).await.unwrap().unwrap().status()
+    }
+
+    fn told(&self, word: fn(&Happened) -> bool) -> usize {
+        let all = self.events.listen(Some(0)).missed;
+        all.iter().filter(|event| word(&event.what)).count()
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_reused_until_it_expires() {
+    let world = World::new();
+    let first = world.open("t").await.session.session_id;
+    world.hands.turn(1799 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.open("t").await.session.session_id, first);
+    world.hands.turn(SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.status("t").await, SessionStatus::Expired);
+    assert_ne!(world.open("t").await.session.session_id, first);
+    assert_eq!(world.told(|what| matches!(what, Happened::SessionOpened { .. })), 2);
+}
+
+#[tokio::test]
+async fn an_expiry_is_told_once_whoever_sees_it() {
+    let world = World::new();
+    world.open("t").await;
+    world.hands.turn(1800 * SECOND);
+    let opening = world.open("t");
+    let (_, _, _) = tokio::join!(world.sessions.look(), opening, world.sessions.look());
+    let expired = world.told(|what| matches!(what, Happened::SessionExpired { .. }));
+    assert_eq!(expired, 1);
+}
+
+#[tokio::test]
+async fn a_touch_postpones_and_survives_a_restart() {
+    let world = World::new();
+    let session = world.open("t").await.session.session_id;
+    world.hands.turn(1000 * SECOND);
+    world.sessions.touch(&session);
+    world.hands.turn(1000 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.status("t").await, SessionStatus::Idle);
+    world.sessions.flush().await;
+    let world = world.crash().await;
+    world.sessions.recover().await.unwrap();
+    world.sessions.look().await;
+    assert_eq!(world.open("t").await.session.session_id, session);
+    let touched = world.sessions.touch_durably(&"t".parse().unwrap()).await.unwrap();
+    assert_eq!(touched.status(), SessionStatus::Active);
+    world.hands.turn(1799 * SECOND);
+    world.sessions.look().await;
+    assert_ne!(world.status("t").await, SessionStatus::Expired);
+}
+
+#[tokio::test]
+async fn a_touch_costs_no_write() {
+    let world = World::new();
+    let session = world.open("t").await.session.session_id;
+    let before = world.store.counts().changes;
+    for _ in 0..1000 {
+        world.sessions.touch(&session);
+    }
+    assert_eq!(world.store.counts().changes, before);
+    world.sessions.flush().await;
+    assert_eq!(world.store.counts().changes, before + 1);
+}
+
+#[tokio::test]
+async fn a_running_command_is_activity_but_not_beyond_the_maximum() {
+    let world = World::new();
+    let fake = world.fake();
+    world.open_with("t", 10, 100, OnExpiry::Keep).await;
+    fake.used.store(true, Ordering::SeqCst);
+    for _ in 0..12 {
+        world.hands.turn(8 * SECOND);
+        world.sessions.look().await;
+        assert_ne!(world.status("t").await, SessionStatus::Expired);
+    }
+    world.hands.turn(4 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.status("t").await, SessionStatus::Expired);
+    let by_maximum = |what: &Happened| {
+        matches!(what, Happened::SessionExpired { ended: Ended::MaxDuration, .. })
+    };
+    assert_eq!(world.told(by_maximum), 1);
+}
+
+#[tokio::test]
+async fn it_is_said_once_that_a_session_expires_soon() {
+    let world = World::new();
+    let session = world.open("t").await.session.session_id;
+    let soon = |what: &Happened| matches!(what, Happened::SessionExpiring { .. });
+    world.hands.turn(1600 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.told(soon), 0);
+    world.hands.turn(100 * SECOND);
+    world.sessions.look().await;
+    world.sessions.look().await;
+    assert_eq!(world.told(soon), 1);
+    world.sessions.touch(&session);
+    world.hands.turn(1700 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.told(soon), 2, "once for each end that comes near");
+}
+
+#[tokio::test]
+async fn an_expiry_pauses_the_instance_and_the_next_use_resumes_it() {
+    let world = World::new();
+    let lease = world.lease("t").await;
+    let before = world.leases.running(&lease).await.unwrap();
+    world.hands.turn(1800 * SECOND);
+    world.sessions.look().await;
+    let state = world.store.lease(&lease).await.unwrap().unwrap().state;
+    assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
+    world.open("t").await;
+    assert_eq!(world.leases.running(&lease).await.unwrap().instance, before.instance);
+    world.leases.destroy(&lease).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_close_ends_the_runtime_and_never_the_state() {
+    let world = World::new();
+    let fake = world.fake();
+    let thread: ThreadId = "t".parse().unwrap();
+    world.open_with("t", 10, 100, OnExpiry::Stop).await;
+    let lease = world.lease("t").await;
+    world.leases.running(&lease).await.unwrap();
+    let closed = world.sessions.close(&thread).await.unwrap();
+    assert_eq!(closed.status(), SessionStatus::Closed);
+    assert_eq!(*fake.ended.lock().unwrap(), [thread.clone()]);
+    assert_eq!(world.store.lease(&lease).await.unwrap().unwrap().state, LeaseState::Idle);
+    assert_eq!(world.instances().await, 0);
+    let again = world.sessions.close(&thread).await;
+    assert!(matches!(again, Err(StoreError::Missing { .. })), "{again:?}");
+    let reopened = world.open("t").await;
+    assert!(reopened.session_is_new && !reopened.thread_is_new);
+    assert_eq!(reopened.lease.lease_id, lease);
+}
+
+#[tokio::test]
+async fn an_expiry_leaves_an_instance_alone_that_another_session_uses() {
+    let world = World::new();
+    let lease = world.lease("one").await;
+    world.leases.running(&lease).await.unwrap();
+    world.hands.turn(1000 * SECOND);
+    let mut first = world.first_use("two");
+    first.choices.lease_id = Some(lease.clone());
+    world.sessions.open(first).await.unwrap();
+    world.hands.turn(800 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.status("one").await, SessionStatus::Expired);
+    let state = world.store.lease(&lease).await.unwrap().unwrap().state;
+    assert!(matches!(state, LeaseState::Running(_)), "{state:?}");
+    world.hands.turn(1000 * SECOND);
+    world.sessions.look().await;
+    let state = world.store.lease(&lease).await.unwrap().unwrap().state;
+    assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
+    world.leases.destroy(&lease).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_crash_left_running_after_an_expiry_is_settled_at_the_next_start() {
+    let world = World::new();
+    let chain = world.open("t").await;
+    world.leases.running(&chain.lease.lease_id).await.unwrap();
+    world.hands.turn(1800 * SECOND);
+    let now = world.first_use("t").now;
+    let event = stead::model::SessionEvent::Elapsed(now);
+    world.store.apply_session(&chain.session.session_id, event).await.unwrap();
+    let world = world.crash().await;
+    world.leases.recover().await.unwrap();
+    world.sessions.recover().await.unwrap();
+    let state = world.store.lease(&chain.lease.lease_id).await.unwrap().unwrap().state;
+    assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
+    world.leases.destroy(&chain.lease.lease_id).await.unwrap();
+}
