@@ -168,7 +168,9 @@ impl Local {
         if let Some(cgroup) = &cgroup {
             cgroup.kill(PATIENCE).await.map_err(failed)?;
         }
-        processes::kill_marked(id.as_str(), PATIENCE).await.map_err(failed)?;
+        processes::kill_orphans(&self.terminals, PATIENCE, || self.living_hosts())
+            .await
+            .map_err(failed)?;
         match fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(()),
@@ -201,6 +203,17 @@ impl Local {
             });
         }
         Ok(found)
+    }
+
+    /// The process ids of the hosts of this home.
+    async fn living_hosts(&self) -> Vec<i32> {
+        let mut living = Vec::new();
+        for entry in fs::read_dir(&self.run).into_iter().flatten().flatten() {
+            if let Ok(Some(host)) = Host::connect(&entry.path()).await {
+                living.push(host.pid());
+            }
+        }
+        living
     }
 
     async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {

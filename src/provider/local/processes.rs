@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::{LOOK, host::pid};
+use crate::model::TerminalId;
 
 /// A process, told from a later one with the same number by when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,6 +61,7 @@ pub(super) async fn stop(host: i32, record: &Path, which: impl Fn(i32) -> bool) 
             .into_iter()
             .filter(|stat| stat.state == State::Alive && which(stat.process.pid))
             .map(|stat| stat.process)
+            .filter(|process| !is_about_to_stop(process.pid))
             .collect();
         if fresh.is_empty() {
             return Ok(());
@@ -94,23 +96,36 @@ pub(super) fn kill_all(processes: &[Stat]) {
     }
 }
 
-/// Ends every process that carries the mark of an instance and lost its host.
-pub(super) async fn kill_marked(instance: &str, patience: Duration) -> io::Result<()> {
-    let mark = format!("STEAD_INSTANCE={instance}").into_bytes();
+/// Ends every process that carries the mark of one of our terminals and descends from no living host.
+/// `hosts` tells which live; it is asked after the processes were listed, so that none of a host that
+/// has just come up is taken for an orphan.
+pub(super) async fn kill_orphans<F: Future<Output = Vec<i32>>>(
+    terminals: &Path,
+    patience: Duration,
+    hosts: impl Fn() -> F,
+) -> io::Result<()> {
     let deadline = Instant::now() + patience;
     loop {
-        let marked: Vec<Process> = all()
+        let all = all();
+        let held: HashSet<i32> = hosts()
+            .await
             .into_iter()
-            .filter(|stat| stat.state != State::Zombie && is_marked(stat.process.pid, &mark))
+            .flat_map(|host| below(&all, host))
+            .map(|stat| stat.process.pid)
+            .collect();
+        let orphans: Vec<Process> = all
+            .iter()
+            .filter(|stat| stat.state != State::Zombie && !held.contains(&stat.process.pid))
+            .filter(|stat| is_of(terminals, stat.process.pid))
             .map(|stat| stat.process)
             .collect();
-        if marked.is_empty() {
+        if orphans.is_empty() {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(io::Error::other(format!("{} processes do not end", marked.len())));
+            return Err(io::Error::other(format!("{} processes do not end", orphans.len())));
         }
-        for process in marked {
+        for process in orphans {
             signal(process, Signal::KILL);
         }
         sleep(LOOK).await;
@@ -151,9 +166,26 @@ fn signal(process: Process, signal: Signal) {
     }
 }
 
-fn is_marked(pid: i32, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == mark))
+/// Whether a process stops before it does anything more. One that waits in the kernel does not stop
+/// there: a shell that has forked by `vfork` waits until its child, which is stopped too, goes on.
+fn is_about_to_stop(pid: i32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let pending = |name: &str| {
+        let hex = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(hex.trim(), 16).ok()
+    };
+    let stop = 1 << (Signal::STOP.as_raw() - 1);
+    ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|signals| signals & stop != 0)
+}
+
+/// Whether a process was started in a terminal whose directory is among these.
+fn is_of(terminals: &Path, pid: i32) -> bool {
+    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+    environ
+        .split(|byte| *byte == 0)
+        .filter_map(|entry| entry.strip_prefix(b"STEAD_TERMINAL="))
+        .filter_map(|name| std::str::from_utf8(name).ok()?.parse::<TerminalId>().ok())
+        .any(|id| terminals.join(id.as_str()).is_dir())
 }
 
 fn all() -> Vec<Stat> {

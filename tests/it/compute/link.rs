@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use host::wire::{self, Code, Decoder, Event, Request, Shell};
-use stead::provider::Connection;
+use stead::{model::TerminalId, provider::Connection};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -27,20 +27,23 @@ impl Link {
     }
 
     /// Opens a terminal with a program that says something every few milliseconds, and attaches.
-    pub async fn open_ticking(&mut self, terminal: &str, dir: &Path) {
+    pub async fn open_ticking(&mut self, home: &Path) {
         let script = "while :; do printf .; sleep 0.01; done";
-        self.open(terminal, dir, &["/bin/sh", "-c", script]).await;
+        let terminal = self.open(home, &["/bin/sh", "-c", script]).await;
         let seq = self.seq();
-        self.send(&Request::Attach { seq, terminal: terminal.into(), from: 0 }).await;
+        self.send(&Request::Attach { seq, terminal: terminal.to_string(), from: 0 }).await;
         self.ticks().await;
     }
 
-    pub async fn open(&mut self, terminal: &str, dir: &Path, argv: &[&str]) {
-        std::fs::create_dir_all(dir).unwrap();
+    /// Opens a terminal with a directory in this home.
+    pub async fn open(&mut self, home: &Path, argv: &[&str]) -> TerminalId {
+        let terminal = TerminalId::fresh();
+        let dir = home.join("terminals").join(terminal.as_str());
+        std::fs::create_dir_all(&dir).unwrap();
         let seq = self.seq();
         self.send(&Request::Open {
             seq,
-            terminal: terminal.into(),
+            terminal: terminal.to_string(),
             argv: argv.iter().map(|part| part.as_bytes().to_vec()).collect(),
             cwd: b"/".to_vec(),
             env: vec![(b"PATH".to_vec(), b"/usr/bin:/bin".to_vec())],
@@ -59,7 +62,7 @@ impl Link {
             if event.answers() == Some(seq) {
                 let fine = matches!(event, Event::Reply { code: Code::Ok, .. });
                 assert!(fine, "{event:?}");
-                return;
+                return terminal;
             }
         }
     }

@@ -183,7 +183,7 @@ async fn a_close_ends_the_runtime_and_never_the_state() {
     world.leases.running(&lease).await.unwrap();
     let closed = world.sessions.close(&thread).await.unwrap();
     assert_eq!(closed.status(), SessionStatus::Closed);
-    assert_eq!(*fake.ended.lock().unwrap(), [thread.clone()]);
+    assert_eq!(*fake.ended.lock().unwrap(), std::slice::from_ref(&thread));
     assert_eq!(world.store.lease(&lease).await.unwrap().unwrap().state, LeaseState::Idle);
     assert_eq!(world.instances().await, 0);
     let again = world.sessions.close(&thread).await;
