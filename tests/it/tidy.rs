@@ -7,10 +7,10 @@ use std::{
 };
 
 /// Modules that any other may use.
-const LEAVES: [&str; 5] = ["model", "config", "metrics", "clock", "event"];
+const LEAVES: [&str; 4] = ["model", "config", "metrics", "clock"];
 
 /// The others, outermost first: each may use those after it.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
     "cli",
     "server",
     "api",
@@ -21,6 +21,7 @@ const ORDER: [&str; 10] = [
     "lease",
     "provider",
     "store",
+    "event",
 ];
 
 /// Steps that the order alone would allow.

@@ -43,7 +43,9 @@ impl Host {
             Ok(stream) => stream,
             Err(error) => {
                 return match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
+                    io::ErrorKind::NotFound
+                    | io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::ConnectionReset => Ok(None),
                     _ => Err(error),
                 };
             }
