@@ -31,3 +31,5 @@ pub mod server;
 pub mod session;
 #[doc(hidden)]
 pub mod store;
+#[doc(hidden)]
+pub mod terminal;

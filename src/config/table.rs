@@ -65,7 +65,7 @@ settings! {
         "longest life of a session";
     "policy.warn_before" = "2m" => policy.warn_before,
         "notice given before a session expires";
-    "policy.on_expiry" = "keep" => policy.on_expiry,
+    "policy.on_expiry" = "pause" => policy.on_expiry,
         "what happens to the compute of an expired session: keep, pause or stop";
     "terminal.max_per_thread" = "64" => terminal.max_per_thread,
         "terminals one thread may have";

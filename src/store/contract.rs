@@ -27,6 +27,7 @@ fn first_use(name: &str, second: u64) -> FirstUse {
     FirstUse {
         thread_id: id(name),
         choices: ThreadChoices::default(),
+        policy: SessionPolicy::default(),
         provider: "local".into(),
         shell: ShellKind::Bash,
         size: (80, 24),

@@ -43,6 +43,8 @@ pub struct FirstUse {
     pub choices: ThreadChoices,
     /// The provider of a thread that names none.
     pub provider: String,
+    /// The policy of a thread that chooses none.
+    pub policy: SessionPolicy,
     /// The shell of its default terminal.
     pub shell: ShellKind,
     /// The size of its default terminal.
@@ -320,7 +322,7 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
         terminal_id: TerminalId::fresh(),
         lease_id: choices.lease_id.unwrap_or_else(LeaseId::fresh),
         provider,
-        policy: choices.policy.unwrap_or_default(),
+        policy: choices.policy.unwrap_or(first.policy),
         env: choices.env.unwrap_or_default(),
         cwd: choices.cwd,
         labels: choices.labels.unwrap_or_default(),

@@ -111,6 +111,7 @@ impl World {
         FirstUse {
             thread_id: thread.parse().unwrap(),
             choices: ThreadChoices::default(),
+            policy: Default::default(),
             provider: self.provider.name().to_owned(),
             shell: ShellKind::Bash,
             size: (80, 24),

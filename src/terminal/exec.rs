@@ -1,0 +1,446 @@
+//! Running a command in a terminal's live shell, and following it.
+
+use std::time::Duration;
+
+use host::wire::{Request, StdinMode, Stream};
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::flight::Stage;
+use super::link::{Link, Progress};
+use super::output::{self, Chunk};
+use super::{Resume, TerminalError, Terminals};
+use crate::model::{Command, CommandId, Env, Moment, SessionId, Source, Terminal};
+use crate::store::StoreError;
+
+/// A command that runs longer than this is put on record while it runs, so that even a kill of
+/// the server leaves its text behind.
+const RECORD_AFTER: Duration = Duration::from_millis(100);
+/// Bytes kept at least from either end of each stream.
+const KEEP: u64 = 8 << 20;
+/// The most output one answer carries of each stream.
+pub const MAX_OUTPUT: u64 = 64 << 20;
+
+/// What a command reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stdin {
+    /// Nothing.
+    Null,
+    /// These bytes, then the end.
+    Given(Vec<u8>),
+    /// What is sent later.
+    Open,
+}
+
+/// What to do when something else runs in the shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfBusy {
+    /// Wait in the queue.
+    Wait,
+    /// Say so.
+    Fail,
+}
+
+/// A command and everything that holds for it alone.
+#[derive(Debug, Clone)]
+pub struct ExecOptions {
+    /// What to run.
+    pub text: String,
+    /// When to end it.
+    pub timeout: Option<Duration>,
+    /// What it reads.
+    pub stdin: Stdin,
+    /// Variables for it alone.
+    pub env: Env,
+    /// A directory for it alone.
+    pub cwd: Option<String>,
+    /// How much of each stream the answer is to carry.
+    pub max_output: u64,
+    /// What to do when something else runs.
+    pub if_busy: IfBusy,
+    /// Whether a paused lease is resumed.
+    pub resume: Resume,
+    /// The session its end counts as activity of.
+    pub touch: Option<(SessionId, Moment)>,
+    /// Whether the caller may ask again and must then find this command.
+    pub keyed: bool,
+}
+
+/// A command with what it wrote.
+#[derive(Debug, Clone)]
+pub struct Receipt {
+    /// The command.
+    pub command: Command,
+    /// The start of its standard output.
+    pub stdout: Vec<u8>,
+    /// The start of its standard error.
+    pub stderr: Vec<u8>,
+    /// Whether there is more of either than this.
+    pub truncated: bool,
+    /// Whether it waits for somebody to type.
+    pub waiting_for_input: bool,
+}
+
+/// A command that was handed to the shell.
+pub struct Execution {
+    terminals: Terminals,
+    id: CommandId,
+    link: Link,
+    stage: watch::Receiver<Stage>,
+    progress: watch::Receiver<Progress>,
+    max_output: u64,
+    recorded: bool,
+}
+
+impl Terminals {
+    /// Hands a command to the terminal's shell. It runs on whatever becomes of the caller. Before
+    /// anything runs, `name` is told its id.
+    pub async fn exec<F>(
+        &self,
+        terminal: &Terminal,
+        options: ExecOptions,
+        name: F,
+    ) -> Result<Execution, TerminalError>
+    where
+        F: AsyncFnOnce(&CommandId) -> Result<(), StoreError>,
+    {
+        let live = self.live(terminal).await;
+        let link = self.alive(terminal, &live, options.resume).await?;
+        let id = CommandId::fresh();
+        let version = *live.version.borrow();
+        let command = Command::asked(
+            id.clone(),
+            live.id.clone(),
+            options.text.clone(),
+            Source::Agent,
+            version,
+            Timestamp::now(),
+        );
+        if options.keyed {
+            self.0.store.save_command(&command).await?;
+            name(&id).await?;
+        }
+        let stage = self.0.flights.begin(command, options.touch.clone());
+        let progress = link.follow(id.as_str(), live.id.as_str());
+        let asked = link.call(|seq| request(seq, live.id.to_string(), &id, &options)).await;
+        if let Err(error) = asked {
+            link.forget(id.as_str());
+            self.0.flights.forget(&id);
+            return Err(error.into());
+        }
+        Ok(Execution {
+            terminals: self.clone(),
+            id,
+            link,
+            stage,
+            progress,
+            max_output: options.max_output.min(MAX_OUTPUT),
+            recorded: options.keyed,
+        })
+    }
+
+    /// A command that still runs, to be followed by another caller.
+    pub async fn follow(&self, terminal: &Terminal, id: &CommandId) -> Option<Execution> {
+        let stage = self.0.flights.watch(id)?;
+        let live = self.live(terminal).await;
+        let link = live.runtime.lock().await.as_ref()?.link.clone();
+        let progress = link.progress(id.as_str())?;
+        Some(Execution {
+            terminals: self.clone(),
+            id: id.clone(),
+            link,
+            stage,
+            progress,
+            max_output: MAX_OUTPUT,
+            recorded: true,
+        })
+    }
+
+    /// Feeds a command that was started with [`Stdin::Open`], at most once.
+    pub async fn feed(
+        &self,
+        terminal: &Terminal,
+        id: &CommandId,
+        write_id: String,
+        data: Vec<u8>,
+        eof: bool,
+    ) -> Result<(), TerminalError> {
+        let link = self.link_of(terminal).await?;
+        let pieces: Vec<&[u8]> =
+            if data.is_empty() { vec![&data] } else { data.chunks(host::wire::MAX_DATA).collect() };
+        let last = pieces.len() - 1;
+        for (part, piece) in pieces.into_iter().enumerate() {
+            let write_id = match (write_id.as_str(), part) {
+                ("", _) => String::new(),
+                (id, 0) => id.to_owned(),
+                (id, part) => format!("{id}.{part}"),
+            };
+            let (command, data, eof) = (id.to_string(), piece.to_vec(), eof && part == last);
+            link.call(|seq| Request::ExecStdin { seq, command, write_id, data, eof }).await?;
+        }
+        Ok(())
+    }
+
+    /// Signals the processes of a command.
+    pub async fn signal_command(
+        &self,
+        terminal: &Terminal,
+        id: &CommandId,
+        signal: i32,
+    ) -> Result<(), TerminalError> {
+        let link = self.link_of(terminal).await?;
+        let command = id.to_string();
+        link.call(|seq| Request::ExecSignal { seq, command, signal }).await?;
+        Ok(())
+    }
+
+    /// Ends a command as a time-out does, or drops it if it still waits.
+    pub async fn cancel(&self, terminal: &Terminal, id: &CommandId) -> Result<(), TerminalError> {
+        let link = self.link_of(terminal).await?;
+        let command = id.to_string();
+        link.call(|seq| Request::ExecCancel { seq, command }).await?;
+        Ok(())
+    }
+
+    /// The host a terminal is on, if it is on one; starts nothing.
+    async fn link_of(&self, terminal: &Terminal) -> Result<Link, TerminalError> {
+        let live = self.live(terminal).await;
+        let alive = live.runtime.lock().await;
+        alive.as_ref().map(|alive| alive.link.clone()).ok_or(TerminalError::NoInput)
+    }
+
+    /// A command that has not ended, as it is known here.
+    pub fn running(&self, id: &CommandId) -> Option<Command> {
+        self.0.flights.command(id).filter(|command| !command.status.is_end())
+    }
+
+    /// Whether a command waits for somebody to type.
+    pub async fn waits(&self, command: &Command, terminal: &Terminal) -> bool {
+        if command.status.is_end() {
+            return false;
+        }
+        let Ok(link) = self.link_of(terminal).await else { return false };
+        link.progress(command.command_id.as_str()).is_some_and(|progress| progress.borrow().waiting)
+    }
+
+    /// Waits until a stream of a command reaches beyond `from` or is closed; false when the
+    /// deadline came first or nothing more can come.
+    pub async fn more_output(
+        &self,
+        terminal: &Terminal,
+        command: &Command,
+        stream: Stream,
+        from: u64,
+        deadline: tokio::time::Instant,
+    ) -> bool {
+        let Ok(link) = self.link_of(terminal).await else { return false };
+        let id = command.command_id.to_string();
+        let Some(mut progress) = link.progress(&id) else { return false };
+        let watch = |seq| Request::ExecWatch { seq, command: id, from_out: from, from_err: from };
+        if link.call(watch).await.is_err() {
+            return false;
+        }
+        let beyond = |progress: &Progress| {
+            let written = match stream {
+                Stream::Stderr => progress.stderr,
+                Stream::Stdout | Stream::Other(_) => progress.stdout,
+            };
+            written > from || progress.sealed
+        };
+        let wait = progress.wait_for(beyond);
+        tokio::time::timeout_at(deadline, wait).await.is_ok_and(|waited| waited.is_ok())
+    }
+
+    /// A command found running after a restart can be waited for again.
+    pub(super) async fn resume_flight(&self, live: &super::Live, command: &str) {
+        let Ok(id) = command.parse::<CommandId>() else { return };
+        if self.0.flights.command(&id).is_some() {
+            return;
+        }
+        let row = self.0.store.command(&id).await.ok().flatten();
+        let command = row.unwrap_or_else(|| {
+            let version = *live.version.borrow();
+            let now = Timestamp::now();
+            let text = String::new();
+            Command::asked(id.clone(), live.id.clone(), text, Source::Agent, version, now)
+        });
+        if !command.status.is_end() {
+            self.0.flights.begin(command, None);
+        }
+    }
+}
+
+impl Execution {
+    /// Its id.
+    pub fn id(&self) -> &CommandId {
+        &self.id
+    }
+
+    /// Waits until it has ended and its receipt is on stable storage, and reads what it wrote.
+    /// Safe to drop while it waits; the command does not notice.
+    pub async fn finished(&mut self) -> Result<Receipt, TerminalError> {
+        self.ended().await?;
+        let (stdout, stderr) = tokio::join!(self.head(Stream::Stdout), self.head(Stream::Stderr));
+        let (stdout, stderr) = (stdout?, stderr?);
+        let command = self.recorded().await?;
+        Ok(receipt(command, stdout, stderr, false))
+    }
+
+    /// Where it stands now, with what it wrote so far. It is on record after this.
+    pub async fn so_far(&mut self) -> Result<Receipt, TerminalError> {
+        self.put_on_record().await?;
+        let (stdout, stderr) = tokio::join!(self.head(Stream::Stdout), self.head(Stream::Stderr));
+        let (stdout, stderr) = (stdout?, stderr?);
+        let mut command = self.command()?;
+        let progress = *self.progress.borrow();
+        if !command.status.is_end() {
+            command.stdout_bytes = progress.stdout.max(stdout.len() as u64);
+            command.stderr_bytes = progress.stderr.max(stderr.len() as u64);
+        }
+        Ok(receipt(command, stdout, stderr, progress.waiting))
+    }
+
+    /// Puts a command that still runs on record, so that its id can be given out.
+    pub async fn put_on_record(&mut self) -> Result<(), TerminalError> {
+        if !self.recorded {
+            let command = self.command()?;
+            if !command.status.is_end() {
+                match self.terminals.0.store.save_command(&command).await {
+                    // It ended in between; its receipt is on record or about to be.
+                    Ok(()) | Err(StoreError::Refused(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            self.recorded = true;
+        }
+        Ok(())
+    }
+
+    /// Asks the host to tell of output as it comes.
+    pub async fn listen(&self) -> Result<(), TerminalError> {
+        let command = self.id.to_string();
+        let watch = |seq| Request::ExecWatch { seq, command, from_out: 0, from_err: 0 };
+        self.link.call(watch).await?;
+        Ok(())
+    }
+
+    /// What is known of its output; changes as it goes on.
+    pub fn progress(&mut self) -> &mut watch::Receiver<Progress> {
+        &mut self.progress
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        is_end(&self.stage.borrow())
+    }
+
+    /// Waits until it has written more or has ended.
+    pub async fn more(&mut self) -> Result<(), TerminalError> {
+        let more = tokio::select! {
+            more = self.progress.changed() => more,
+            over = self.stage.wait_for(is_end) => over.map(drop),
+        };
+        more.or_else(|_| if self.is_over() { Ok(()) } else { Err(TerminalError::Gone) })
+    }
+
+    /// Waits until it has ended, on record or not.
+    pub async fn ended(&mut self) -> Result<(), TerminalError> {
+        if !self.recorded {
+            let soon = tokio::time::timeout(RECORD_AFTER, self.stage.wait_for(is_end)).await;
+            if let Ok(ended) = soon {
+                return ended.map(drop).map_err(|_| TerminalError::Gone);
+            }
+            drop(soon);
+            self.put_on_record().await?;
+        }
+        self.stage.wait_for(is_end).await.map(drop).map_err(|_| TerminalError::Gone)
+    }
+
+    /// Bytes of one of its streams.
+    pub async fn read(
+        &self,
+        stream: Stream,
+        from: u64,
+        limit: u32,
+    ) -> Result<Chunk, TerminalError> {
+        output::from_host(&self.link, &self.id, stream, from, limit).await
+    }
+
+    /// The command as it is known here.
+    pub fn command(&self) -> Result<Command, TerminalError> {
+        match &*self.stage.borrow() {
+            Stage::Open(command) | Stage::Ended(command) | Stage::Recorded(command) => {
+                Ok((**command).clone())
+            }
+            Stage::Failed(reason) => Err(unrecorded(reason)),
+            Stage::Lost => Err(TerminalError::Gone),
+        }
+    }
+
+    async fn recorded(&mut self) -> Result<Command, TerminalError> {
+        let stage = self
+            .stage
+            .wait_for(|stage| matches!(stage, Stage::Recorded(_) | Stage::Failed(_) | Stage::Lost))
+            .await
+            .map_err(|_| TerminalError::Gone)?
+            .clone();
+        match stage {
+            Stage::Recorded(command) => Ok(*command),
+            Stage::Failed(reason) => Err(unrecorded(&reason)),
+            Stage::Lost => {
+                let command = self.terminals.0.store.command(&self.id).await?;
+                command.ok_or(TerminalError::Gone)
+            }
+            Stage::Open(_) | Stage::Ended(_) => Err(TerminalError::Gone),
+        }
+    }
+
+    async fn head(&self, stream: Stream) -> Result<Vec<u8>, TerminalError> {
+        output::head(&self.link, &self.id, stream, self.max_output).await
+    }
+}
+
+fn is_end(stage: &Stage) -> bool {
+    !matches!(stage, Stage::Open(_))
+}
+
+fn receipt(command: Command, stdout: Vec<u8>, stderr: Vec<u8>, waiting: bool) -> Receipt {
+    let truncated = command.truncated
+        || command.stdout_bytes > stdout.len() as u64
+        || command.stderr_bytes > stderr.len() as u64;
+    Receipt { command, stdout, stderr, truncated, waiting_for_input: waiting }
+}
+
+fn unrecorded(reason: &str) -> TerminalError {
+    TerminalError::Store(StoreError::Unavailable { reason: reason.to_owned() })
+}
+
+fn request(seq: u32, terminal: String, id: &CommandId, options: &ExecOptions) -> Request {
+    let (stdin, stdin_data) = match &options.stdin {
+        Stdin::Null => (StdinMode::Null, Vec::new()),
+        Stdin::Given(bytes) => (StdinMode::Given, bytes.clone()),
+        Stdin::Open => (StdinMode::Open, Vec::new()),
+    };
+    let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    Request::Exec {
+        seq,
+        terminal,
+        command: id.to_string(),
+        text: options.text.clone().into_bytes(),
+        timeout_ms: options.timeout.map_or(0, millis),
+        stdin,
+        stdin_data,
+        env: options
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes()))
+            .collect(),
+        cwd: options.cwd.clone().unwrap_or_default().into_bytes(),
+        if_busy: match options.if_busy {
+            IfBusy::Wait => host::wire::IfBusy::Wait,
+            IfBusy::Fail => host::wire::IfBusy::Fail,
+        },
+        keep_head: options.max_output.clamp(KEEP, MAX_OUTPUT),
+        keep_tail: KEEP,
+    }
+}

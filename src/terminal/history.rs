@@ -1,0 +1,165 @@
+//! What a terminal's log says: to rebuild a screen, to fill in what a client missed, and as a
+//! recording. Reads files and so runs on blocking threads.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use host::log::{Entry, Reader};
+use host::wire::RecordKind;
+use tokio::sync::mpsc;
+use vt::{Screen, Size};
+
+use super::utf8;
+use super::window::Event;
+
+/// Bytes taken from the log at once.
+const CHUNK: usize = 256 << 10;
+
+/// Feeds `screen` what the log has from `from` up to `to`. Nothing in it is answered: whoever
+/// asked has long got an answer, or given up.
+pub async fn replay(directory: &Path, from: u64, to: u64, screen: &mut Screen) -> io::Result<()> {
+    let mut next = Some(Reader::open(directory.join("log"), from));
+    while let Some(mut reader) = next.take() {
+        let (entries, reader) = blocking(move || {
+            let entries = reader.read(CHUNK)?;
+            Ok((entries, reader))
+        })
+        .await?;
+        if entries.is_empty() {
+            break;
+        }
+        for event in entries.into_iter().filter_map(|entry| cut(entry, to)) {
+            match event {
+                Event::Output { bytes, .. } => drop(screen.feed(&bytes)),
+                Event::Resize { cols, rows } => screen.resize(Size { cols, rows }),
+                Event::Gap { .. }
+                | Event::Title(_)
+                | Event::Notice(_)
+                | Event::Driver(_)
+                | Event::Exit { .. } => {}
+            }
+        }
+        if reader.offset() < to {
+            next = Some(reader);
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// What the log has from `from` up to `to`; `None` if some of it is missing.
+pub async fn events(directory: &Path, from: u64, to: u64) -> io::Result<Option<Vec<Event>>> {
+    let mut reader = Reader::open(directory.join("log"), from);
+    blocking(move || {
+        let mut events = Vec::new();
+        let mut end = from;
+        while end < to {
+            let entries = reader.read(CHUNK)?;
+            if entries.is_empty() {
+                return Ok(None);
+            }
+            for event in entries.into_iter().filter_map(|entry| cut(entry, to)) {
+                match &event {
+                    Event::Output { offset, bytes } if *offset == end => {
+                        end += bytes.len() as u64;
+                    }
+                    Event::Output { .. } | Event::Gap { .. } => return Ok(None),
+                    Event::Resize { .. }
+                    | Event::Title(_)
+                    | Event::Notice(_)
+                    | Event::Driver(_)
+                    | Event::Exit { .. } => {}
+                }
+                events.push(event);
+            }
+        }
+        Ok(Some(events))
+    })
+    .await
+}
+
+/// The log as asciicast v2, line by line. `started` is the size before the first resize.
+pub fn recording(directory: PathBuf, size: (u16, u16), title: String) -> mpsc::Receiver<Bytes> {
+    let (lines, receiver) = mpsc::channel(4);
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = record(&directory, size, &title, &lines) {
+            tracing::warn!(%error, "a recording ends early");
+        }
+    });
+    receiver
+}
+
+fn record(
+    directory: &Path,
+    mut size: (u16, u16),
+    title: &str,
+    lines: &mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    let mut reader = Reader::open(directory.join("log"), 0);
+    let mut start = None;
+    let mut text = utf8::Cutter::default();
+    loop {
+        let entries = reader.read(CHUNK)?;
+        let mut out = String::new();
+        for entry in &entries {
+            let Entry::Record(record) = entry else { continue };
+            let resized = record.size();
+            if start.is_none() {
+                size = resized.unwrap_or(size);
+                start = Some(record.time_ms);
+                out.push_str(&header(size, record.time_ms, title));
+                if resized.is_some() {
+                    continue;
+                }
+            }
+            let seconds =
+                record.time_ms.saturating_sub(start.unwrap_or(record.time_ms)) as f64 / 1000.0;
+            let line = match resized {
+                Some((cols, rows)) => serde_json::json!([seconds, "r", format!("{cols}x{rows}")]),
+                None => serde_json::json!([seconds, "o", text.lossy(&record.data)]),
+            };
+            out.push_str(&line.to_string());
+            out.push('\n');
+        }
+        if entries.is_empty() && start.is_none() {
+            out = header(size, 0, title);
+        }
+        // Nobody listens any more, or all has been said.
+        if (!out.is_empty() && lines.blocking_send(out.into()).is_err()) || entries.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn header((width, height): (u16, u16), time_ms: u64, title: &str) -> String {
+    let header = serde_json::json!({
+        "version": 2, "width": width, "height": height, "timestamp": time_ms / 1000,
+        "title": title, "env": {"TERM": "xterm-256color"},
+    });
+    format!("{header}\n")
+}
+
+/// An entry as an event, without what lies at or after `to`.
+fn cut(entry: Entry, to: u64) -> Option<Event> {
+    match entry {
+        Entry::Gap { from, to: end } => (from < to).then_some(Event::Gap { from, to: end.min(to) }),
+        Entry::Record(record) if record.offset > to => None,
+        Entry::Record(record) => match record.size() {
+            Some((cols, rows)) => Some(Event::Resize { cols, rows }),
+            None if record.kind == RecordKind::Resize => None,
+            None => {
+                let keep = (to - record.offset).min(record.data.len() as u64) as usize;
+                let mut bytes = Bytes::from(record.data);
+                bytes.truncate(keep);
+                (keep > 0).then_some(Event::Output { offset: record.offset, bytes })
+            }
+        },
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

@@ -1,0 +1,137 @@
+//! What a command wrote, from the host that ran it or, when that is gone, from its files.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use host::wire::{Event, MAX_DATA, Request, Stream};
+
+use super::link::{Link, LinkError, unexpected};
+use super::{TerminalError, Terminals};
+use crate::model::{Command, CommandId, Terminal};
+
+/// A piece of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Of the first byte; beyond the one asked for where bytes were not kept.
+    pub offset: u64,
+    /// Where to read on.
+    pub next: u64,
+    /// Nothing will ever come after `next`.
+    pub end: bool,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Terminals {
+    /// Bytes of one stream of a command, whether or not it still runs.
+    pub async fn output(
+        &self,
+        terminal: &Terminal,
+        command: &Command,
+        stream: Stream,
+        from: u64,
+        limit: u32,
+    ) -> Result<Chunk, TerminalError> {
+        let live = self.live(terminal).await;
+        let link = live.runtime.lock().await.as_ref().map(|alive| alive.link.clone());
+        if let Some(link) = link {
+            match from_host(&link, &command.command_id, stream, from, limit).await {
+                Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
+                other => return other,
+            }
+        }
+        let directory = self.directory(&terminal.terminal_id);
+        let total = total(command, stream);
+        let id = command.command_id.clone();
+        tokio::task::spawn_blocking(move || from_files(&directory, &id, stream, total, from, limit))
+            .await
+            .map_err(|_| TerminalError::Gone)?
+    }
+}
+
+/// Asks the host for bytes of a stream.
+pub async fn from_host(
+    link: &Link,
+    command: &CommandId,
+    stream: Stream,
+    from: u64,
+    limit: u32,
+) -> Result<Chunk, TerminalError> {
+    let command = command.to_string();
+    let answer = link.call(|seq| Request::ExecRead { seq, command, stream, from, limit }).await?;
+    match answer {
+        Event::ExecChunk { offset, next, end, bytes, .. } => Ok(Chunk { offset, next, end, bytes }),
+        other => Err(unexpected(&other).into()),
+    }
+}
+
+/// The first `most` bytes of a stream, or as many of them as were kept without a gap.
+pub async fn head(
+    link: &Link,
+    command: &CommandId,
+    stream: Stream,
+    most: u64,
+) -> Result<Vec<u8>, TerminalError> {
+    let mut all = Vec::new();
+    loop {
+        let from = all.len() as u64;
+        let limit = (most - from).min(MAX_DATA as u64) as u32;
+        if limit == 0 {
+            return Ok(all);
+        }
+        let chunk = match from_host(link, command, stream, from, limit).await {
+            Ok(chunk) => chunk,
+            // Forgotten without having written anything.
+            Err(TerminalError::NotKept) => return Ok(all),
+            Err(error) => return Err(error),
+        };
+        if chunk.bytes.is_empty() || chunk.offset != from {
+            return Ok(all);
+        }
+        all.extend_from_slice(&chunk.bytes);
+    }
+}
+
+fn total(command: &Command, stream: Stream) -> u64 {
+    match stream {
+        Stream::Stderr => command.stderr_bytes,
+        Stream::Stdout | Stream::Other(_) => command.stdout_bytes,
+    }
+}
+
+/// The host is gone: whatever reached its file is there up to the first gap.
+fn from_files(
+    directory: &Path,
+    command: &CommandId,
+    stream: Stream,
+    total: u64,
+    from: u64,
+    limit: u32,
+) -> Result<Chunk, TerminalError> {
+    if total == 0 {
+        return Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() });
+    }
+    let path = file(directory, command, stream);
+    let file = std::fs::File::open(path).map_err(|_| TerminalError::NotKept)?;
+    let held = file.metadata().map_or(0, |metadata| metadata.len()).min(total);
+    let count = held.saturating_sub(from).min(u64::from(limit)) as usize;
+    let mut bytes = vec![0; count];
+    file.read_exact_at(&mut bytes, from).map_err(|_| TerminalError::NotKept)?;
+    let next = from + count as u64;
+    Ok(Chunk { offset: from, next, end: next >= held, bytes })
+}
+
+/// Removes what a command wrote.
+pub fn remove(directory: &Path, command: &CommandId) {
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        let _ = std::fs::remove_file(file(directory, command, stream));
+    }
+}
+
+fn file(directory: &Path, command: &CommandId, stream: Stream) -> PathBuf {
+    let suffix = match stream {
+        Stream::Stderr => "err",
+        Stream::Stdout | Stream::Other(_) => "out",
+    };
+    directory.join("commands").join(format!("{command}.{suffix}"))
+}
