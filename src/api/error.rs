@@ -11,7 +11,10 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{model::Refused, store::StoreError};
+use crate::{
+    lease::LeaseError, model::Refused, provider::ProviderError, store::StoreError,
+    terminal::TerminalError,
+};
 
 /// What kind of refusal it is. Clients decide by it, so a name never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -36,6 +39,7 @@ pub enum Code {
     Busy,
     VersionConflict,
     LeasePaused,
+    NotDriver,
     NotSupported,
     NotRunning,
     OutcomeUnknown,
@@ -82,6 +86,7 @@ impl Code {
             Code::Busy => (StatusCode::CONFLICT, "The terminal is busy"),
             Code::VersionConflict => (StatusCode::CONFLICT, "It was changed meanwhile"),
             Code::LeasePaused => (StatusCode::CONFLICT, "The lease is paused"),
+            Code::NotDriver => (StatusCode::CONFLICT, "Somebody else has the keyboard"),
             Code::NotSupported => (StatusCode::CONFLICT, "The provider cannot do this"),
             Code::NotRunning => (StatusCode::CONFLICT, "It is not running"),
             Code::OutcomeUnknown => {
@@ -243,6 +248,81 @@ impl Problem {
     /// What happened.
     pub fn detail(&self) -> &str {
         &self.detail
+    }
+}
+
+impl From<LeaseError> for Problem {
+    fn from(error: LeaseError) -> Problem {
+        match &error {
+            LeaseError::Missing { .. } => Problem::new(Code::NotFound, error.to_string()),
+            LeaseError::Paused { .. } => Problem::new(Code::LeasePaused, error.to_string()),
+            LeaseError::Destroyed { .. } => Problem::new(Code::Conflict, error.to_string()),
+            LeaseError::NoInstance { .. } => Problem::new(Code::NotRunning, error.to_string()),
+            LeaseError::Exhausted { retry_after, .. } => {
+                Problem::new(Code::ProviderUnavailable, error.to_string())
+                    .retry_after(retry_after.as_secs())
+            }
+            LeaseError::Provider { source, .. } => of_provider(&error, source),
+            LeaseError::Refused(refused) => Problem::from(refused.clone()),
+            LeaseError::Store(error) => Problem::from(error.clone()),
+            LeaseError::Stopping => Problem::new(Code::Stopping, error.to_string()),
+        }
+    }
+}
+
+fn of_provider(error: &LeaseError, source: &ProviderError) -> Problem {
+    let detail = format!("{error}: {source}");
+    match source {
+        ProviderError::Unknown { .. } | ProviderError::Unsupported { .. } => {
+            Problem::new(Code::NotSupported, detail)
+        }
+        ProviderError::Busy { retry_after } => Problem::new(Code::ProviderUnavailable, detail)
+            .retry_after(retry_after.map_or(1, |wait| wait.as_secs())),
+        ProviderError::Gone { .. }
+        | ProviderError::Refused { .. }
+        | ProviderError::Failed { .. } => {
+            tracing::warn!(error = %detail, cause = ?source, "a provider failed");
+            Problem::new(Code::ProviderUnavailable, detail)
+        }
+    }
+}
+
+impl From<TerminalError> for Problem {
+    fn from(error: TerminalError) -> Problem {
+        let code = match &error {
+            TerminalError::Store(error) => return Problem::from(error.clone()),
+            TerminalError::Exited | TerminalError::Gone | TerminalError::NoInput => {
+                Code::NotRunning
+            }
+            TerminalError::Busy => Code::Busy,
+            TerminalError::QueueFull => Code::TooManyRequests,
+            TerminalError::InputFull => Code::TooManyRequests,
+            TerminalError::NotDriver { .. } => Code::NotDriver,
+            TerminalError::NotDrivable => Code::NotSupported,
+            TerminalError::NotKept => Code::Gone,
+            TerminalError::NotExecutable(_) => Code::Unprocessable,
+            TerminalError::Refused(_) => Code::InvalidRequest,
+            TerminalError::TooMany(_) => Code::TooManyTerminals,
+            TerminalError::Exhausted { code, .. } => match code {
+                host::wire::Code::NoMoreDescriptors => Code::OutOfDescriptors,
+                host::wire::Code::Storage => Code::DiskFull,
+                _ => Code::OutOfTerminals,
+            },
+            TerminalError::Lease(_) => {
+                return match error {
+                    TerminalError::Lease(error) => Problem::from(error),
+                    other => Problem::internal("cannot tell what went wrong", &other),
+                };
+            }
+            TerminalError::Remove { .. } => {
+                return Problem::internal("cannot remove a terminal's files", &error);
+            }
+            TerminalError::Host(source) => {
+                tracing::warn!(%source, "a host does not answer");
+                Code::ProviderUnavailable
+            }
+        };
+        Problem::new(code, error.to_string())
     }
 }
 

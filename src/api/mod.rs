@@ -4,20 +4,32 @@
 //! routes. Handlers parse, call inward, and answer: what they do is decided further in. Nothing
 //! here starts or owns a shell.
 
+mod app;
 pub mod auth;
+mod commands;
 mod docs;
 pub mod error;
+mod events;
+mod exec;
 pub mod extract;
 pub mod guard;
 mod health;
 pub mod idempotency;
+mod interactive;
+mod leases;
 mod login;
 pub mod openapi;
 pub mod page;
+mod signal;
 pub mod sse;
+mod stream;
+mod target;
+mod terminals;
+mod threads;
 mod web;
+mod ws;
 
-use std::{ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -30,9 +42,17 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{config::Settings, metrics::Metrics, store::Store};
+use crate::{
+    clock::Clock, config::Settings, event::Events, lease::Leases, metrics::Metrics,
+    session::Sessions, store::Store, terminal::Terminals,
+};
+
+pub use app::ThreadRuntimes;
 
 use error::{Code, Problem};
+
+/// How long a client may take to read that the server stops.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What every handler can reach. Cheap to clone.
 #[derive(Clone)]
@@ -44,6 +64,8 @@ pub struct Parts {
     pub settings: Settings,
     /// The durable rows.
     pub store: Store,
+    /// What runs behind the API.
+    engine: Engine,
     /// What is counted.
     pub metrics: Metrics,
     /// Who may come in.
@@ -61,6 +83,30 @@ pub struct Parts {
     answers: idempotency::Answers,
 }
 
+/// What runs behind the API. Its fields are those of [`App`], too.
+pub struct Engine {
+    /// What is beneath terminals.
+    pub leases: Leases,
+    /// Windows of policy.
+    pub sessions: Sessions,
+    /// Terminals that are alive.
+    pub terminals: Terminals,
+    /// What happens.
+    pub events: Events,
+    /// The time.
+    pub clock: Clock,
+    /// The provider of a thread that names none.
+    pub provider: String,
+}
+
+impl Deref for Parts {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
 impl Deref for App {
     type Target = Parts;
 
@@ -75,6 +121,7 @@ impl App {
         settings: Settings,
         address: std::net::SocketAddr,
         store: Store,
+        engine: Engine,
         auth: auth::Auth,
         metrics: Metrics,
         stopping: CancellationToken,
@@ -86,6 +133,7 @@ impl App {
             url: format!("http://{address}"),
             settings,
             store,
+            engine,
             metrics,
             auth,
             stopping,
@@ -106,9 +154,17 @@ pub fn router(app: App) -> Router {
         .merge(health::routes())
         .merge(login::routes())
         .merge(docs::routes())
+        .merge(threads::routes())
+        .merge(terminals::routes())
+        .merge(interactive::routes())
+        .merge(exec::routes())
+        .merge(commands::routes())
+        .merge(leases::routes())
+        .merge(events::routes())
         .split_for_parts();
     let document = openapi::finish(document);
     router
+        .merge(interactive::older_routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
         .fallback(web::serve)
         .method_not_allowed_fallback(wrong_method)

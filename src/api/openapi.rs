@@ -3,13 +3,19 @@
 use axum::{Json, extract::State};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref,
-    RefOr, Response as Described, ResponseBuilder, SecurityRequirement,
-    path::{Operation, PathItem},
+    RefOr, Required, Response as Described, ResponseBuilder, SecurityRequirement,
+    path::{Operation, ParameterBuilder, ParameterIn, PathItem},
     security::{Http, HttpAuthScheme, SecurityScheme},
 };
 use utoipa::{PartialSchema, ToSchema};
 
 use super::error::{Code, FieldError, ProblemBody};
+
+/// Routes that exist twice, and the two ways their paths begin.
+const OLDER: &[&str] =
+    &["/input", "/resize", "/signal", "/snapshot", "/recording", "/stream", "/ws"];
+const NEWER_ROOT: &str = "/api/terminals/{id}";
+const OLDER_ROOT: &str = "/session/{sid}/pty/{id}";
 
 /// What the document says besides its routes.
 pub(super) fn base() -> OpenApi {
@@ -43,8 +49,29 @@ impl Code {
     }
 }
 
-/// Adds to every operation what the guard may answer.
+/// Adds the older names of routes, and to every operation what the guard may answer.
 pub(super) fn finish(mut document: OpenApi) -> OpenApi {
+    let older: Vec<(String, PathItem)> = document
+        .paths
+        .paths
+        .iter()
+        .filter(|(path, _)| OLDER.iter().any(|last| **path == format!("{NEWER_ROOT}{last}")))
+        .map(|(path, item)| (path.replace(NEWER_ROOT, OLDER_ROOT), item.clone()))
+        .collect();
+    for (path, mut item) in older {
+        for operation in operations(&mut item) {
+            operation.operation_id = operation.operation_id.take().map(|id| format!("{id}_older"));
+            let session = ParameterBuilder::new()
+                .name("sid")
+                .parameter_in(ParameterIn::Path)
+                .required(Required::True)
+                .description(Some("The thread"))
+                .schema(Some(String::schema()))
+                .build();
+            operation.parameters.get_or_insert_default().insert(0, RefOr::T(session));
+        }
+        document.paths.paths.insert(path, item);
+    }
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {
             let responses = &mut operation.responses.responses;

@@ -2,6 +2,7 @@
 //!
 //! Stopping ends no shell: those live in hosts, which are found again at the next start.
 
+mod engine;
 mod home;
 mod listen;
 mod log;
@@ -13,7 +14,7 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     api::{
@@ -47,7 +48,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
     let store = store.context("cannot open the store")?;
     let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
-    let app = App::new(settings, address, store, auth, Metrics::new(), stopping.clone());
+    let metrics = Metrics::new();
+    let engine = engine::build(&settings, &store, &stopping);
+    engine::recover(&engine, &metrics).await?;
+    let tasks = TaskTracker::new();
+    engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);
+    let app = App::new(settings, address, store, engine, auth, metrics, stopping.clone());
     drop(token);
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
@@ -65,6 +71,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let drained = async {
         let _ = serving.await;
         app.tasks.wait().await;
+        app.terminals.stop().await;
+        tasks.close();
+        tasks.wait().await;
+        app.leases.finished().await;
     };
     tokio::select! {
         () = drained => tracing::info!("stopped"),

@@ -1,0 +1,136 @@
+//! What handlers share beyond single calls: a thread on its first use, and the end of things.
+
+use std::sync::Arc;
+
+use crate::event::Happened;
+use crate::model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
+use crate::session::Runtimes;
+use crate::store::{Chain, FirstUse, Gone, Store, ThreadChoices};
+use crate::terminal::Terminals;
+
+use super::{App, error::Problem};
+
+/// The size of a terminal nobody has looked at yet.
+const FIRST_SIZE: (u16, u16) = (80, 24);
+
+impl App {
+    /// The time.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// The policy of a thread that chooses none.
+    pub fn policy(&self) -> SessionPolicy {
+        let policy = &self.settings.policy;
+        SessionPolicy {
+            idle_timeout_s: policy.idle_timeout.as_secs(),
+            max_duration_s: policy.max_duration.as_secs(),
+            on_expiry: match policy.on_expiry {
+                crate::config::OnExpiry::Keep => OnExpiry::Keep,
+                crate::config::OnExpiry::Pause => OnExpiry::Pause,
+                crate::config::OnExpiry::Stop => OnExpiry::Stop,
+            },
+        }
+    }
+
+    /// What brings a thread into being.
+    pub fn first_use(&self, thread: &ThreadId, choices: ThreadChoices) -> FirstUse {
+        FirstUse {
+            thread_id: thread.clone(),
+            choices,
+            provider: self.provider.clone(),
+            policy: self.policy(),
+            shell: ShellKind::default(),
+            size: FIRST_SIZE,
+            now: self.now(),
+        }
+    }
+
+    /// A thread with its session, default terminal and lease; what is missing comes into being.
+    pub async fn open_chain(&self, thread: &ThreadId) -> Result<Chain, Problem> {
+        let chain = self.sessions.open(self.first_use(thread, ThreadChoices::default())).await?;
+        if chain.session_is_new {
+            self.metrics.sessions_opened.inc();
+        }
+        self.sessions.touch(&chain.session.session_id);
+        Ok(chain)
+    }
+
+    /// Notes that somebody does something in a thread. A failure costs a little of the session's
+    /// time and nothing else.
+    pub async fn used(&self, thread: &ThreadId) {
+        if let Err(problem) = self.open_chain(thread).await {
+            tracing::warn!(%thread, detail = problem.detail(), "cannot note activity");
+        }
+    }
+
+    /// Ends a terminal and everything it kept.
+    pub async fn delete_terminal(&self, terminal: &Terminal) -> Result<(), Problem> {
+        self.terminals.close(&terminal.terminal_id).await?;
+        let lease = self.store.delete_terminal(&terminal.terminal_id, self.now().at).await?;
+        let terminal_id = terminal.terminal_id.clone();
+        self.events.tell(Happened::TerminalDeleted { terminal_id });
+        if let Some(lease) = lease {
+            self.leases.destroy(&lease).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a thread and everything only it used. The rows go first: what a crash leaves behind is
+    /// ended by the next start.
+    pub async fn delete_thread(&self, thread: &ThreadId) -> Result<(), Problem> {
+        let Gone { terminals, leases } = self.store.delete_thread(thread, self.now().at).await?;
+        self.sessions.thread_deleted(thread);
+        for (terminal_id, _) in terminals {
+            self.terminals.close(&terminal_id).await?;
+            self.events.tell(Happened::TerminalDeleted { terminal_id });
+        }
+        for lease in leases {
+            self.leases.destroy(&lease).await?;
+        }
+        self.events.tell(Happened::ThreadDeleted { thread_id: thread.clone() });
+        Ok(())
+    }
+}
+
+/// The runtimes of threads, as sessions see them.
+pub struct ThreadRuntimes {
+    /// Which terminals a thread has.
+    pub store: Store,
+    /// Those that are alive.
+    pub terminals: Terminals,
+}
+
+impl ThreadRuntimes {
+    /// Shared, for whoever asks.
+    pub fn shared(store: Store, terminals: Terminals) -> Arc<dyn Runtimes> {
+        Arc::new(ThreadRuntimes { store, terminals })
+    }
+}
+
+impl Runtimes for ThreadRuntimes {
+    fn in_use(&self, thread: &ThreadId) -> bool {
+        self.terminals.thread_in_use(thread)
+    }
+
+    fn end<'a>(
+        &'a self,
+        thread: &'a ThreadId,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            let all = match self.store.thread_terminals(thread).await {
+                Ok(all) => all,
+                Err(error) => {
+                    tracing::warn!(%thread, %error, "cannot tell which terminals to end");
+                    return;
+                }
+            };
+            let ids: Vec<TerminalId> = all.into_iter().map(|row| row.terminal_id).collect();
+            for id in ids {
+                if let Err(error) = self.terminals.end(&id).await {
+                    tracing::warn!(terminal = %id, %error, "cannot end a terminal's shell");
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! Leases, what runs under them, and the providers there are.
+
+use axum::extract::State;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    App,
+    error::Problem,
+    extract::{Path, Query},
+    page::{self, List},
+};
+use crate::model::{InstanceState, Lease, LeaseId, ThreadId};
+use crate::provider::{Capabilities, Metrics};
+use crate::store::LeaseFilter;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(destroy))
+        .routes(routes!(providers))
+}
+
+/// A lease and what runs under it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Leased {
+    /// The thread it was asked for by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread_id: Option<String>,
+    /// Its id.
+    lease_id: String,
+    /// The provider it is a claim on.
+    provider_name: String,
+    /// What runs under it now.
+    instance: Option<Instanced>,
+    /// The threads that stand on it.
+    shared_by: Vec<String>,
+    /// How many instances it has had.
+    generation: u64,
+    /// When it was made.
+    #[schema(value_type = String)]
+    created_at: Timestamp,
+    /// When it was last changed.
+    #[schema(value_type = String)]
+    updated_at: Timestamp,
+}
+
+/// An instance.
+#[derive(Debug, Serialize, ToSchema)]
+struct Instanced {
+    /// Its id.
+    instance_id: String,
+    /// `running`, `paused` or `dead`.
+    #[schema(value_type = String)]
+    state: InstanceState,
+    /// Since when it runs.
+    #[schema(value_type = String)]
+    started_at: Timestamp,
+    /// What it uses; null where that cannot be told.
+    #[schema(value_type = Option<Object>)]
+    metrics: Option<Metrics>,
+}
+
+/// The word for a lease's instance, if it has one.
+pub(super) fn instance_word(lease: Option<&Lease>) -> Option<&'static str> {
+    let (_, state) = lease?.instance()?;
+    Some(match state {
+        InstanceState::Running => "running",
+        InstanceState::Paused => "paused",
+        InstanceState::Dead => "dead",
+    })
+}
+
+/// A lease as clients see it.
+pub(super) async fn leased(
+    app: &App,
+    lease: Lease,
+    thread: Option<&ThreadId>,
+) -> Result<Leased, Problem> {
+    let metrics = app.leases.metrics(&lease).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "an instance cannot be measured");
+        None
+    });
+    let shared_by = app.store.lease_threads(&lease.lease_id).await?;
+    let instance = lease.instance().map(|(instance, state)| Instanced {
+        instance_id: instance.instance_id.to_string(),
+        state,
+        started_at: instance.started_at,
+        metrics,
+    });
+    Ok(Leased {
+        thread_id: thread.map(ToString::to_string),
+        lease_id: lease.lease_id.to_string(),
+        instance,
+        provider_name: lease.provider,
+        shared_by: shared_by.iter().map(ToString::to_string).collect(),
+        generation: lease.generation,
+        created_at: lease.created_at,
+        updated_at: lease.updated_at,
+    })
+}
+
+/// Which leases.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Only those on this provider.
+    provider: Option<String>,
+    /// Items of the page.
+    limit: Option<u32>,
+    /// Where the page begins.
+    cursor: Option<String>,
+}
+
+/// All leases, in the order they were made.
+#[utoipa::path(get, path = "/api/leases", tag = "leases", params(ListQuery),
+    responses((status = 200, description = "A page of leases", body = List<Leased>)))]
+async fn list(
+    State(app): State<App>,
+    Query(query): Query<ListQuery>,
+) -> Result<axum::Json<List<Leased>>, Problem> {
+    let request = page::request(query.limit, query.cursor.as_deref())?;
+    let filter = LeaseFilter { provider: query.provider };
+    let page = app.store.leases(filter, request).await?;
+    let next_cursor = page.next.map(|cursor| cursor.to_string());
+    let mut items = Vec::with_capacity(page.items.len());
+    for lease in page.items {
+        items.push(leased(&app, lease, None).await?);
+    }
+    Ok(axum::Json(List { items, next_cursor }))
+}
+
+async fn again(app: &App, id: &LeaseId) -> Result<axum::Json<Leased>, Problem> {
+    let lease = app.store.lease(id).await?.ok_or_else(|| Problem::missing("lease", id))?;
+    Ok(axum::Json(leased(app, lease, None).await?))
+}
+
+/// A lease.
+#[utoipa::path(get, path = "/api/leases/{id}", tag = "leases",
+    params(("id" = String, Path, description = "The lease")),
+    responses((status = 200, description = "It", body = Leased)))]
+async fn show(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+) -> Result<axum::Json<Leased>, Problem> {
+    again(&app, &id.lease()?).await
+}
+
+/// Make what runs under a lease hold still.
+#[utoipa::path(post, path = "/api/leases/{id}/pause", tag = "leases",
+    params(("id" = String, Path, description = "The lease")),
+    responses((status = 200, description = "The lease", body = Leased)))]
+async fn pause(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+) -> Result<axum::Json<Leased>, Problem> {
+    let lease = app.leases.pause(&id.lease()?).await?;
+    Ok(axum::Json(leased(&app, lease, None).await?))
+}
+
+/// Make what runs under a lease go on.
+#[utoipa::path(post, path = "/api/leases/{id}/resume", tag = "leases",
+    params(("id" = String, Path, description = "The lease")),
+    responses((status = 200, description = "The lease", body = Leased)))]
+async fn resume(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+) -> Result<axum::Json<Leased>, Problem> {
+    let id = id.lease()?;
+    app.leases.resume(&id).await?;
+    again(&app, &id).await
+}
+
+/// End what runs under a lease; its terminals keep their state and get another on their next use.
+#[utoipa::path(post, path = "/api/leases/{id}/destroy", tag = "leases",
+    params(("id" = String, Path, description = "The lease")),
+    responses((status = 200, description = "The lease", body = Leased)))]
+async fn destroy(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+) -> Result<axum::Json<Leased>, Problem> {
+    let lease = app.leases.stop(&id.lease()?).await?;
+    Ok(axum::Json(leased(&app, lease, None).await?))
+}
+
+/// An id of a lease as it stands in a path: one that cannot be an id names no lease.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct LeaseName(String);
+
+impl LeaseName {
+    fn lease(&self) -> Result<LeaseId, Problem> {
+        self.0.parse().map_err(|_| Problem::missing("lease", &self.0))
+    }
+}
+
+/// A provider.
+#[derive(Debug, Serialize, ToSchema)]
+struct Provided {
+    /// Its name.
+    name: String,
+    /// Whether threads that name none get it.
+    default: bool,
+    /// What it can do.
+    #[schema(value_type = Object)]
+    capabilities: Capabilities,
+}
+
+/// The providers there are, and what each can do.
+#[utoipa::path(get, path = "/api/providers", tag = "leases",
+    responses((status = 200, description = "All of them", body = List<Provided>)))]
+async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
+    let items = app.leases.providers().all().map(|provider| Provided {
+        name: provider.name().to_owned(),
+        default: provider.name() == app.provider,
+        capabilities: provider.capabilities(),
+    });
+    axum::Json(List::whole(items.collect()))
+}

@@ -1,0 +1,241 @@
+//! A terminal as a WebSocket: bytes both ways, control as JSON.
+//!
+//! Binary frames to the client are output, in order and without a gap; it counts its offset by
+//! them. A `snapshot` message announces one binary frame that is a picture instead. Binary frames
+//! from the client are typed. See the messages below for the rest.
+
+use axum::{
+    extract::{
+        State,
+        ws::{Message, WebSocket, WebSocketUpgrade},
+    },
+    response::Response,
+};
+use bytes::Bytes;
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{
+    App,
+    error::Problem,
+    extract::Query,
+    interactive::{Input, Size},
+    signal,
+    stream::WatchQuery,
+    target::Target,
+};
+use crate::model::Terminal;
+use crate::terminal::{Ask, ClientId, Event, From, Mode, Told, Watcher};
+
+/// Control messages that wait to be sent; a client that asks faster is cut off.
+const CONTROL: usize = 64;
+
+/// Drive or view the terminal.
+#[utoipa::path(get, path = "/api/terminals/{id}/ws", tag = "interactive",
+    params(("id" = String, Path, description = "The terminal"), WatchQuery),
+    responses((status = 101, description = "A WebSocket")))]
+pub(super) async fn connect(
+    State(app): State<App>,
+    Target(terminal): Target,
+    Query(query): Query<WatchQuery>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let upgrade = upgrade
+        .map_err(|refused| Problem::new(super::error::Code::InvalidRequest, refused.body_text()))?;
+    let mode = query.mode()?;
+    let from = query.from.map_or(From::Picture, From::Offset);
+    let watcher = app.terminals.watch(&terminal, query.name()?, mode, from, query.resume()).await?;
+    app.used(&terminal.thread_id).await;
+    let limit = app.settings.limits.frame_bytes;
+    let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).write_buffer_size(0);
+    Ok(upgrade.on_upgrade(move |socket| {
+        let tracker = app.tasks.clone();
+        tracker.track_future(serve(app, terminal, watcher, mode, socket))
+    }))
+}
+
+async fn serve(app: App, terminal: Terminal, watcher: Watcher, mode: Mode, socket: WebSocket) {
+    let (sink, stream) = socket.split();
+    let (control, messages) = mpsc::channel(CONTROL);
+    let client = watcher.client();
+    let stopping = app.stopping.clone();
+    let asks = watcher.asks();
+    tokio::select! {
+        () = tell(&app, &terminal, watcher, mode, sink, messages) => {}
+        () = listen(&app, &terminal, client, asks, stream, control) => {}
+        // `tell` says so to the client; this is for one that does not read.
+        () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
+    }
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+
+async fn tell(
+    app: &App,
+    terminal: &Terminal,
+    mut watcher: Watcher,
+    mode: Mode,
+    mut sink: Sink,
+    mut messages: mpsc::Receiver<Value>,
+) {
+    let facts = app.terminals.facts(terminal).await;
+    let drives = facts.driving == Some(watcher.client());
+    let shown = if drives { Mode::Driver } else { Mode::Viewer };
+    let hello = json!({"type": "hello", "client": watcher.client(), "mode": shown.as_str(),
+        "asked": mode.as_str(), "driver": facts.driver, "offset": watcher.offset(),
+        "resumed": watcher.resumed(), "cols": facts.cols, "rows": facts.rows,
+        "title": facts.title, "live": facts.live});
+    if say(&mut sink, &hello).await.is_err() {
+        return;
+    }
+    loop {
+        let told = tokio::select! {
+            biased;
+            Some(message) = messages.recv() => {
+                if say(&mut sink, &message).await.is_err() { return }
+                continue;
+            }
+            told = watcher.next() => told,
+            () = app.stopping.cancelled() => {
+                let notice = json!({"type": "notice", "code": "stopping",
+                    "text": "the server is stopping; the shell runs on"});
+                let _ = say(&mut sink, &notice).await;
+                let _ = sink.send(Message::Close(None)).await;
+                return;
+            }
+        };
+        let Ok(told) = told else { return };
+        if pass_on(app, &mut sink, told, watcher.client(), terminal).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn pass_on(
+    app: &App,
+    sink: &mut Sink,
+    told: Told,
+    client: ClientId,
+    terminal: &Terminal,
+) -> Result<(), axum::Error> {
+    let message = match told {
+        Told::Picture(picture) => {
+            let head = json!({"type": "snapshot", "offset": picture.offset, "cols": picture.cols,
+                "rows": picture.rows, "title": picture.title, "bytes": picture.data.len()});
+            say(sink, &head).await?;
+            return sink.send(Message::Binary(picture.data)).await;
+        }
+        Told::Event(Event::Output { bytes, .. }) => {
+            app.metrics.bytes_out.inc_by(bytes.len() as u64);
+            return sink.send(Message::Binary(bytes)).await;
+        }
+        Told::Event(Event::Resize { cols, rows }) => {
+            json!({"type": "resize", "cols": cols, "rows": rows})
+        }
+        Told::Event(Event::Gap { from, to }) => json!({"type": "gap", "from": from, "to": to}),
+        Told::Event(Event::Title(title)) => json!({"type": "title", "title": title}),
+        Told::Event(Event::Notice(text)) => json!({"type": "notice", "text": text}),
+        Told::Event(Event::Driver(driver)) => {
+            let facts = app.terminals.facts(terminal).await;
+            let mode = if facts.driving == Some(client) { Mode::Driver } else { Mode::Viewer };
+            json!({"type": "driver", "driver": driver, "mode": mode.as_str()})
+        }
+        Told::Event(Event::Exit { code, signal }) => {
+            json!({"type": "exit", "code": code, "signal": signal.map(signal::name)})
+        }
+    };
+    say(sink, &message).await
+}
+
+async fn say(sink: &mut Sink, message: &Value) -> Result<(), axum::Error> {
+    sink.send(Message::Text(message.to_string().into())).await
+}
+
+/// What a client may say in a text frame.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Said {
+    Input(Input),
+    Resize(Size),
+    TakeOver,
+    HandBack,
+    Signal(signal::Signal),
+    Ping,
+}
+
+async fn listen(
+    app: &App,
+    terminal: &Terminal,
+    client: ClientId,
+    asks: mpsc::Sender<Ask>,
+    mut stream: SplitStream<WebSocket>,
+    control: mpsc::Sender<Value>,
+) {
+    let me = Client { app, terminal, client, asks };
+    while let Some(Ok(message)) = stream.next().await {
+        let result = match message {
+            Message::Binary(bytes) => me.typed("", bytes).await,
+            Message::Text(text) => match super::extract::parse::<Said>(text.as_bytes()) {
+                Ok(Said::Ping) => {
+                    if control.try_send(json!({"type": "pong"})).is_err() {
+                        return;
+                    }
+                    Ok(())
+                }
+                Ok(said) => me.hear(said).await,
+                Err(problem) => Err(problem),
+            },
+            Message::Close(_) => return,
+            Message::Ping(_) | Message::Pong(_) => Ok(()),
+        };
+        if let Err(problem) = result {
+            let error = json!({"type": "error", "code": problem.code().name(),
+                "detail": problem.detail()});
+            if control.try_send(error).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+struct Client<'a> {
+    app: &'a App,
+    terminal: &'a Terminal,
+    client: ClientId,
+    asks: mpsc::Sender<Ask>,
+}
+
+impl Client<'_> {
+    async fn typed(&self, write_id: &str, bytes: Bytes) -> Result<(), Problem> {
+        self.app.metrics.bytes_in.inc_by(bytes.len() as u64);
+        self.app.terminals.type_as(self.terminal, self.client, write_id, bytes).await?;
+        self.app.used(&self.terminal.thread_id).await;
+        Ok(())
+    }
+
+    async fn hear(&self, said: Said) -> Result<(), Problem> {
+        let ask = match said {
+            Said::Input(input) => {
+                return self.typed(input.write_id()?, input.bytes()?).await;
+            }
+            Said::Signal(signal) => {
+                let facts = self.app.terminals.facts(self.terminal).await;
+                if facts.driving != Some(self.client) {
+                    let driver = facts.driver;
+                    return Err(crate::terminal::TerminalError::NotDriver { driver }.into());
+                }
+                return Ok(self.app.terminals.signal(self.terminal, signal.number()?).await?);
+            }
+            Said::Resize(size) => Ask::Resize(self.client, size.check()?),
+            Said::TakeOver => Ask::TakeOver(self.client),
+            Said::HandBack => Ask::HandBack(self.client),
+            Said::Ping => return Ok(()),
+        };
+        self.asks.send(ask).await.map_err(|_| crate::terminal::TerminalError::Gone.into())
+    }
+}

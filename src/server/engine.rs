@@ -1,0 +1,128 @@
+//! What runs behind the API: leases, terminals, sessions, and the loops that look after them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    api::{Engine, ThreadRuntimes},
+    background::Background,
+    clock::Clock,
+    config::Settings,
+    event::Events,
+    lease::{Leases, Pace},
+    metrics::Metrics,
+    model::Env,
+    project::{Workspace, workspace},
+    provider::{Local, Providers},
+    session::Sessions,
+    store::{Retention, Store},
+    terminal::{self, Place, Terminals},
+};
+
+/// The provider `auto` means.
+const FALLBACK: &str = "local";
+
+/// Puts everything together; nothing runs yet.
+pub fn build(settings: &Settings, store: &Store, stop: &CancellationToken) -> Engine {
+    let clock = Clock::system();
+    let events = Events::new(clock.clone());
+    let providers = Providers::new([Arc::new(Local::new(&settings.home)) as _]);
+    let leases = Leases::new(
+        store.clone(),
+        providers,
+        events.clone(),
+        clock.clone(),
+        Pace::default(),
+        stop.clone(),
+    );
+    let home = settings.home.clone();
+    let place = move |project: &_| {
+        let workspace = workspace(&home, project)?;
+        let memories = workspace.memories.to_string_lossy().into_owned();
+        let env = Env::from([(Workspace::MEMORIES_VARIABLE.to_owned(), memories)]);
+        Ok(Place { directory: workspace.repo, env })
+    };
+    let terminals = Terminals::new(
+        terminal::Settings {
+            home: settings.home.clone(),
+            log_limit: settings.terminal.log_limit_bytes,
+            scrollback: settings.terminal.scrollback,
+            checksum_reports: settings.terminal.checksum_reports,
+            max_per_thread: settings.terminal.max_per_thread,
+            max: settings.terminal.max,
+            place: Arc::new(place),
+        },
+        store.clone(),
+        leases.clone(),
+        events.clone(),
+    );
+    let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), clock.clone());
+    sessions.set_runtimes(ThreadRuntimes::shared(store.clone(), terminals.clone()));
+    let provider = match settings.provider.as_str() {
+        "auto" => FALLBACK.to_owned(),
+        named => named.to_owned(),
+    };
+    Engine { leases, sessions, terminals, events, clock, provider }
+}
+
+/// Finds everything that was left running. Starting is recovering: there is no other way to start.
+pub async fn recover(engine: &Engine, metrics: &Metrics) -> anyhow::Result<()> {
+    let began = std::time::Instant::now();
+    engine.leases.providers().named(&engine.provider).context("the setting `provider` is wrong")?;
+    engine.leases.recover().await.context("cannot look after the leases")?;
+    let found = engine.terminals.recover().await.context("cannot look for the terminals")?;
+    engine.sessions.recover().await.context("cannot look after the sessions")?;
+    metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
+    metrics.reconnects.inc_by(found as u64);
+    tracing::info!(terminals = found, provider = engine.provider, "recovered");
+    Ok(())
+}
+
+/// Starts every loop.
+pub fn start(
+    engine: &Engine,
+    settings: &Settings,
+    store: &Store,
+    metrics: &Metrics,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    let days = u32::try_from(settings.history.age.as_secs() / 86_400).unwrap_or(u32::MAX);
+    let background = Background {
+        store: store.clone(),
+        leases: engine.leases.clone(),
+        sessions: engine.sessions.clone(),
+        clock: engine.clock.clone(),
+        retention: Retention {
+            versions: settings.history.versions as u64,
+            days,
+            ..Retention::default()
+        },
+    };
+    let terminals = engine.terminals.clone();
+    background.start(tasks, stop, move |pruned| {
+        let terminals = terminals.clone();
+        async move { terminals.forget_commands(pruned.commands).await }
+    });
+    let (terminals, metrics, idle) =
+        (engine.terminals.clone(), metrics.clone(), settings.terminal.idle_limit);
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = ticks.tick() => {}
+            }
+            let (live, watchers) = terminals.census();
+            metrics.terminals_live.set(live as i64);
+            metrics.watchers.set(watchers as i64);
+            if !idle.is_zero() {
+                terminals.end_unused(idle).await;
+            }
+        }
+    });
+}
