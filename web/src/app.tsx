@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
+import type { Resource } from "./api/resource.ts";
 import type { Thread } from "./api/types.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
@@ -103,7 +104,7 @@ function Frame() {
         </button>
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
       </nav>
-      <View route={route} />
+      <View route={route} threads={threads} />
       {palette && <Palette actions={actions(route, threads.value ?? [], places)} close={() => setPalette(false)} />}
       <DialogHost />
       <RemarkHost />
@@ -132,10 +133,10 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
   );
 }
 
-function View({ route }: { route: Route }) {
+function View({ route, threads }: { route: Route; threads: Resource<Thread[]> }) {
   switch (route.view) {
     case "threads":
-      return <ThreadsView />;
+      return <ThreadsView threads={threads} />;
     case "thread":
       return <ThreadView key={route.thread} thread={route.thread} tab={route.tab} query={route.query} />;
     case "projects":

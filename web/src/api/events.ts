@@ -1,33 +1,28 @@
 /**
  * What the server says happened, from `/api/events`. One connection a page; everyone who cares listens here.
  *
- * An event only says that something changed; who shows it asks for how it is. After a break in the connection,
- * anything may have changed, and listeners are told so.
+ * An event only says that something changed; who shows it asks for how it is. After a break in the connection that
+ * could not be made up for, anything may have changed, and listeners are told so.
  */
 
+import { Events } from "../lib/sse.ts";
+
 export interface Happening {
-  /** The event's name, e.g. `session` or `lease.paused`; `*` after a break. */
+  /** The event's type, e.g. `session_expired`; `*` for "anything". */
   name: string;
   thread: string | null;
   terminal: string | null;
   lease: string | null;
   project: string | null;
-  data: Record<string, unknown>;
 }
 
 type Listener = (what: Happening) => void;
 
-const EVERYTHING: Happening = { name: "*", thread: null, terminal: null, lease: null, project: null, data: {} };
-/** `EventSource` only hears names it was told. */
-const NAMES = ["message", "thread", "session", "terminal", "command", "lease", "instance", "project", "notice", "gap"];
+const ANYTHING: Happening = { name: "*", thread: null, terminal: null, lease: null, project: null };
+const AGAIN_MS = 1000;
+const AT_MOST_MS = 15_000;
 
-const listeners = new Set<Listener>();
-let source: EventSource | null = null;
-let missed = false;
-let closing: ReturnType<typeof setTimeout> | null = null;
-let retry: ReturnType<typeof setTimeout> | null = null;
-
-/** Reads an event; ids may be at the top or inside an object of the noun's name. */
+/** Reads an event. */
 export function understand(name: string, json: string): Happening {
   let data: Record<string, unknown> = {};
   try {
@@ -36,64 +31,72 @@ export function understand(name: string, json: string): Happening {
   } catch {
     // An event without readable data still says that its noun changed.
   }
-  const id = (key: string): string | null => {
-    const value = data[key] ?? (data["data"] as Record<string, unknown> | undefined)?.[key];
-    return typeof value === "string" ? value : null;
-  };
-  return {
-    name,
-    thread: id("thread_id"),
-    terminal: id("terminal_id"),
-    lease: id("lease_id"),
-    project: id("project_id"),
-    data,
-  };
+  const id = (key: string): string | null => (typeof data[key] === "string" ? data[key] : null);
+  return { name, thread: id("thread_id"), terminal: id("terminal_id"), lease: id("lease_id"), project: id("project_id") };
 }
+
+const listeners = new Set<Listener>();
+let stop: AbortController | null = null;
+let idle: ReturnType<typeof setTimeout> | null = null;
 
 function tell(what: Happening): void {
   for (const listener of [...listeners]) listener(what);
 }
 
-function connect(): void {
-  retry = null;
-  const opened = new EventSource("/api/events");
-  source = opened;
-  opened.onopen = () => {
-    if (missed) tell(EVERYTHING);
-    missed = false;
-  };
-  opened.onerror = () => {
-    missed = true;
-    // The browser tries again by itself unless the answer was not a stream.
-    if (opened.readyState !== EventSource.CLOSED || source !== opened) return;
-    source = null;
-    if (listeners.size > 0) retry = setTimeout(connect, 3000);
-  };
-  for (const name of NAMES) {
-    opened.addEventListener(name, (event) => {
-      if (name === "gap") tell(EVERYTHING);
-      else tell(understand(name, (event as MessageEvent<string>).data));
-    });
+/** Reads one connection to its end; the id of the last event. */
+async function read(last: string | null, signal: AbortSignal, opened: () => void): Promise<string | null> {
+  const headers: Record<string, string> = { accept: "text/event-stream" };
+  if (last !== null) headers["last-event-id"] = last;
+  const response = await fetch("/api/events", { headers, signal, cache: "no-store", credentials: "same-origin" });
+  if (!response.ok || !response.body) return last;
+  opened();
+  // Events before the first one we know the number of cannot be asked for again.
+  if (last === null) tell(ANYTHING);
+  const events = new Events();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return last;
+      for (const event of events.feed(value)) {
+        last = event.id ?? last;
+        if (event.name === "gap") tell(ANYTHING);
+        else if (event.name !== "notice") tell(understand(event.name, event.data));
+      }
+    }
+  } catch {
+    return last;
+  }
+}
+
+async function listen(signal: AbortSignal): Promise<void> {
+  let last: string | null = null;
+  let wait = AGAIN_MS;
+  while (!signal.aborted) {
+    const before: string | null = last;
+    last = await read(last, signal, () => (wait = AGAIN_MS)).catch(() => before);
+    if (signal.aborted) return;
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    wait = Math.min(AT_MOST_MS, wait * 2);
   }
 }
 
 /** Calls `listener` for everything that happens, until the returned function is called. */
 export function onHappening(listener: Listener): () => void {
   listeners.add(listener);
-  if (closing) clearTimeout(closing);
-  closing = null;
-  if (!source && !retry) connect();
+  if (idle) clearTimeout(idle);
+  idle = null;
+  if (!stop) {
+    stop = new AbortController();
+    void listen(stop.signal);
+  }
   return () => {
     listeners.delete(listener);
     if (listeners.size > 0) return;
     // A view that replaces another listens a moment later.
-    closing = setTimeout(() => {
-      closing = null;
-      if (retry) clearTimeout(retry);
-      retry = null;
-      source?.close();
-      source = null;
-      missed = false;
+    idle = setTimeout(() => {
+      stop?.abort();
+      stop = null;
     }, 1000);
   };
 }

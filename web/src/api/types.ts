@@ -6,16 +6,16 @@ export type InstanceState = "running" | "paused" | "dead" | string;
 export interface Sandbox {
   type: string;
   status: string;
-  session_id: string | null;
-  terminal_id: string | null;
-  lease_id: string | null;
+  session_id?: string | null;
+  terminal_id?: string | null;
+  lease_id?: string | null;
 }
 
 export interface Message {
   message_id?: string;
   role: string;
   content: unknown;
-  created_at?: string;
+  at?: string;
 }
 
 export interface Thread {
@@ -23,6 +23,8 @@ export interface Thread {
   project_id: string | null;
   messages?: Message[];
   sandbox?: Sandbox | null;
+  lease_id?: string;
+  provider?: string | null;
   labels?: Record<string, string>;
   last_command?: { command_id?: string; command: string; exit_code?: number | null } | string | null;
   clients?: number;
@@ -56,7 +58,6 @@ export interface Terminal {
   driver?: string | null;
   exit_code?: number | null;
   is_default?: boolean;
-  default?: boolean;
   shell?: string;
   cmd?: string[];
   created_at: string;
@@ -65,11 +66,11 @@ export interface Terminal {
 }
 
 export interface InstanceMetrics {
-  cpu_seconds?: number | null;
-  cpu_percent?: number | null;
+  /** Since it was made, in microseconds. */
+  cpu_us?: number | null;
   memory_bytes?: number | null;
   processes?: number | null;
-  [name: string]: unknown;
+  disk_bytes?: number | null;
 }
 
 export interface Instance {
@@ -84,7 +85,7 @@ export interface Lease {
   lease_id: string;
   provider_name: string;
   instance: Instance | null;
-  state?: string;
+  generation?: number;
   shared_by?: string[];
   created_at: string;
   updated_at: string;
@@ -95,8 +96,7 @@ export interface Provider {
   available?: boolean;
   default?: boolean;
   detail?: string | null;
-  capabilities?: Record<string, unknown> | string[];
-  [name: string]: unknown;
+  capabilities?: Record<string, unknown>;
 }
 
 export interface Changes {
@@ -128,20 +128,27 @@ export interface Command {
   version?: number | null;
   cwd?: string | null;
   changes?: Changes | null;
-  offset?: number | null;
+  offset_start?: number | null;
+  offset_end?: number | null;
   created_at?: string;
-  started_at?: string | null;
   finished_at?: string | null;
 }
 
 export interface Version {
   version: number;
-  created_at: string;
+  at: string;
+  cwd: string;
   cause?: unknown;
-  cwd?: string;
-  env_delta?: Record<string, string | null>;
-  sections?: unknown;
-  [name: string]: unknown;
+  /** Names of the parts that differ from the version before. */
+  changed?: string[];
+}
+
+/** Everything in one version. */
+export interface WholeVersion {
+  version: number;
+  cwd: string;
+  env: Record<string, string>;
+  sections: Record<string, string>;
 }
 
 export interface Project {

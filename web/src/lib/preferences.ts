@@ -3,6 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 
 export interface Preferences {
+  /** What others see this browser as. */
+  name: string;
   theme: "system" | "light" | "dark";
   fontSize: number;
   screenReader: boolean;
@@ -12,6 +14,7 @@ export interface Preferences {
 
 const KEY = "stead.preferences";
 export const DEFAULTS: Preferences = {
+  name: "browser",
   theme: "system",
   fontSize: 13,
   screenReader: false,
@@ -25,7 +28,9 @@ export function soundPreferences(stored: unknown): Preferences {
   const within = (value: unknown, low: number, high: number, otherwise: number): number =>
     typeof value === "number" && Number.isFinite(value) ? Math.min(high, Math.max(low, Math.round(value))) : otherwise;
   const theme = it["theme"];
+  const name = typeof it["name"] === "string" ? it["name"].replace(/\p{Cc}/gu, "").trim().slice(0, 40) : "";
   return {
+    name: name || DEFAULTS.name,
     theme: theme === "light" || theme === "dark" ? theme : DEFAULTS.theme,
     fontSize: within(it["fontSize"], 8, 32, DEFAULTS.fontSize),
     screenReader: it["screenReader"] === true,
@@ -36,7 +41,9 @@ export function soundPreferences(stored: unknown): Preferences {
 
 function load(): Preferences {
   try {
-    return soundPreferences(JSON.parse(localStorage.getItem(KEY) ?? "{}"));
+    // A phone has no room for the panel until it is asked for.
+    const roomy = matchMedia("(min-width: 761px)").matches;
+    return soundPreferences({ panel: roomy, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as object) });
   } catch {
     return { ...DEFAULTS };
   }

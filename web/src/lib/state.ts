@@ -1,21 +1,13 @@
-/** The named parts of a shell's state, as texts. */
-
-import type { Version } from "../api/types.ts";
+/** The named parts of a shell's state, as texts to compare. */
 
 /** Parts that other fields already tell. */
 const TOLD = new Set(["cwd", "env"]);
 
-/** By name; a part that is not text is named by its digest, so that a change still shows. */
-export function sectionsOf(version: Version): Record<string, string> {
-  const given = version.sections;
-  const pairs: [string, unknown][] = Array.isArray(given)
-    ? given.map((part: Record<string, unknown>) => [String(part["name"]), part["text"] ?? part["data"] ?? part["digest"]])
-    : typeof given === "object" && given !== null
-      ? Object.entries(given)
-      : [];
+/** A part as lines: some have NUL between their entries, which a person cannot see. */
+export function sectionsOf(sections: Record<string, string>): Record<string, string> {
   return Object.fromEntries(
-    pairs
+    Object.entries(sections)
       .filter(([name]) => !TOLD.has(name))
-      .map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]),
+      .map(([name, text]) => [name, text.replaceAll("\0", "\n")]),
   );
 }

@@ -7,7 +7,7 @@ export type Entry =
   | { kind: "command"; at: string; key: string; command: Command };
 
 /** The moment a command began, as far as is known. */
-export const beganAt = (command: Command): string => command.started_at ?? command.created_at ?? command.finished_at ?? "";
+export const beganAt = (command: Command): string => command.created_at ?? command.finished_at ?? "";
 
 /** Oldest first; what has no time comes first. */
 export function timeline(messages: readonly Message[], commands: readonly Command[]): Entry[] {
@@ -15,7 +15,7 @@ export function timeline(messages: readonly Message[], commands: readonly Comman
     ...messages.map(
       (message, index): Entry => ({
         kind: "message",
-        at: message.created_at ?? "",
+        at: message.at ?? "",
         key: `m${message.message_id ?? index}`,
         message,
       }),

@@ -18,13 +18,14 @@ export type ServerMessage =
       rows: number;
       client: string | number;
       live: boolean;
+      title: string;
     }
-  | { type: "snapshot"; offset: number; cols: number; rows: number; bytes: number }
+  | { type: "snapshot"; offset: number; cols: number; rows: number; bytes: number; title: string | null }
   | { type: "resize"; cols: number; rows: number }
   | { type: "title"; title: string }
   | { type: "notice"; text: string }
   | { type: "gap"; from: number; to: number }
-  | { type: "driver"; driver: string | null }
+  | { type: "driver"; driver: string | null; mode: Mode | null }
   | { type: "mode"; mode: Mode }
   | { type: "exit"; code: number | null; signal: number | string | null }
   | { type: "error"; code: string; detail: string }
@@ -45,7 +46,7 @@ export type Step =
   | { do: "gap"; from: number; to: number }
   | { do: "title"; title: string }
   | { do: "notice"; text: string }
-  | { do: "hello"; mode: Mode; driver: string | null; live: boolean; resumed: boolean }
+  | { do: "hello"; mode: Mode; driver: string | null; live: boolean; resumed: boolean; title: string }
   | { do: "driver"; driver: string | null }
   | { do: "mode"; mode: Mode }
   | { do: "exit"; code: number | null; signal: number | string | null }
@@ -84,10 +85,11 @@ export function parse(frame: string): ServerMessage | null | undefined {
         rows,
         client: typeof it["client"] === "number" ? it["client"] : text(it["client"]),
         live: it["live"] !== false,
+        title: text(it["title"]),
       };
     case "snapshot":
       if (!isCount(it["offset"]) || !isCount(it["bytes"]) || !sized) return undefined;
-      return { type: "snapshot", offset: it["offset"], bytes: it["bytes"], cols, rows };
+      return { type: "snapshot", offset: it["offset"], bytes: it["bytes"], cols, rows, title: nameOrNull(it["title"]) };
     case "resize":
       return sized ? { type: "resize", cols, rows } : undefined;
     case "title":
@@ -98,7 +100,8 @@ export function parse(frame: string): ServerMessage | null | undefined {
       if (!isCount(it["from"]) || !isCount(it["to"])) return undefined;
       return { type: "gap", from: it["from"], to: it["to"] };
     case "driver":
-      return { type: "driver", driver: nameOrNull(it["driver"]) };
+      // What this client is then may come with it.
+      return { type: "driver", driver: nameOrNull(it["driver"]), mode: it["mode"] === undefined ? null : mode(it["mode"]) };
     case "mode":
       return { type: "mode", mode: mode(it["mode"]) };
     case "exit": {
@@ -120,7 +123,7 @@ export class Stream {
   /** Offset after the last byte that was handed on; `null` before the first picture. */
   offset: number | null = null;
   #greeted = false;
-  #picture: { offset: number; cols: number; rows: number; bytes: number } | null = null;
+  #picture: { offset: number; cols: number; rows: number; bytes: number; title: string | null } | null = null;
   #size: { cols: number; rows: number } | null = null;
 
   /** A socket was opened: a hello comes first. */
@@ -151,7 +154,7 @@ export class Stream {
         this.#greeted = true;
         const resumed = this.offset !== null && said.offset === this.offset;
         const steps: Step[] = [
-          { do: "hello", mode: said.mode, driver: said.driver, live: said.live, resumed },
+          { do: "hello", mode: said.mode, driver: said.driver, live: said.live, resumed, title: said.title },
         ];
         // Where the offsets differ a picture must follow; `bytes` refuses output until it did.
         if (resumed) steps.push(...this.#resized(said.cols, said.rows));
@@ -172,7 +175,10 @@ export class Stream {
       case "notice":
         return [{ do: "notice", text: said.text }];
       case "driver":
-        return [{ do: "driver", driver: said.driver }];
+        return [
+          { do: "driver", driver: said.driver },
+          ...(said.mode === null ? [] : [{ do: "mode" as const, mode: said.mode }]),
+        ];
       case "mode":
         return [{ do: "mode", mode: said.mode }];
       case "exit":
@@ -187,14 +193,14 @@ export class Stream {
   /** What a binary frame asks for. */
   bytes(bytes: Uint8Array): Step[] {
     if (this.#picture) {
-      const { offset, cols, rows, bytes: length } = this.#picture;
+      const { offset, cols, rows, bytes: length, title } = this.#picture;
       this.#picture = null;
       if (bytes.length !== length) {
         return [{ do: "broken", why: `a picture of ${length} bytes came with ${bytes.length}` }];
       }
       this.offset = offset;
       this.#size = { cols, rows };
-      return [{ do: "picture", cols, rows, bytes }];
+      return [{ do: "picture", cols, rows, bytes }, ...(title === null ? [] : [{ do: "title" as const, title }])];
     }
     if (this.offset === null) return [{ do: "broken", why: "output before a picture" }];
     this.offset += bytes.length;

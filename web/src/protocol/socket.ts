@@ -17,7 +17,9 @@ export type Link =
   /** The screen is behind; the socket was let go until it has caught up. */
   | { state: "catching_up" }
   /** It makes no sense to try again: signed out, or no such terminal. */
-  | { state: "ended"; why: "signed_out" | "gone" };
+  | { state: "ended"; why: "signed_out" | "gone" }
+  /** What it runs on is paused; looking at it does not resume it. */
+  | { state: "paused" };
 
 /** What the socket tells its owner. */
 export interface Listener {
@@ -29,7 +31,7 @@ export interface Listener {
 export interface World {
   open(address: string): WebSocket;
   /** Why connecting fails, asked over HTTP since a browser hides it. */
-  why(): Promise<"signed_out" | "gone" | "unknown">;
+  why(): Promise<"signed_out" | "gone" | "paused" | "unknown">;
   after(milliseconds: number, act: () => void): () => void;
   now(): number;
   random(): number;
@@ -47,6 +49,7 @@ const PONG_WITHIN = 10_000;
 
 export class TerminalSocket {
   readonly #address: string;
+  readonly #name: string;
   readonly #world: World;
   readonly #listener: Listener;
   readonly #stream = new Stream();
@@ -60,9 +63,10 @@ export class TerminalSocket {
   #stopPing: (() => void) | null = null;
   #closed = false;
 
-  /** `address` is the path of the terminal's WebSocket. */
-  constructor(address: string, mode: Mode, world: World, listener: Listener) {
+  /** `address` is that of the terminal's WebSocket; `name` is what others see this client as. */
+  constructor(address: string, name: string, mode: Mode, world: World, listener: Listener) {
     this.#address = address;
+    this.#name = name;
     this.#mode = mode;
     this.#world = world;
     this.#listener = listener;
@@ -105,7 +109,7 @@ export class TerminalSocket {
 
   /** Tries at once instead of waiting. */
   retry(): void {
-    if (this.#link.state === "waiting" || this.#link.state === "offline") {
+    if (this.#link.state === "waiting" || this.#link.state === "offline" || this.#link.state === "paused") {
       this.#attempt = 0;
       this.#connect();
     }
@@ -125,7 +129,7 @@ export class TerminalSocket {
   #connect(): void {
     this.#drop();
     if (this.#closed) return;
-    const query = new URLSearchParams({ mode: this.#mode });
+    const query = new URLSearchParams({ mode: this.#mode, name: this.#name, resume: "false" });
     if (this.#stream.offset !== null) query.set("from", String(this.#stream.offset));
     this.#stream.opened();
     this.#tell({ state: "connecting" });
@@ -188,7 +192,7 @@ export class TerminalSocket {
     void this.#world.why().then((why) => {
       if (this.#closed || why === "unknown" || attempt !== this.#attempt || this.#link.state !== "waiting") return;
       this.#drop();
-      this.#tell({ state: "ended", why });
+      this.#tell(why === "paused" ? { state: "paused" } : { state: "ended", why });
     });
   }
 
@@ -211,7 +215,11 @@ export class TerminalSocket {
 
   #network(online: boolean): void {
     if (this.#closed || this.#link.state === "ended" || this.#link.state === "catching_up") return;
-    if (online) return this.retry();
+    if (online) {
+      // A paused one stays so until somebody resumes it.
+      if (this.#link.state !== "paused") this.retry();
+      return;
+    }
     this.#drop();
     this.#tell({ state: "offline" });
   }

@@ -1,6 +1,7 @@
 /** The browser as `TerminalSocket` sees it. */
 
-import { get, isProblem } from "../api/client.ts";
+import { get, isProblem, path } from "../api/client.ts";
+import type { Lease, Terminal } from "../api/types.ts";
 import type { World } from "./socket.ts";
 
 /** The path of a terminal in the API. */
@@ -12,8 +13,9 @@ export function browserWorld(terminal: string): World {
     open: (address) => new WebSocket(address),
     async why() {
       try {
-        await get(terminalPath(terminal));
-        return "unknown";
+        const { lease_id } = await get<Terminal>(terminalPath(terminal));
+        const lease = await get<Lease>(path("api", "leases", lease_id));
+        return lease.instance?.state === "paused" ? "paused" : "unknown";
       } catch (error) {
         if (isProblem(error, 401)) return "signed_out";
         if (isProblem(error, 404)) return "gone";

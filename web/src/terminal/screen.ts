@@ -32,6 +32,8 @@ export interface ScreenEvents {
   link(address: string | null): void;
   /** A link whose text need not be its target was clicked. */
   openLink(address: string): void;
+  /** A cell has another size than before, so other columns and rows fit. */
+  remeasured(): void;
   /** Many lines are about to be typed into a program that cannot tell a paste from typing. */
   confirmPaste(text: string, go: () => void): void;
 }
@@ -257,8 +259,12 @@ export class Screen {
       const { WebglAddon } = await import("@xterm/addon-webgl");
       if (this.#disposed) return;
       const webgl = new WebglAddon();
-      webgl.onContextLoss(() => webgl.dispose());
+      webgl.onContextLoss(() => {
+        webgl.dispose();
+        this.#events.remeasured();
+      });
       this.terminal.loadAddon(webgl);
+      this.#events.remeasured();
     } catch {
       // No WebGL here: the DOM renderer goes on.
     }

@@ -3,7 +3,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api/client.ts";
 import { prefer, useDark, usePreferences } from "../lib/preferences.ts";
-import { duration } from "../lib/time.ts";
 import type { Mode } from "../protocol/protocol.ts";
 import { type Link, TerminalSocket } from "../protocol/socket.ts";
 import { browserWorld, terminalPath } from "../protocol/world.ts";
@@ -40,10 +39,13 @@ interface Props {
   label: string;
   /** Focus it when it appears. */
   focus: boolean;
+  /** What it runs on is paused; `resume` ends that. */
+  paused: boolean;
+  resume: () => Promise<unknown>;
   onClose?: () => void;
 }
 
-export function TerminalView({ terminal, label, focus, onClose }: Props) {
+export function TerminalView({ terminal, label, focus, paused, resume, onClose }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const held = useRef<{ screen: Screen; socket: TerminalSocket } | null>(null);
   const [standing, setStanding] = useState(BEGIN);
@@ -68,6 +70,7 @@ export function TerminalView({ terminal, label, focus, onClose }: Props) {
         },
         drawn: (bytes) => socket.drawn(bytes),
         link: setHover,
+        remeasured: () => offer(),
         openLink: (address) =>
           void ask({ title: "Open this link?", sample: address, action: "Open" }).then((yes) => {
             if (yes) window.open(address, "_blank", "noopener,noreferrer");
@@ -93,12 +96,12 @@ export function TerminalView({ terminal, label, focus, onClose }: Props) {
       screen.terminal.options.disableStdin = mode !== "driver";
       change({ mode });
     };
-    const socket = new TerminalSocket(address, "driver", browserWorld(terminal), {
+    const socket = new TerminalSocket(address, preferred.name, "driver", browserWorld(terminal), {
       link: (link) => change({ link }),
       step(step) {
         switch (step.do) {
           case "hello":
-            change({ driver: step.driver, live: step.live, ...(step.live && { exit: null }) });
+            change({ driver: step.driver, live: step.live, title: step.title, ...(step.live && { exit: null }) });
             drive(step.mode);
             return offer();
           case "picture":
@@ -158,6 +161,11 @@ export function TerminalView({ terminal, label, focus, onClose }: Props) {
     if (held.current) held.current.screen.screenReader = preferred.screenReader;
   }, [preferred.screenReader]);
 
+  useEffect(() => {
+    // Whoever resumed it: what was let go while it was paused comes back.
+    if (!paused && held.current?.socket.link.state === "paused") held.current.socket.retry();
+  }, [paused]);
+
   const { socket, screen } = held.current ?? {};
   const drives = standing.mode === "driver";
   const copy = (): void => {
@@ -206,10 +214,10 @@ export function TerminalView({ terminal, label, focus, onClose }: Props) {
           <button type="button" class="button ghost" title="Search (Ctrl-Shift-F)" aria-label="Search in the terminal" onClick={() => setFinding(!finding)}>
             <Icon name="search" />
           </button>
-          <button type="button" class="button ghost wide-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={copy}>
+          <button type="button" class="button ghost roomy-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={copy}>
             <Icon name="copy" />
           </button>
-          <button type="button" class="button ghost wide-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
+          <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
             <Icon name="paste" />
           </button>
           <Menu
@@ -241,7 +249,7 @@ export function TerminalView({ terminal, label, focus, onClose }: Props) {
       {finding && <Find screen={screen} close={() => { setFinding(false); screen?.focus(); }} />}
       <div class={`terminal-frame${drives ? "" : " watching"}`}>
         <div ref={box} class="terminal-box" />
-        <LinkState link={standing.link} retry={() => socket?.retry()} />
+        <LinkState link={standing.link} paused={paused} retry={() => socket?.retry()} resume={() => resume().then(() => socket?.retry())} />
       </div>
       <footer class="terminal-foot">
         {hover ? <span class="target">opens {hover}</span> : <span>{standing.exit ?? (standing.live ? "" : "not running; the next use starts it again")}</span>}
@@ -257,22 +265,50 @@ function Driver({ standing }: { standing: Standing }) {
   return <Badge tone="quiet">nobody drives, you watch</Badge>;
 }
 
-function LinkState({ link, retry }: { link: Link; retry: () => void }) {
+interface LinkProps {
+  link: Link;
+  paused: boolean;
+  retry: () => void;
+  resume: () => Promise<unknown>;
+}
+
+function LinkState({ link, paused, retry, resume }: LinkProps) {
   const now = useNow(500);
+  if (link.state === "paused" || (paused && link.state === "connected")) {
+    return (
+      <div class="link-state paused" role="status">
+        <span>Paused. Nothing runs until it is resumed.</span>
+        <Button tone="main" onClick={resume}>Resume</Button>
+      </div>
+    );
+  }
   if (link.state === "connected") return null;
-  const words = {
-    connecting: "Connecting…",
-    waiting: link.state === "waiting" ? `Connection lost. Trying again ${link.at > now + 500 ? `in ${duration(Math.ceil((link.at - now) / 1000) * 1000)}` : "now"}.` : "",
-    offline: "This device is offline. Keys are not sent.",
-    catching_up: "A lot of output; catching up…",
-    ended: link.state === "ended" && link.why === "gone" ? "This terminal is no more." : "Signed out. `stead login` prints a new link.",
-  }[link.state];
   return (
     <div class={`link-state ${link.state}`} role="status">
-      <span>{words}</span>
+      <span>{linkWords(link, now)}</span>
       {(link.state === "waiting" || link.state === "offline") && <Button onClick={retry}>Try now</Button>}
     </div>
   );
+}
+
+function linkWords(link: Link, now: number): string {
+  switch (link.state) {
+    case "connecting":
+      return "Connecting…";
+    case "waiting": {
+      const left = Math.ceil((link.at - now) / 1000);
+      return `Connection lost. Trying again ${left > 0 ? `in ${left} s` : "now"}.`;
+    }
+    case "offline":
+      return "This device is offline. Keys are not sent.";
+    case "catching_up":
+      return "A lot of output; catching up…";
+    case "ended":
+      return link.why === "gone" ? "This terminal is no more." : "Signed out. `stead login` prints a new link.";
+    case "connected":
+    case "paused":
+      return "";
+  }
 }
 
 function Find({ screen, close }: { screen: Screen | undefined; close: () => void }) {

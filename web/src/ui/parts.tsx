@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { describe, isProblem } from "../api/client.ts";
 import { clock, relative } from "../lib/time.ts";
+import { Icon } from "./icons.tsx";
 
 export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
 
@@ -120,7 +121,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
       title={done ? "Copied" : label}
       onClick={() => void navigator.clipboard?.writeText(text).then(() => setDone(true), () => {})}
     >
-      {done ? "✓" : "⧉"}
+      {done ? "✓" : <Icon name="copy" />}
     </button>
   );
 }

@@ -50,7 +50,7 @@ export function LeasesView() {
             </thead>
             <tbody>
               {leases.value.map((lease) => {
-                const state = lease.instance?.state ?? lease.state ?? "none";
+                const state = lease.instance?.state ?? "none";
                 const memory = lease.instance?.metrics?.memory_bytes;
                 return (
                   <tr key={lease.lease_id}>
@@ -89,10 +89,11 @@ export function LeasesView() {
 }
 
 function ProviderCard({ provider }: { provider: Provider }) {
-  const able = provider.capabilities;
-  const words = Array.isArray(able)
-    ? able.map(String)
-    : Object.entries(able ?? {}).map(([name, value]) => (value === true ? name : value === false ? `no ${name}` : `${name}: ${String(value)}`));
+  const words = Object.entries(provider.capabilities ?? {}).flatMap(([name, value]) => {
+    if (Array.isArray(value)) return value.map(String);
+    if (typeof value === "boolean") return value ? [name] : [`not ${name}`];
+    return [`${name}: ${String(value)}`];
+  });
   return (
     <li class="card">
       <div class="card-head">

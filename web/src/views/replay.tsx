@@ -76,7 +76,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     const nothing = (): void => {};
     const screen = new Screen(
       { fontSize: preferred.fontSize, theme: dark ? themes.dark : themes.light, screenReader: preferred.screenReader, scrollback: 1000 },
-      { input: nothing, drawn: nothing, link: nothing, openLink: nothing, confirmPaste: nothing },
+      { input: nothing, drawn: nothing, link: nothing, openLink: nothing, confirmPaste: nothing, remeasured: () => held.current?.screen.squeeze() },
     );
     screen.terminal.options.disableStdin = true;
     screen.open(box.current!);

@@ -20,6 +20,10 @@ export function SettingsView() {
       <section class="group" aria-labelledby="look">
         <h2 id="look">This browser</h2>
         <label class="labelled">
+          <span>Your name, as others see it when you drive</span>
+          <input value={preferred.name} maxLength={40} onChange={(event) => prefer({ name: event.currentTarget.value })} />
+        </label>
+        <label class="labelled">
           <span>Theme</span>
           <select value={preferred.theme} onChange={(event) => prefer({ theme: event.currentTarget.value as typeof preferred.theme })}>
             <option value="system">as the system</option>

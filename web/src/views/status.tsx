@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { get, isProblem, path } from "../api/client.ts";
+import type { Happening } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
 import { isSecret, MASK } from "../lib/secrets.ts";
@@ -16,13 +17,14 @@ interface Props {
   thread: string;
   lease: Resource<Lease>;
   terminals: Terminal[];
+  /** Which events touch this thread. */
+  concerns: (what: Happening) => boolean;
 }
 
-export function StatusPanel({ thread, lease, terminals }: Props) {
+export function StatusPanel({ thread, lease, terminals, concerns }: Props) {
   const here = path("api", "threads", thread);
-  const ours = (what: { thread: string | null }): boolean => what.thread === thread;
-  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), ours);
-  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), ours);
+  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), concerns);
+  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), concerns);
   return (
     <aside class="panel" aria-label="Status">
       <Section title="Session" resource={session} badge={session.value && <SessionBadge session={session.value} />}>
@@ -152,6 +154,7 @@ function LeaseFields({ lease }: { lease: Lease }) {
       </Field>
       {instance?.started_at && <Field name="Started"><Ago time={instance.started_at} /></Field>}
       {instance?.metrics && <MetricFields metrics={instance.metrics} />}
+      {lease.generation !== undefined && lease.generation > 1 && <Field name="Recreated">{lease.generation - 1} times</Field>}
       {lease.shared_by && lease.shared_by.length > 1 && <Field name="Shared by">{lease.shared_by.join(", ")}</Field>}
       <Field name="Lease"><Id id={lease.lease_id} /></Field>
       {instance && <Field name="Id"><Id id={instance.instance_id} /></Field>}
@@ -162,10 +165,10 @@ function LeaseFields({ lease }: { lease: Lease }) {
 function MetricFields({ metrics }: { metrics: InstanceMetrics }) {
   return (
     <>
-      {typeof metrics.cpu_percent === "number" && <Field name="CPU">{metrics.cpu_percent.toFixed(1)} %</Field>}
-      {typeof metrics.cpu_seconds === "number" && <Field name="CPU time">{duration(metrics.cpu_seconds * 1000)}</Field>}
+      {typeof metrics.cpu_us === "number" && <Field name="CPU time">{duration(metrics.cpu_us / 1000)}</Field>}
       {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}</Field>}
       {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}</Field>}
+      {typeof metrics.disk_bytes === "number" && <Field name="Output kept">{bytes(metrics.disk_bytes)}</Field>}
     </>
   );
 }

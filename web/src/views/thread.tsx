@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get, isProblem, list, path, send } from "../api/client.ts";
+import type { Happening } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Lease, Terminal, Thread } from "../api/types.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
@@ -45,13 +46,14 @@ interface Props {
 export function ThreadView({ thread, tab, query }: Props) {
   const here = path("api", "threads", thread);
   const { panel } = usePreferences();
-  const about = useResource<Thread>(`thread ${thread}`, () => get(here), (what) => what.thread === thread);
-  const lease: Resource<Lease> = useResource<Lease>(
-    `lease ${thread}`,
-    () => get(`${here}/lease`),
-    (what) => what.thread === thread || (what.lease !== null && what.lease === lease.value?.lease_id),
-  );
+  const lease: Resource<Lease> = useResource<Lease>(`lease ${thread}`, () => get(`${here}/lease`), (what) => ours(what));
   const terminals = useTerminals(thread);
+  /** Whether something concerns this thread: by its own name, its lease's or one of its terminals'. */
+  const ours = (what: Happening): boolean =>
+    what.thread === thread ||
+    (what.lease !== null && what.lease === lease.value?.lease_id) ||
+    (what.terminal !== null && (terminals.value?.some((one) => one.terminal_id === what.terminal) ?? false));
+  const about = useResource<Thread>(`thread ${thread}`, () => get(here), ours);
 
   if (isProblem(about.error, 404)) {
     return (
@@ -68,6 +70,7 @@ export function ThreadView({ thread, tab, query }: Props) {
 
   const state = lease.value?.instance?.state;
   const paused = state === "paused";
+  const resume = (): Promise<unknown> => attempt(() => send("POST", `${here}/resume`), "Resumed.");
   const destroy = async (): Promise<void> => {
     const yes = await ask({
       title: "Destroy this thread?",
@@ -89,12 +92,7 @@ export function ThreadView({ thread, tab, query }: Props) {
         {state && state !== about.value?.sandbox?.status && <Badge tone={toneOf(state)} title="instance">{state}</Badge>}
         <span class="tools">
           <Button
-            onClick={() =>
-              attempt(
-                () => send("POST", `${here}/${paused ? "resume" : "pause"}`),
-                paused ? "Resumed." : "Paused. The next command or attach resumes it.",
-              )
-            }
+            onClick={() => (paused ? resume() : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it."))}
           >
             {paused ? "Resume" : "Pause"}
           </Button>
@@ -120,12 +118,12 @@ export function ThreadView({ thread, tab, query }: Props) {
       </header>
       <div class="thread-body">
         {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
-        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} />}
-        {tab === "timeline" && <TimelineView thread={thread} terminals={terminals.value ?? []} />}
-        {tab === "versions" && <VersionsView key={thread} thread={thread} terminals={terminals.value ?? []} />}
+        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} paused={paused} resume={resume} />}
+        {tab === "timeline" && <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />}
+        {tab === "versions" && <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />}
         {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} at={query.get("at")} />}
       </div>
-      {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} />}
+      {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />}
     </main>
   );
 }
@@ -139,7 +137,14 @@ async function closeSession(here: string): Promise<void> {
   if (yes) await attempt(() => send("POST", `${here}/session/close`), "The session was closed.");
 }
 
-function Terminals({ thread, terminals }: { thread: string; terminals: ReturnType<typeof useTerminals> }) {
+interface TerminalsProps {
+  thread: string;
+  terminals: Resource<Terminal[]>;
+  paused: boolean;
+  resume: () => Promise<unknown>;
+}
+
+function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
   const all = terminals.value ?? [];
   const [shown, setShown] = useState<string[]>([]);
   const ids = all.map((terminal) => terminal.terminal_id).join(" ");
@@ -227,6 +232,8 @@ function Terminals({ thread, terminals }: { thread: string; terminals: ReturnTyp
             terminal={terminal.terminal_id}
             label={label}
             focus={index === panes.length - 1}
+            paused={paused}
+            resume={resume}
             {...(panes.length > 1 && { onClose: () => setShown(shown.filter((id) => id !== terminal.terminal_id)) })}
           />
         ))}

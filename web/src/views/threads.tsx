@@ -2,17 +2,28 @@
 
 import { useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
-import { useResource } from "../api/resource.ts";
-import type { Provider, Thread } from "../api/types.ts";
+import { type Resource, useResource } from "../api/resource.ts";
+import type { Lease, Provider, Sandbox, Thread } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure, toneOf } from "../ui/parts.tsx";
 
-/** The threads, kept fresh. */
-export function useThreads() {
-  return useResource<Thread[]>("threads", () => list<Thread>("/api/threads?limit=200"), (what) =>
-    ["thread", "session", "terminal", "lease", "instance", "command"].some((noun) => what.name.startsWith(noun)),
-  );
+/** The threads with what they stand on, kept fresh. */
+export function useThreads(): Resource<Thread[]> {
+  return useResource<Thread[]>("threads", threadsNow, (what) => what.name !== "project_expiring");
+}
+
+async function threadsNow(): Promise<Thread[]> {
+  const threads = await list<Thread>("/api/threads?limit=1000");
+  if (threads.every((thread) => thread.sandbox)) return threads;
+  const leases = await list<Lease>("/api/leases?limit=1000");
+  const byId = new Map(leases.map((lease) => [lease.lease_id, lease]));
+  return threads.map((thread) => {
+    const lease = byId.get(thread.lease_id ?? "");
+    if (thread.sandbox || !lease) return thread;
+    const sandbox: Sandbox = { type: lease.provider_name, status: lease.instance?.state ?? "none" };
+    return { ...thread, sandbox };
+  });
 }
 
 /** Asks for a name and makes the thread. */
@@ -44,11 +55,11 @@ function lastCommand(thread: Thread): string {
   return typeof last === "string" ? last : last.command;
 }
 
-export function ThreadsView() {
-  const threads = useThreads();
+export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
   const [filter, setFilter] = useState("");
   const wanted = filter.trim().toLowerCase();
-  const shown = threads.value?.filter((thread) =>
+  const latest = [...(threads.value ?? [])].sort((a, b) => b.updated_at.localeCompare(a.updated_at));
+  const shown = threads.value && latest.filter((thread) =>
     [thread.thread_id, thread.project_id ?? "", lastCommand(thread)].some((text) => text.toLowerCase().includes(wanted)),
   );
   return (

@@ -1,9 +1,10 @@
 /** What was said and what was run, in one order. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, list, path, send } from "../api/client.ts";
+import { list, path, send } from "../api/client.ts";
+import type { Happening } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
-import type { Command, Message, Terminal, Thread } from "../api/types.ts";
+import type { Command, Message, Terminal } from "../api/types.ts";
 import { threadAddress } from "../lib/router.ts";
 import { clock, duration } from "../lib/time.ts";
 import { beganAt, contentText, type Filter, matches, outcome, timeline } from "../lib/timeline.ts";
@@ -15,26 +16,32 @@ import { Variable } from "./status.tsx";
 
 const MOST = 200;
 
-export function TimelineView({ thread, terminals }: { thread: string; terminals: Terminal[] }) {
+interface Props {
+  thread: string;
+  terminals: Terminal[];
+  concerns: (what: Happening) => boolean;
+}
+
+export function TimelineView({ thread, terminals, concerns }: Props) {
   const [filter, setFilter] = useState<Filter>({ text: "", only: "all" });
   const ids = terminals.map((terminal) => terminal.terminal_id);
   const messages = useResource<Message[]>(
     `messages ${thread}`,
-    () =>
-      list<Message>(path("api", "threads", thread, "messages"), MOST).catch(
-        async () => (await get<Thread>(path("api", "threads", thread))).messages ?? [],
-      ),
-    (what) => what.thread === thread,
+    () => list<Message>(`${path("api", "threads", thread, "messages")}?limit=1000`, 1000),
+    concerns,
   );
   const commands = useResource<Command[]>(
     ids.length > 0 ? `commands ${ids.join(" ")}` : null,
     async () => {
       const each = await Promise.all(
-        ids.map((id) => list<Command>(`${path("api", "terminals", id, "commands")}?limit=${MOST}`, MOST)),
+        ids.map(async (id) => {
+          const found = await list<Command>(`${path("api", "terminals", id, "commands")}?limit=${MOST}`, MOST);
+          return found.map((command) => ({ ...command, terminal_id: id }));
+        }),
       );
       return each.flat();
     },
-    (what) => what.thread === thread || (what.terminal !== null && ids.includes(what.terminal)),
+    concerns,
   );
   const entries = useMemo(
     () => timeline(messages.value ?? [], commands.value ?? []),
@@ -97,7 +104,7 @@ function MessageEntry({ message }: { message: Message }) {
     <li class="entry message">
       <div class="entry-head">
         <strong>{message.role}</strong>
-        <span class="quiet-text">{clock(message.created_at, now)}</span>
+        <span class="quiet-text">{clock(message.at, now)}</span>
       </div>
       <p class="content">{contentText(message.content)}</p>
     </li>

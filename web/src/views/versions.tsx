@@ -2,8 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { get, list, path, send } from "../api/client.ts";
+import type { Happening } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
-import type { Terminal, Version } from "../api/types.ts";
+import type { Terminal, Version, WholeVersion } from "../api/types.ts";
 import { changesBetween, linesBetween } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { sectionsOf } from "../lib/state.ts";
@@ -12,14 +13,20 @@ import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
 import { terminalLabel } from "./thread.tsx";
 import { Variable } from "./status.tsx";
 
-export function VersionsView({ thread, terminals }: { thread: string; terminals: Terminal[] }) {
+interface Props {
+  thread: string;
+  terminals: Terminal[];
+  concerns: (what: Happening) => boolean;
+}
+
+export function VersionsView({ thread, terminals, concerns }: Props) {
   const [chosen, setChosen] = useState<string | null>(null);
   const [pair, setPair] = useState<[number, number] | null>(null);
   const terminal = chosen ?? terminals[0]?.terminal_id ?? null;
   const versions = useResource<Version[]>(
     terminal ? `versions ${terminal}` : null,
     () => list<Version>(`${path("api", "terminals", terminal!, "versions")}?limit=100`, 300),
-    (what) => what.thread === thread || what.terminal === terminal,
+    concerns,
   );
   const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
   const latest = all[0]?.version;
@@ -76,8 +83,8 @@ export function VersionsView({ thread, terminals }: { thread: string; terminals:
               {all.map((version) => (
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
-                  <td class="cut-cell">{causeWords(version.cause)}</td>
-                  <td><Ago time={version.created_at} /></td>
+                  <td class="cut-cell" title={version.changed?.join(", ")}>{causeWords(version.cause)}</td>
+                  <td><Ago time={version.at} /></td>
                   <td class="choose">
                     <input type="radio" name="before" aria-label={`Compare from version ${version.version}`} checked={version.version === before} onChange={() => setPair([version.version, after ?? version.version])} />
                     <input type="radio" name="after" aria-label={`Compare to version ${version.version}`} checked={version.version === after} onChange={() => setPair([before ?? version.version, version.version])} />
@@ -104,22 +111,34 @@ function causeWords(cause: unknown): string {
   if (typeof cause === "string") return cause;
   if (typeof cause !== "object" || cause === null) return "";
   const it = cause as Record<string, unknown>;
-  const more = it["command"] ?? it["command_id"] ?? it["to"] ?? it["from"] ?? it["version"];
-  return [it["kind"] ?? it["type"], more].filter((part) => part !== undefined).join(" ");
+  switch (it["kind"]) {
+    case "exec":
+      return "command of an agent";
+    case "typed":
+      return "command of a person";
+    case "patch":
+      return "environment set";
+    case "rollback":
+      return `back to ${String(it["to"])}`;
+    case "fork":
+      return `fork of version ${String(it["version"])}`;
+    default:
+      return String(it["kind"] ?? "");
+  }
 }
 
 function Comparison({ terminal, before, after }: { terminal: string; before: number; after: number }) {
-  const both = useResource<[Version, Version]>(
+  const both = useResource<[WholeVersion, WholeVersion]>(
     `compare ${terminal} ${before} ${after}`,
-    () => Promise.all([before, after].map((version) => get<Version>(path("api", "terminals", terminal, "versions", String(version))))) as Promise<[Version, Version]>,
+    () => Promise.all([before, after].map((version) => get<WholeVersion>(path("api", "terminals", terminal, "versions", String(version))))) as Promise<[WholeVersion, WholeVersion]>,
     () => false,
   );
   if (both.error !== undefined) return <Failure error={both.error} retry={both.refresh} />;
   if (!both.value) return null;
   const [from, to] = both.value;
-  const environment = changesBetween(from.env_delta ?? {}, to.env_delta ?? {});
-  const old = sectionsOf(from);
-  const current = sectionsOf(to);
+  const environment = changesBetween(from.env, to.env);
+  const old = sectionsOf(from.sections);
+  const current = sectionsOf(to.sections);
   const sections = changesBetween(old, current);
   const nothing = environment.length === 0 && sections.length === 0 && from.cwd === to.cwd;
   return (

@@ -10,6 +10,7 @@ import { DEFAULTS, soundPreferences } from "../../src/lib/preferences.ts";
 import { eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret } from "../../src/lib/secrets.ts";
+import { Events } from "../../src/lib/sse.ts";
 import { bytes, duration, relative } from "../../src/lib/time.ts";
 import { contentText, matches, outcome, timeline } from "../../src/lib/timeline.ts";
 import { webAddress } from "../../src/terminal/links.ts";
@@ -177,11 +178,11 @@ describe("differences", () => {
 });
 
 describe("the timeline", () => {
-  const said = { role: "user", content: "please", created_at: "2026-01-01T00:00:02Z" };
+  const said = { role: "user", content: "please", at: "2026-01-01T00:00:02Z" };
 
   test("is in order of time", () => {
-    const first = command({ command_id: "a", started_at: "2026-01-01T00:00:01Z" });
-    const last = command({ command_id: "b", started_at: "2026-01-01T00:00:03Z" });
+    const first = command({ command_id: "a", created_at: "2026-01-01T00:00:01Z" });
+    const last = command({ command_id: "b", created_at: "2026-01-01T00:00:03Z" });
     expect(timeline([said], [last, first]).map((entry) => entry.key)).toEqual(["a", "m0", "b"]);
   });
 
@@ -276,4 +277,15 @@ test("however often it is poked, one more ask follows", async () => {
   answer(2);
   await Promise.resolve().then(() => {});
   expect(got).toEqual([1]);
+});
+
+test("events are read from text cut anywhere", () => {
+  const text = ": hello\n\nid: 7\nevent: session_opened\ndata: {\"a\":\ndata: 1}\n\ndata: x\r\n\r\n";
+  for (let cut = 0; cut <= text.length; cut += 1) {
+    const events = new Events();
+    expect([...events.feed(text.slice(0, cut)), ...events.feed(text.slice(cut))], `cut at ${cut}`).toEqual([
+      { name: "session_opened", data: '{"a":\n1}', id: "7" },
+      { name: "message", data: "x", id: null },
+    ]);
+  }
 });

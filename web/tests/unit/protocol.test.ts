@@ -26,7 +26,7 @@ describe("reading a text frame", () => {
     check('{"type":"resize","cols":80,"rows":24}', { type: "resize", cols: 80, rows: 24 });
     check('{"type":"title","title":"<b>x"}', { type: "title", title: "<b>x" });
     check('{"type":"gap","from":5,"to":9}', { type: "gap", from: 5, to: 9 });
-    check('{"type":"driver","driver":null}', { type: "driver", driver: null });
+    check('{"type":"driver","driver":null}', { type: "driver", driver: null, mode: null });
     check('{"type":"mode","mode":"driver"}', { type: "mode", mode: "driver" });
     check('{"type":"exit","code":null,"signal":9}', { type: "exit", code: null, signal: 9 });
     check('{"type":"error","code":"not_driver","detail":"no"}', { type: "error", code: "not_driver", detail: "no" });
@@ -50,7 +50,7 @@ describe("a stream", () => {
     const stream = new Stream();
     stream.opened();
     expect(stream.text(hello(100))).toEqual([
-      { do: "hello", mode: "driver", driver: null, live: true, resumed: false },
+      { do: "hello", mode: "driver", driver: null, live: true, resumed: false, title: "" },
     ]);
     expect(stream.offset).toBe(null);
     expect(stream.text(snapshot(100, 4, 90, 30))).toEqual([]);
@@ -65,7 +65,7 @@ describe("a stream", () => {
     stream.bytes(bytes("xyz"));
     stream.opened();
     expect(stream.text(hello(103, { cols: 100 }))).toEqual([
-      { do: "hello", mode: "driver", driver: null, live: true, resumed: true },
+      { do: "hello", mode: "driver", driver: null, live: true, resumed: true, title: "" },
       { do: "resize", cols: 100, rows: 24 },
     ]);
     expect(stream.bytes(bytes("1"))).toEqual([{ do: "write", bytes: bytes("1") }]);
@@ -95,6 +95,13 @@ describe("a stream", () => {
     const stream = shown();
     expect(stream.text('{"type":"gap","from":100,"to":170}')).toEqual([{ do: "gap", from: 100, to: 170 }]);
     expect(stream.offset).toBe(170);
+  });
+
+  test("tells who drives and what that makes of this client", () => {
+    expect(shown().text('{"type":"driver","driver":"agent","mode":"viewer"}')).toEqual([
+      { do: "driver", driver: "agent" },
+      { do: "mode", mode: "viewer" },
+    ]);
   });
 
   test("does not take a size twice", () => {

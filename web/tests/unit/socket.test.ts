@@ -45,7 +45,7 @@ let links: Link[];
 let steps: Step[];
 let online: boolean;
 let network: (online: boolean) => void;
-let why: "signed_out" | "gone" | "unknown";
+let why: "signed_out" | "gone" | "paused" | "unknown";
 
 const world: World = {
   open(address) {
@@ -81,7 +81,7 @@ function pass(milliseconds: number): void {
 }
 
 function start(): TerminalSocket {
-  return new TerminalSocket("/api/terminals/t/ws", "driver", world, {
+  return new TerminalSocket("/ws", "me", "driver", world, {
     link: (link) => links.push(link),
     step: (step) => steps.push(step),
   });
@@ -103,14 +103,14 @@ beforeEach(() => {
 describe("a terminal's socket", () => {
   test("begins with a picture and resumes after the last byte", () => {
     start();
-    expect(wire().address).toBe("/api/terminals/t/ws?mode=driver");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
     wire().greet(10);
     wire().picture(10, "pic");
     wire().output("abc");
     wire().breaks();
     expect(links.at(-1)).toEqual({ state: "waiting", at: 125, attempt: 1 });
     pass(125);
-    expect(wire().address).toBe("/api/terminals/t/ws?mode=driver&from=13");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&from=13");
     wire().greet(13);
     expect(links.at(-1)).toEqual({ state: "connected" });
     wire().output("d");
@@ -160,7 +160,7 @@ describe("a terminal's socket", () => {
     wire().says({ type: "snapshot", offset: 20, cols: 80, rows: 24, bytes: 9 });
     wire().output("short");
     pass(125);
-    expect(wire().address).toBe("/api/terminals/t/ws?mode=driver");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
   });
 
   test("lets go when the screen is behind and takes a new picture when it caught up", () => {
@@ -178,7 +178,7 @@ describe("a terminal's socket", () => {
     expect(wires.length).toBe(1);
     socket.drawn(BEHIND / 2);
     expect(wires.length).toBe(2);
-    expect(wire().address).toBe("/api/terminals/t/ws?mode=driver");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
   });
 
   test("notices a line that went silent", () => {
@@ -219,6 +219,19 @@ describe("a terminal's socket", () => {
       pass(60_000);
       expect(wires.length).toBe(before);
     }
+  });
+
+  test("does not resume what is paused, until somebody does", async () => {
+    why = "paused";
+    const socket = start();
+    wire().breaks();
+    await Promise.resolve();
+    expect(links.at(-1)).toEqual({ state: "paused" });
+    network(true);
+    pass(60_000);
+    expect(wires.length).toBe(1);
+    socket.retry();
+    expect(wires.length).toBe(2);
   });
 
   test("is quiet after it was closed", () => {
