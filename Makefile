@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 # Programs some tests drive; without them those tests say that they are skipped.
 TOOLS := zsh busybox tmux strace
 
-.PHONY: help run build web test check unit product screen short-fuzz tools bench soak fuzz fmt lint deny
+.PHONY: help run build web test check unit product browser screenshots screen short-fuzz tools bench soak fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ web: ## build the web app into web/dist, which the binary embeds
 	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build; \
 	else echo "web: no npm here; the binary will say how to build the app"; fi
 
-test: tools web check unit product screen short-fuzz ## everything that must hold
+test: tools web check unit product browser screen short-fuzz ## everything that must hold
 	@echo "all tests passed"
 
 tools:
@@ -48,6 +48,16 @@ unit:
 
 product: build
 	$(CARGO) test --release -p stead
+
+browser: build ## the web app in a real browser, against the real binary
+	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
+	else $(MAKE) --no-print-directory tools TOOLS=chromium; \
+	  if command -v chromium >/dev/null; then STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent e2e; \
+	  else echo "browser: no chromium; skipped"; fi; fi
+
+screenshots: web build ## pictures of the main views into docs/screenshots
+	@$(MAKE) --no-print-directory tools TOOLS=chromium
+	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent screenshots
 
 screen: ## the screen against xterm.js, if node is here
 	@if [ ! -f crates/vt/tests/xterm/run.mjs ]; then echo "screen: nothing to compare with"; \

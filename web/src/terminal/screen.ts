@@ -184,6 +184,19 @@ export class Screen {
     return this.terminal.getSelection();
   }
 
+  /** Everything it holds, with what has scrolled away. */
+  wholeText(): string {
+    const { active } = this.terminal.buffer;
+    let text = "";
+    for (let row = 0; row < active.length; row += 1) {
+      const line = active.getLine(row);
+      if (!line) continue;
+      if (row > 0 && !line.isWrapped) text += "\n";
+      text += line.translateToString(!active.getLine(row + 1)?.isWrapped);
+    }
+    return text.trimEnd();
+  }
+
   /** Types a text as a paste. */
   paste(text: string): void {
     const { clean, lines } = pasteText(text);

@@ -168,9 +168,8 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
 
   const { socket, screen } = held.current ?? {};
   const drives = standing.mode === "driver";
-  const copy = (): void => {
-    const text = screen?.selection() ?? "";
-    if (text === "") return say("Nothing is selected.");
+  const copy = (text: string): void => {
+    if (text === "") return say("There is nothing to copy.");
     void navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not allow copying."));
   };
   const paste = (): void =>
@@ -187,7 +186,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
       setFinding(true);
     } else if (event.ctrlKey && event.shiftKey && event.code === "KeyC") {
       event.preventDefault();
-      copy();
+      copy(screen?.selection() ?? "");
     }
   };
 
@@ -214,7 +213,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
           <button type="button" class="button ghost" title="Search (Ctrl-Shift-F)" aria-label="Search in the terminal" onClick={() => setFinding(!finding)}>
             <Icon name="search" />
           </button>
-          <button type="button" class="button ghost roomy-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={copy}>
+          <button type="button" class="button ghost roomy-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={() => copy(screen?.selection() ?? "")}>
             <Icon name="copy" />
           </button>
           <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
@@ -236,7 +235,8 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
               { label: "Larger text", run: () => prefer({ fontSize: preferred.fontSize + 1 }) },
               { label: "Smaller text", run: () => prefer({ fontSize: preferred.fontSize - 1 }) },
               { label: preferred.screenReader ? "Screen reader mode off" : "Screen reader mode on", run: () => prefer({ screenReader: !preferred.screenReader }) },
-              { label: "Copy the selection", run: copy },
+              { label: "Copy the selection", run: () => copy(screen?.selection() ?? "") },
+              { label: "Copy the whole text", run: () => copy(screen?.wholeText() ?? "") },
               { label: "Paste", disabled: !drives, run: paste },
               { label: "Download the recording", run: () => download(terminal) },
               ...(onClose ? [{ label: "Close this pane", run: onClose }] : []),

@@ -1,6 +1,6 @@
 /** Questions to the person and short remarks, asked for from anywhere and shown in one place. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe } from "../api/client.ts";
 import { Button } from "./parts.tsx";
 
@@ -64,7 +64,7 @@ function Dialog({ question, answer }: { question: Question; answer: (given: Answ
     Object.fromEntries((question.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? ""])),
   );
   const [typed, setTyped] = useState("");
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     box.current?.showModal();
     return () => before?.focus?.();

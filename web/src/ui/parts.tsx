@@ -1,7 +1,7 @@
 /** Small parts that views are made of. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, isProblem } from "../api/client.ts";
 import { clock, relative } from "../lib/time.ts";
 import { Icon } from "./icons.tsx";
@@ -172,7 +172,8 @@ export function Menu({ label, items, children }: { label: string; items: MenuIte
   const button = useRef<HTMLButtonElement>(null);
   const id = useId();
 
-  useEffect(() => {
+  // Before the next key can come.
+  useLayoutEffect(() => {
     if (!open) return;
     box.current?.querySelector<HTMLButtonElement>("[role=menuitem]:not(:disabled)")?.focus();
     const outside = (event: Event): void => {

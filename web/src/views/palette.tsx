@@ -1,6 +1,6 @@
 /** Everything by name: Ctrl-K, type, Enter. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Action, find } from "../lib/palette.ts";
 
 export function Palette({ actions, close }: { actions: Action[]; close: () => void }) {
@@ -10,7 +10,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
   const found = find(typed, actions).slice(0, 50);
   const chosen = Math.min(at, found.length - 1);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     box.current?.showModal();
     return () => before?.focus?.();

@@ -1,0 +1,198 @@
+/** The real binary and a real browser, for tests. */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { extname, join } from "node:path";
+import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+
+const BINARY = process.env["STEAD_BIN"] ?? "";
+const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+/** Files to use in place of those in the binary, while working on the app. */
+const DIST = process.env["STEAD_WEB_DIST"];
+const PATIENCE_MS = 20_000;
+
+if (!existsSync(BINARY)) throw new Error("STEAD_BIN must be the path of a built `stead`");
+
+/** Waits until `look` gives something; says what it saw last if it never does. */
+export async function until<T>(what: string, look: () => T | Promise<T>, within = PATIENCE_MS): Promise<NonNullable<T>> {
+  const deadline = Date.now() + within;
+  let saw: unknown;
+  for (;;) {
+    try {
+      saw = await look();
+      if (saw) return saw as NonNullable<T>;
+    } catch (error) {
+      saw = error;
+    }
+    if (Date.now() > deadline) throw new Error(`waited for ${what}; last saw ${String(saw)}`);
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+}
+
+/** A server with a home of its own. It can be killed and started again on the same address. */
+export class Server {
+  readonly home = mkdtempSync(join(tmpdir(), "stead-e2e-"));
+  url = "";
+  link = "";
+  #process: ChildProcess | null = null;
+  #printed = "";
+  readonly #more: string[];
+
+  constructor(...more: string[]) {
+    this.#more = more;
+  }
+
+  async start(): Promise<void> {
+    this.#printed = "";
+    const listen = this.url === "" ? "127.0.0.1:0" : new URL(this.url).host;
+    const process_ = spawn(BINARY, ["serve", "--listen", listen, "--home", this.home, ...this.#more], {
+      env: { ...process.env, STEAD_PROVIDER: process.env["STEAD_PROVIDER"] ?? "local" },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    this.#process = process_;
+    const hear = (data: Buffer): void => void (this.#printed += data.toString());
+    process_.stdout.on("data", hear);
+    process_.stderr.on("data", hear);
+    this.url = await until("the server's address", () => {
+      if (process_.exitCode !== null) throw new Error(`it ended: ${this.#printed}`);
+      return /listening on (http:\/\/\S+)/.exec(this.#printed)?.[1];
+    });
+    this.link = await until("the sign-in link", () => /(http:\/\/\S+\/login\?code=\S+)/.exec(this.#printed)?.[1]);
+  }
+
+  /** Ends the server at once; shells go on. */
+  async kill(): Promise<void> {
+    const process_ = this.#process;
+    if (!process_) return;
+    this.#process = null;
+    process_.kill("SIGKILL");
+    await until("the server's end", () => process_.exitCode !== null || process_.signalCode !== null);
+  }
+
+  /** Everything gone: threads, so that no host outlives the test, then the server and its home. */
+  async clear(): Promise<void> {
+    const threads = await this.call<{ items: { thread_id: string }[] }>("GET", "/api/threads?limit=1000").catch(() => null);
+    for (const { thread_id } of threads?.items ?? []) {
+      await this.call("DELETE", `/api/threads/${encodeURIComponent(thread_id)}`).catch(() => {});
+    }
+    await this.kill();
+    rmSync(this.home, { recursive: true, force: true });
+  }
+
+  /** Calls the API as an agent does, with the token. */
+  async call<T = unknown>(method: string, path: string, body?: unknown): Promise<T> {
+    const token = readFileSync(join(this.home, "token"), "utf8").trim();
+    const response = await fetch(this.url + path, {
+      method,
+      headers: { authorization: `Bearer ${token}`, ...(body !== undefined && { "content-type": "application/json" }) },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return (text === "" ? undefined : JSON.parse(text)) as T;
+  }
+
+  /** Makes a thread. */
+  async thread(thread: string, choices: object = {}): Promise<void> {
+    await this.call("PUT", `/api/threads/${encodeURIComponent(thread)}`, choices);
+  }
+
+  async exec(thread: string, command: string): Promise<{ stdout: string; exit_code: number; terminal_id: string }> {
+    return this.call("POST", `/api/threads/${encodeURIComponent(thread)}/exec`, { command });
+  }
+
+  /** A link that signs one browser in. */
+  async anotherLink(): Promise<string> {
+    return (await this.call<{ url: string }>("POST", "/api/login-links")).url;
+  }
+}
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-dev-shm-usage",
+  // A page that does not come over the network is no neighbour of the server's address.
+  ...(DIST ? ["--disable-features=LocalNetworkAccessChecks"] : []),
+];
+
+/** A browser. Without WebGL by default: the software one is slow, and the other renderer's text can be read. */
+export const launch = (webgl = false): Promise<Browser> =>
+  chromium.launch({
+    executablePath: CHROMIUM,
+    args: [...FLAGS, ...(webgl ? ["--enable-unsafe-swiftshader"] : ["--disable-3d-apis"])],
+  });
+
+const KINDS: Record<string, string> = { ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html" };
+
+/** What the browser complained about in a page. */
+export const complaints = new WeakMap<Page, string[]>();
+
+/** A browser window of somebody who has not signed in. */
+export async function stranger(browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<{ context: BrowserContext; page: Page }> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  if (DIST) await fromDisk(context, server, DIST);
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  const heard: string[] = [];
+  complaints.set(page, heard);
+  page.on("console", (message) => {
+    if (message.type() === "error" && !/Failed to load resource|WebSocket connection/.test(message.text())) heard.push(message.text());
+  });
+  page.on("pageerror", (error) => heard.push(String(error)));
+  return { context, page };
+}
+
+/** A browser window of a person who has signed in. */
+export async function person(browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<{ context: BrowserContext; page: Page }> {
+  const window = await stranger(browser, server, options);
+  await window.page.goto(await server.anotherLink());
+  await window.page.waitForURL((address) => !address.pathname.startsWith("/login"));
+  await window.page.goto(`${server.url}/ui/threads`);
+  return window;
+}
+
+async function fromDisk(context: BrowserContext, server: Server, dist: string): Promise<void> {
+  const policy = (await fetch(`${server.url}/`)).headers.get("content-security-policy") ?? "";
+  await context.route(
+    (address) => address.pathname === "/" || /^\/(ui|assets|icon\.svg)/.test(address.pathname),
+    (route) => {
+      const path = new URL(route.request().url()).pathname;
+      const file = join(dist, /^\/(assets|icon)/.test(path) ? path : "index.html");
+      return route.fulfill({
+        body: readFileSync(file),
+        headers: { "content-type": KINDS[extname(file)] ?? "text/plain", "content-security-policy": policy },
+      });
+    },
+  );
+}
+
+/** The address of a thread's page. */
+export const threadPage = (server: Server, thread: string, tab = ""): string =>
+  `${server.url}/ui/threads/${encodeURIComponent(thread)}${tab && `/${tab}`}`;
+
+/** What a terminal of the page shows. */
+export const screenText = (page: Page, nth = 0): Promise<string> =>
+  page.locator(".terminal .xterm-rows, .player .xterm-rows").nth(nth).innerText().then((text) => text.replaceAll("\u00a0", " "));
+
+/** Waits until a terminal is connected. */
+export const connected = (page: Page, nth = 0): Promise<unknown> =>
+  until("a connected terminal", async () => (await page.locator(".terminal").nth(nth).getAttribute("data-link")) === "connected");
+
+/** Types a line into the focused terminal. */
+export async function type(page: Page, text: string, nth = 0): Promise<void> {
+  await page.locator(".terminal .xterm-helper-textarea").nth(nth).focus();
+  await page.keyboard.type(`${text}\n`);
+}
+
+/** Waits for a text on a terminal's screen. */
+export const shows = (page: Page, text: string | RegExp, nth = 0): Promise<unknown> =>
+  until(`${String(text)} on the screen`, async () => {
+    const seen = await screenText(page, nth);
+    if (typeof text === "string" ? seen.includes(text) : text.test(seen)) return true;
+    throw new Error(seen);
+  });

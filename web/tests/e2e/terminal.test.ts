@@ -1,0 +1,160 @@
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, until } from "./harness.ts";
+
+let browser: Browser;
+const server = new Server();
+
+beforeAll(async () => {
+  await server.start();
+  browser = await launch();
+});
+afterAll(async () => {
+  await browser?.close();
+  await server.clear();
+});
+
+test("a printed link signs in once, by a cookie that scripts cannot read", async () => {
+  const { context, page } = await stranger(browser, server);
+  await page.goto(`${server.url}/`);
+  await page.getByText("This browser is not signed in").waitFor();
+  const link = await server.anotherLink();
+  await page.goto(link);
+  expect(new URL(page.url()).search).toBe("");
+  await page.goto(`${server.url}/`);
+  await page.getByRole("heading", { name: "Threads" }).waitFor();
+  expect(await page.evaluate(() => document.cookie)).toBe("");
+  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(/token|code/);
+  const [cookie] = await context.cookies();
+  expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict" });
+  const second = await stranger(browser, server);
+  expect((await second.page.goto(link))?.status()).toBe(401);
+  await Promise.all([context.close(), second.context.close()]);
+});
+
+test("a person makes a thread, types and sees the output, and the same after a reload", async () => {
+  const { context, page } = await person(browser, server);
+  await page.getByRole("button", { name: "New thread" }).first().click();
+  await page.getByLabel("Name").fill("by hand");
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.waitForURL("**/ui/threads/by%20hand");
+  await connected(page);
+  await type(page, "echo to$((1+1))day; printf '\\033[31mred\\033[0m \\u65e5\\u672c\\n'");
+  await shows(page, /^to2day$/m);
+  await shows(page, "red 日本");
+  const before = await screenText(page);
+  await page.reload();
+  await connected(page);
+  await until("the same screen", async () => (await screenText(page)).trim() === before.trim());
+  expect(complaints.get(page)).toEqual([]);
+  await context.close();
+});
+
+test("the browser answers no question of the program: the server does, once", async () => {
+  const { context, page } = await person(browser, server);
+  await server.thread("questions");
+  await page.goto(threadPage(server, "questions"));
+  await connected(page);
+  await type(page, "stty -echo; printf '\\033[c\\033[6n'; sleep 0.3; IFS= read -rs -t 1 -d '' reply; stty echo; printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read");
+  await shows(page, /^all-read$/m);
+  const answers = (await screenText(page)).match(/\\?033\[\?[0-9;]*c/g) ?? [];
+  expect(answers.length, await screenText(page)).toBe(1);
+  await page.reload();
+  await connected(page);
+  await type(page, "echo after reload");
+  await shows(page, /^after reload$/m);
+  await context.close();
+});
+
+test("what an agent runs appears for a person who watches, and its receipt in the timeline", async () => {
+  const { context, page } = await person(browser, server);
+  await server.thread("watched");
+  await page.goto(threadPage(server, "watched"));
+  await connected(page);
+  const done = await server.exec("watched", "cd /tmp && export MARK=seen && echo agent-$MARK && ls /nowhere");
+  expect(done.stdout).toBe("agent-seen\n");
+  await shows(page, "agent-seen");
+  await until("the directory in the panel", async () => (await page.locator(".panel").innerText()).includes("/tmp"));
+  await page.getByRole("link", { name: "Timeline" }).click();
+  const entry = page.locator(".entry.command", { hasText: "agent-$MARK" });
+  await entry.waitFor();
+  expect(await entry.innerText()).toMatch(/exit 2/);
+  await entry.locator("summary").click();
+  await until("the output", async () => (await entry.innerText()).includes("No such file or directory"));
+  const text = await entry.innerText();
+  expect(text).toContain("agent-seen");
+  expect(text).toMatch(/directory\s+\S+\s+→\s+\/tmp/);
+  expect(text).toMatch(/MARK\s+seen/);
+  expect(complaints.get(page)).toEqual([]);
+  await context.close();
+});
+
+test("two browsers share a terminal: one drives, the other watches, takes over and hands back", async () => {
+  await server.thread("shared");
+  const one = await person(browser, server);
+  const two = await person(browser, server);
+  await one.page.goto(threadPage(server, "shared"));
+  await connected(one.page);
+  await two.page.goto(threadPage(server, "shared"));
+  await connected(two.page);
+  await one.page.getByText("you drive").waitFor();
+  await two.page.getByText("browser drives, you watch").waitFor();
+  await type(two.page, "echo not-typed");
+  await type(one.page, "echo from-one");
+  await shows(two.page, /^from-one$/m);
+  expect(await screenText(two.page)).not.toContain("not-typed");
+  await two.page.getByRole("button", { name: "Take over" }).click();
+  await two.page.getByText("you drive").waitFor();
+  await one.page.getByText("browser drives, you watch").waitFor();
+  await type(two.page, "echo from-two");
+  await shows(one.page, /^from-two$/m);
+  await two.page.getByRole("button", { name: "Hand back" }).click();
+  await one.page.getByText("you drive").waitFor();
+  await two.page.getByText("browser drives, you watch").waitFor();
+  await Promise.all([one.context.close(), two.context.close()]);
+});
+
+test("a page outlives its server: killed and started again, nothing lost, nothing twice", async () => {
+  const { context, page } = await person(browser, server);
+  await server.thread("survivor");
+  await page.goto(threadPage(server, "survivor"));
+  await connected(page);
+  await type(page, "for i in $(seq 1 400); do echo line-$i; sleep 0.01; done; echo ended");
+  await shows(page, /line-5$/m);
+  await server.kill();
+  await page.getByText(/Connection lost/).waitFor();
+  await server.start();
+  await connected(page);
+  await shows(page, /^ended$/m);
+  const seen = (await wholeText(page)).match(/line-\d+$/gm) ?? [];
+  expect(seen).toEqual(Array.from({ length: 400 }, (_, index) => `line-${index + 1}`));
+  await type(page, "echo still-$((40+2))");
+  await shows(page, /^still-42$/m);
+  await context.close();
+}, 90_000);
+
+test("a browser that goes offline says so, and has everything when it is back", async () => {
+  const { context, page } = await person(browser, server);
+  await server.thread("offline");
+  await page.goto(threadPage(server, "offline"));
+  await connected(page);
+  await context.setOffline(true);
+  await page.getByText("This device is offline").waitFor();
+  await server.exec("offline", "echo said-meanwhile");
+  expect(await screenText(page)).not.toContain("said-meanwhile");
+  await context.setOffline(false);
+  await connected(page);
+  await shows(page, /^said-meanwhile$/m);
+  const twice = (await wholeText(page)).match(/^said-meanwhile$/gm) ?? [];
+  expect(twice.length).toBe(1);
+  await context.close();
+});
+
+/** Everything the terminal holds, taken by the clipboard as a person would. */
+async function wholeText(page: Page): Promise<string> {
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.getByRole("button", { name: "More for this terminal" }).click();
+  await page.getByRole("menuitem", { name: "Copy the whole text" }).click();
+  await page.getByText("Copied.").waitFor();
+  return page.evaluate(() => navigator.clipboard.readText());
+}

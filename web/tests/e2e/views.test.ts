@@ -1,0 +1,270 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import axe from "axe-core";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { complaints, connected, launch, person, screenText, Server, shows, threadPage, type, until } from "./harness.ts";
+
+let browser: Browser;
+const server = new Server();
+
+beforeAll(async () => {
+  await server.start();
+  browser = await launch();
+});
+afterAll(async () => {
+  await browser?.close();
+  await server.clear();
+});
+
+const panel = (page: Page): Promise<string> => page.locator(".panel").innerText();
+const panelSays = (page: Page, what: RegExp): Promise<unknown> =>
+  until(`${what} in the panel`, async () => {
+    const text = await panel(page);
+    if (what.test(text)) return true;
+    throw new Error(text);
+  });
+
+describe("the status panel follows", () => {
+  test("a pause and a resume, from the page and from elsewhere", async () => {
+    const { context, page } = await person(browser, server);
+    await server.thread("pausing");
+    await page.goto(threadPage(server, "pausing"));
+    await connected(page);
+    await panelSays(page, /Instance\s+●?\s*running/);
+    await page.getByRole("button", { name: "Pause", exact: true }).click();
+    await page.getByText("Nothing runs until it is resumed").waitFor();
+    await panelSays(page, /Instance\s+▲?\s*paused/);
+    await server.call("POST", "/api/threads/pausing/resume");
+    await panelSays(page, /Instance\s+●?\s*running/);
+    await connected(page);
+    await type(page, "echo awake");
+    await shows(page, /^awake$/m);
+    // A page that is opened on something paused leaves it so.
+    await server.call("POST", "/api/threads/pausing/pause");
+    await page.reload();
+    await page.getByText("Nothing runs until it is resumed").waitFor();
+    await panelSays(page, /Instance\s+▲?\s*paused/);
+    await page.locator(".terminal").getByRole("button", { name: "Resume" }).click();
+    await connected(page);
+    await shows(page, /^awake$/m);
+    await context.close();
+  });
+
+  test("the end of a session", async () => {
+    const { context, page } = await person(browser, server);
+    await server.thread("ending", { policy: { idle_timeout_s: 3, max_duration_s: 60, on_expiry: "keep" } });
+    await server.exec("ending", "true");
+    await page.goto(threadPage(server, "ending", "timeline"));
+    await panelSays(page, /Session[\s\S]*(active|idle)/);
+    await panelSays(page, /Session[\s\S]*expired/);
+    await server.exec("ending", "true");
+    await panelSays(page, /Session[\s\S]*(active|idle)/);
+    await context.close();
+  });
+
+  test("an instance that died and was made again, with its shell's state", async () => {
+    const { context, page } = await person(browser, server);
+    await server.exec("dying", "cd /usr; KEPT=yes");
+    await page.goto(threadPage(server, "dying"));
+    await connected(page);
+    await panelSays(page, /Directory\s+\/usr/);
+    const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
+    process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
+    const again = await server.exec("dying", "echo $KEPT in $PWD");
+    expect(again.stdout).toBe("yes in /usr\n");
+    await panelSays(page, /Recreated\s+1 times/);
+    await connected(page);
+    await shows(page, /^yes in \/usr$/m);
+    await context.close();
+  });
+});
+
+/** The process that holds an instance's terminals. */
+function hostOf(instance: string): number {
+  const folder = join(server.home, "run", instance);
+  const file = readdirSync(folder).find((name) => name.endsWith("pid"));
+  if (file) return Number(readFileSync(join(folder, file), "utf8").trim());
+  return (JSON.parse(readFileSync(join(folder, "host.json"), "utf8")) as { pid: number }).pid;
+}
+
+test("the screen of an earlier moment is played from the recording", async () => {
+  const { context, page } = await person(browser, server);
+  await server.exec("replayed", "echo first-thing");
+  await server.exec("replayed", "echo second-thing");
+  await server.exec("replayed", "clear; echo third-thing");
+  await page.goto(threadPage(server, "replayed", "timeline"));
+  const entry = page.locator(".entry.command", { hasText: "echo second-thing" });
+  await entry.locator("summary").click();
+  await entry.getByText("See the screen at that moment").click();
+  await shows(page, "second-thing");
+  expect(await screenText(page)).not.toContain("third-thing");
+  await page.getByLabel("Speed").selectOption("50");
+  await page.getByRole("button", { name: "Play" }).click();
+  await shows(page, "third-thing");
+  await page.getByLabel("Moment").fill("0");
+  await until("an empty screen", async () => (await screenText(page)).trim() === "");
+  await context.close();
+});
+
+test("versions are compared, taken up again and forked", async () => {
+  const { context, page } = await person(browser, server);
+  await server.exec("versioned", "export COLOUR=red; alias hi='echo hi'");
+  await server.exec("versioned", "export COLOUR=blue; cd /tmp");
+  await page.goto(threadPage(server, "versioned", "versions"));
+  const comparison = page.locator(".comparison");
+  await comparison.waitFor();
+  await until("the difference", async () => /− COLOUR\s*red[\s\S]*\+ COLOUR\s*blue/.test(await comparison.innerText()));
+  await page.locator("table.versions tbody tr").nth(1).getByRole("button", { name: "Roll back" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
+  await page.getByText(/Back at the state/).waitFor();
+  expect((await server.exec("versioned", "echo $COLOUR")).stdout).toBe("red\n");
+  await page.locator("table.versions tbody tr").first().getByRole("button", { name: "Fork" }).click();
+  await until("a second terminal", async () => (await page.getByRole("tab").count()) === 2);
+  await context.close();
+});
+
+test("titles, names, messages and output never become markup", async () => {
+  const { context, page } = await person(browser, server);
+  const evil = "<img src=x onerror=window.broken=1>";
+  await server.thread(evil, { labels: { evil } });
+  await server.call("POST", `/api/threads/${encodeURIComponent(evil)}/messages`, { role: "user", content: `${evil}<script>window.broken=1</script>` });
+  await server.exec(evil, `printf '\\033]0;${evil}\\007%s\\n' '${evil}'; echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'; cd '/tmp'`);
+  for (const at of [`${server.url}/ui/threads`, threadPage(server, evil), threadPage(server, evil, "timeline"), threadPage(server, evil, "versions"), `${server.url}/ui/leases`]) {
+    await page.goto(at);
+    await page.getByText("<img src=x").first().waitFor();
+    expect(await page.locator("img[src=x]").count(), at).toBe(0);
+  }
+  await page.goto(threadPage(server, evil, "timeline"));
+  await page.locator(".entry.command summary").first().click();
+  await page.locator(".entry.command .output").first().waitFor();
+  expect(await page.evaluate(() => "broken" in window)).toBe(false);
+  expect(complaints.get(page)).toEqual([]);
+  await context.close();
+});
+
+test("a page of another origin can neither open a socket nor read", async () => {
+  const { context, page } = await person(browser, server);
+  await server.thread("private");
+  const { terminal_id } = await server.call<{ terminal_id: string }>("GET", "/api/threads/private/terminal");
+  const other = createServer((_request, response) => response.setHeader("content-type", "text/html").end("<p>other"));
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  // The same host and so the same site: the cookie is sent, and only the origin tells them apart.
+  await page.goto(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
+  const seen = await page.evaluate(
+    async ([url, terminal]) => {
+      const socket = await new Promise<string>((resolve) => {
+        const opened = new WebSocket(`${url!.replace("http", "ws")}/api/terminals/${terminal}/ws`);
+        opened.onopen = () => resolve("open");
+        opened.onerror = () => resolve("refused");
+      });
+      const read = await fetch(`${url}/api/threads`, { credentials: "include" }).then(() => "read", () => "refused");
+      return { socket, read };
+    },
+    [server.url, terminal_id],
+  );
+  expect(seen).toEqual({ socket: "refused", read: "refused" });
+  other.close();
+  await context.close();
+});
+
+test("everything is reached with the keyboard", async () => {
+  const { context, page } = await person(browser, server);
+  await server.thread("keys");
+  await page.goto(threadPage(server, "keys"));
+  await connected(page);
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("go to metr");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/ui/metrics");
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("keys");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/ui/threads/keys");
+  await connected(page);
+  await page.getByRole("button", { name: "More for this thread" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("End");
+  await page.keyboard.press("Enter");
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText("Destroy this thread?").waitFor();
+  expect(await dialog.getByRole("button", { name: "Destroy" }).isDisabled()).toBe(true);
+  await dialog.getByRole("textbox").fill("keys");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/ui/threads");
+  const { items } = await server.call<{ items: { thread_id: string }[] }>("GET", "/api/threads?limit=1000");
+  expect(items.map((thread) => thread.thread_id)).not.toContain("keys");
+  await context.close();
+});
+
+test("a phone shows all of it without scrolling sideways", async () => {
+  const { context, page } = await person(browser, server, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await server.exec("pocket", "echo small");
+  for (const at of ["", "timeline", "versions", "replay"]) {
+    await page.goto(threadPage(server, "pocket", at));
+    await page.getByRole("heading", { name: "pocket" }).waitFor();
+    expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
+  }
+  await page.goto(threadPage(server, "pocket"));
+  await connected(page);
+  await shows(page, /^small$/m);
+  await page.getByRole("button", { name: "Status panel" }).click();
+  await panelSays(page, /Session[\s\S]*Lease/);
+  await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Leases" }).click();
+  await page.getByRole("heading", { name: "Leases" }).waitFor();
+  await context.close();
+});
+
+describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (colorScheme) => {
+  test("in any view", async () => {
+    const { context, page } = await person(browser, server, { colorScheme });
+    await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
+    const views = ["threads", "threads/looked-at", "threads/looked-at/timeline", "threads/looked-at/versions", "threads/looked-at/replay", "leases", "metrics", "settings"];
+    for (const view of views) {
+      await page.goto(`${server.url}/ui/${view}`);
+      await page.getByRole("heading", { level: 1 }).waitFor();
+      if (view.endsWith("looked-at")) await connected(page);
+      if (view.endsWith("timeline")) await page.locator(".entry.command summary").first().click();
+      await page.evaluate(axe.source);
+      const found = await page.evaluate(async () => {
+        const { violations } = await (window as unknown as { axe: typeof axe }).axe.run(document);
+        return violations
+          .filter((one) => one.impact === "serious" || one.impact === "critical")
+          .map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`);
+      });
+      expect(found, view).toEqual([]);
+    }
+    await context.close();
+  });
+});
+
+test("ten terminals that flood leave the page usable and its memory bounded", async () => {
+  const { context, page } = await person(browser, server, { viewport: { width: 1600, height: 1200 } });
+  await server.thread("flood");
+  const flooding: string[] = [];
+  for (let n = 0; n < 10; n += 1) {
+    const made = await server.call<{ terminal_id: string }>("POST", "/api/threads/flood/terminals", {
+      cmd: ["sh", "-c", "while :; do seq 1 2000; done"],
+    });
+    flooding.push(made.terminal_id);
+  }
+  await page.goto(threadPage(server, "flood"));
+  await connected(page);
+  for (let n = 0; n < 10; n += 1) await page.getByRole("button", { name: /beside the others/ }).first().click();
+  await until("eleven terminals", async () => (await page.locator(".terminal").count()) === 11);
+  await until("floods", async () => {
+    const each = await Promise.all(flooding.map((id) => server.call<{ offset: number }>("GET", `/api/terminals/${id}`)));
+    return each.every((terminal) => terminal.offset > 2 << 20);
+  }, 60_000);
+  const began = Date.now();
+  await type(page, "echo quick");
+  await shows(page, /^quick$/m);
+  const took = Date.now() - began;
+  const heap = await page.evaluate(() => (performance as unknown as { memory: { usedJSHeapSize: number } }).memory.usedJSHeapSize);
+  console.log(`flood: typed and seen in ${took} ms, heap ${Math.round(heap / 1e6)} MB`);
+  expect(took).toBeLessThan(5000);
+  expect(heap).toBeLessThan(500e6);
+  await context.close();
+}, 120_000);

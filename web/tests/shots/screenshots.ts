@@ -1,0 +1,90 @@
+/** Pictures of the main views, of a real server on which a little work was done, for the README. */
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, test } from "vitest";
+import { connected, launch, person, Server, shows, threadPage, type, until } from "../e2e/harness.ts";
+
+const FOLDER = join(import.meta.dirname, "../../../docs/screenshots");
+const SIZE = { width: 1280, height: 800 };
+const server = new Server();
+let browser: Browser;
+
+const WORK = [
+  "mkdir -p /tmp/weather && cd /tmp/weather && git init -q . && export STAGE=dev",
+  "printf 'def mean(values):\\n    return sum(values) / len(values)\\n' > weather.py && ls --color=always -l",
+  "python3 -c 'import weather; print(weather.mean([18, 21, 24]))'",
+  "python3 -c 'import weather; print(weather.mean([]))'",
+  "export API_TOKEN=do-not-show && printf '\\033[32m✓\\033[0m 12 passed, \\033[33m1 skipped\\033[0m\\n'",
+];
+
+beforeAll(async () => {
+  mkdirSync(FOLDER, { recursive: true });
+  await server.start();
+  browser = await launch();
+  const say = (role: string, content: string): Promise<unknown> =>
+    server.call("POST", "/api/threads/weather-report/messages", { role, content });
+  await say("user", "Please set up the weather script and check that the mean is right.");
+  for (const command of WORK.slice(0, 3)) await server.exec("weather-report", command);
+  await say("assistant", "The mean of three days is right. An empty list fails; I look into it.");
+  for (const command of WORK.slice(3)) await server.exec("weather-report", command);
+  await server.exec("nightly-build", "uname -sr");
+  await server.exec("docs", "echo '# Weather' > /tmp/weather/README.md");
+  await server.call("POST", "/api/threads/docs/pause");
+});
+afterAll(async () => {
+  await browser?.close();
+  await server.clear();
+});
+
+async function picture(page: Page, name: string): Promise<void> {
+  await page.evaluate(() => document.fonts.ready);
+  await page.screenshot({ path: join(FOLDER, `${name}.png`) });
+}
+
+test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme) => {
+  const { context, page } = await person(browser, server, { viewport: SIZE, colorScheme });
+  const thread = threadPage(server, "weather-report");
+  if (colorScheme === "dark") {
+    await page.goto(thread);
+    await connected(page);
+    await type(page, "ls --color");
+    await shows(page, /weather\.py\s*$/m);
+    await picture(page, "thread");
+    await page.goto(threadPage(server, "weather-report", "replay"));
+    await page.getByLabel("Moment").waitFor();
+    await until("a drawn screen", async () => (await page.locator(".player .xterm-rows").innerText()).trim() !== "");
+    await picture(page, "replay");
+    await page.goto(`${server.url}/ui/metrics`);
+    await until("charts", async () => (await page.locator(".chart").count()) > 4);
+    await picture(page, "metrics");
+  } else {
+    await page.goto(`${server.url}/ui/threads`);
+    await page.getByRole("link", { name: "weather-report" }).first().waitFor();
+    await picture(page, "threads");
+    await page.goto(threadPage(server, "weather-report", "timeline"));
+    const failed = page.locator(".entry.command", { hasText: "mean([])" });
+    await failed.locator("summary").click();
+    await failed.locator(".output pre").first().waitFor();
+    await failed.scrollIntoViewIfNeeded();
+    await picture(page, "timeline");
+    await page.goto(threadPage(server, "weather-report", "versions"));
+    await page.locator(".comparison").waitFor();
+    await picture(page, "versions");
+    await page.goto(`${server.url}/ui/leases`);
+    await page.locator("table").waitFor();
+    await picture(page, "leases");
+  }
+  await context.close();
+});
+
+test("a phone", async () => {
+  const { context, page } = await person(browser, server, { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true, colorScheme: "dark" });
+  await page.goto(threadPage(server, "weather-report"));
+  await connected(page);
+  await page.getByRole("button", { name: "Status panel" }).click();
+  await page.locator(".panel").getByText("Expires in").waitFor();
+  await picture(page, "phone");
+  await context.close();
+});
