@@ -159,7 +159,7 @@ pub(crate) fn row_text(row: &Row, cols: usize, clusters: &Clusters, out: &mut St
 fn cells_text(cells: &[Cell], clusters: &Clusters, out: &mut String) {
     let mut skip = false;
     for cell in cells {
-        if std::mem::take(&mut skip) && cell.is_spacer() {
+        if std::mem::take(&mut skip) {
             continue;
         }
         match cell.glyph() {

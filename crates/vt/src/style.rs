@@ -65,8 +65,17 @@ impl Style {
             if pen.link == 0 {
                 pen.bg &= !EXTENDED;
             }
+        } else if pen.link != 0 && pen.ext & UNDERLINE_STYLE == 0 {
+            // A link hides the style.
+            pen.ext |= 1 << UNDERLINE_SHIFT;
         }
         pen
+    }
+
+    /// Underlined without a style: DECSC keeps the one and not the other. Such a pen
+    /// can only be had from a saved cursor, which also ends a pending wrap.
+    pub fn is_odd(&self) -> bool {
+        self.fg & UNDERLINE != 0 && self.bg & EXTENDED != 0 && self.underline_style() == 0
     }
 
     pub fn underline_style(&self) -> u32 {
@@ -194,6 +203,10 @@ impl Styles {
         self.list.shrink_to(SWEEP_FLOOR);
         self.numbers.shrink_to(SWEEP_FLOOR);
         self.limit = self.numbers.len() * 2;
+    }
+
+    pub fn any_odd(&self) -> bool {
+        self.numbers.keys().any(Style::is_odd)
     }
 
     pub fn heap(&self) -> usize {

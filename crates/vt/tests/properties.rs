@@ -85,7 +85,7 @@ fn size() -> impl Strategy<Value = Size> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn it_does_not_matter_how_the_bytes_are_cut(size in size(), bytes in stream(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {

@@ -239,6 +239,7 @@ impl Tabs {
     pub fn unset(&mut self, col: usize, cols: usize) {
         if self.at(col) && col < cols {
             self.custom_mut(cols)[col] = false;
+            self.settle(cols);
         }
     }
 

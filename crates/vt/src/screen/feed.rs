@@ -34,13 +34,20 @@ impl Screen {
 
     /// Characters beyond ASCII, up to the first byte that is something else.
     fn feed_text(&mut self, bytes: &[u8]) -> usize {
-        self.begin_run();
         let mut at = 0;
+        let mut begun = false;
         while at < bytes.len() && bytes[at] >= 0x80 {
             match self.parser.utf8.push(bytes[at]) {
-                Decoded::Code(code) if code >= 0xa0 => self.print_code(code),
+                Decoded::Code(code) if code >= 0xa0 => {
+                    if !std::mem::replace(&mut begun, true) {
+                        self.begin_run();
+                    }
+                    self.print_code(code);
+                }
                 Decoded::Code(code) => {
-                    self.end_run();
+                    if begun {
+                        self.end_run();
+                    }
                     self.step(code);
                     return at + 1;
                 }
@@ -49,7 +56,9 @@ impl Screen {
             }
             at += 1;
         }
-        self.end_run();
+        if begun {
+            self.end_run();
+        }
         at
     }
 

@@ -41,11 +41,12 @@ impl Screen {
         self.end_run();
     }
 
-    /// Before printing: a wide character whose second half is about to go loses the first too.
+    /// Before printing: a wide character whose second half is about to go loses the first
+    /// too. Text that goes on where text stopped is still the same run.
     #[inline]
     pub(super) fn begin_run(&mut self) {
         let x = self.buf.x;
-        if x > 0 && self.buf.row().width(x - 1) == 2 {
+        if x > 0 && self.parser.join == 0 && self.buf.row().width(x - 1) == 2 {
             let (pen, _) = self.pen_cells();
             self.buf.row().set(x - 1, Cell::null(pen));
         }

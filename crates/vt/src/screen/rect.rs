@@ -120,7 +120,13 @@ impl Screen {
                     change(&mut style, &params, i, last);
                 }
                 let number = self.styles.number(style.for_cell());
-                self.buf.rows[y].set(x, cell.with_style(number));
+                // A blank that is to show an attribute has to be a character.
+                let shown = if cell.is_null() && style != style.erase() {
+                    Cell::new(0x20, 1, number)
+                } else {
+                    cell.with_style(number)
+                };
+                self.buf.rows[y].set(x, shown);
             }
         }
         self.pen_number = None;
@@ -189,8 +195,8 @@ fn change(style: &mut Style, params: &Params, i: usize, last: u8) {
             _ => {}
         }
     }
-    let underline = u32::from(style.fg & UNDERLINE != 0);
-    if underline != u32::from(style.underline_style() != 0) {
-        style.set_underline_style(underline);
+    let underlined = style.fg & UNDERLINE != 0;
+    if underlined != (style.ext & UNDERLINE_STYLE != 0) {
+        style.set_underline_style(u32::from(underlined));
     }
 }

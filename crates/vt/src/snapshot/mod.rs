@@ -13,6 +13,8 @@ mod state;
 
 use crate::Screen;
 use crate::grid::buffer::Buffer;
+use crate::grid::cell::Cell;
+use crate::grid::row::Row;
 use crate::style::Style;
 use paint::{Painter, Piece};
 
@@ -31,15 +33,20 @@ impl Screen {
         self.write_stack(&mut painter.out, &self.keyboard.normal);
         if self.alt {
             // What the other buffer keeps while it is away.
+            painter.tabs(&normal.tabs);
             painter.margins(normal);
             painter.saved(normal);
             painter.place(normal.x.min(self.cols - 1), normal.y);
             painter.pen(Style::default());
             painter.out.extend_from_slice(b"\x1b[?1047h\x1b[H");
-            painter.at(0, 0);
+            painter.begin();
+            if self.buf.rows[0].wrapped {
+                painter.begin_wrapped();
+            }
             paint_rows(&mut painter, &self.buf);
             self.write_stack(&mut painter.out, &self.keyboard.alternate);
         }
+        painter.tabs(&self.buf.tabs);
         painter.margins(&self.buf);
         painter.saved(&self.buf);
         self.write_titles(&mut painter.out);
@@ -54,18 +61,19 @@ impl Screen {
         let lines = scrollback.min(buffer.scrollback.len());
         let mut packed = buffer.scrollback.last(lines).peekable();
         let first_row = buffer.rows.front().is_some_and(|row| row.wrapped);
-        let mut begun = false;
+        let wrapped = packed.peek().map_or(first_row, |line| line.wrapped());
+        painter.saved_before(buffer, lines);
+        if wrapped {
+            painter.begin_wrapped();
+        }
         let (mut now, mut next) = (Vec::new(), Vec::new());
         while let Some(line) = packed.next() {
             let follows = packed.peek().map_or(first_row, |line| line.wrapped());
-            // A line cut off from its beginning starts afresh.
-            let continues = begun && line.wrapped();
-            if !continues
+            if !line.wrapped()
                 && !follows
                 && let Some(text) = line.plain()
             {
                 painter.plain_line(text);
-                begun = true;
                 continue;
             }
             line.pieces(&mut now);
@@ -76,21 +84,21 @@ impl Screen {
                 }
             }
             painter.row(&now, follows.then_some(&next[..]));
-            begun = true;
         }
         if lines > 0 {
             paint_all_rows(painter, buffer);
         } else {
             paint_rows(painter, buffer);
         }
-        if !buffer.tabs.is_default() {
-            painter.tabs(&buffer.tabs);
-        }
     }
 }
 
-fn row_pieces<'a>(screen: &'a Screen, row: &crate::grid::row::Row, out: &mut Vec<Piece<'a>>) {
+fn row_pieces<'a>(screen: &'a Screen, row: &Row, out: &mut Vec<Piece<'a>>) {
     paint::pieces(row, screen.cols, &screen.clusters, out);
+    if screen.buf.x >= screen.cols && std::ptr::eq(row, &screen.buf.rows[screen.buf.y]) {
+        // The cursor can only wait behind the last column where something is.
+        paint::end_in_content(screen.cols, out);
+    }
 }
 
 /// All rows, so that what is above is pushed out at the top.
@@ -100,9 +108,7 @@ fn paint_all_rows(painter: &mut Painter<'_>, buffer: &Buffer) {
 
 /// The rows down to the last one that is not blank.
 fn paint_rows(painter: &mut Painter<'_>, buffer: &Buffer) {
-    let blank = |row: &crate::grid::row::Row| {
-        row.cells().iter().all(|c| *c == crate::grid::cell::Cell::NULL) && !row.wrapped
-    };
+    let blank = |row: &Row| row.cells().iter().all(|c| *c == Cell::NULL) && !row.wrapped;
     let count = buffer.rows.iter().rposition(|row| !blank(row)).map_or(0, |y| y + 1);
     paint(painter, buffer, count);
 }

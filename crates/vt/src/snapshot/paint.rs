@@ -71,6 +71,20 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, clusters: &'a Clusters, out: &m
     }
 }
 
+/// Makes a blank last column a space, unless the whole row is one blank, which can be
+/// erased behind the cursor.
+pub(super) fn end_in_content(cols: usize, out: &mut Vec<Piece<'_>>) {
+    let reach: usize = out.iter().map(|piece| usize::from(piece.span)).sum();
+    let plain = out.iter().all(|p| p.is_blank() && p.style == out[0].style);
+    if plain && (reach == cols || out.iter().all(|p| p.style == 0)) {
+        return;
+    }
+    out.extend(std::iter::repeat_n(Piece::BLANK, cols - reach));
+    if let Some(last) = out.last_mut().filter(|last| last.is_blank()) {
+        *last = Piece { content: Content::Char(0x20), width: 1, ..*last };
+    }
+}
+
 impl<'a> Line<'a> {
     /// Breaks a packed line into pieces.
     pub(super) fn pieces(self, out: &mut Vec<Piece<'a>>) {
@@ -124,6 +138,8 @@ pub(super) struct Painter<'a> {
     stained: Vec<usize>,
     /// The saved cursor was used to make an odd pen, and is to be set again.
     borrowed: bool,
+    /// The saved cursor of this buffer is in its place already.
+    saved_early: bool,
 }
 
 impl<'a> Painter<'a> {
@@ -138,12 +154,27 @@ impl<'a> Painter<'a> {
             fill: 0,
             stained: Vec::new(),
             borrowed: false,
+            saved_early: false,
         }
     }
 
-    /// The cursor was put there by other means.
-    pub fn at(&mut self, x: usize, y: usize) {
-        (self.x, self.y) = (x, y);
+    /// A blank screen begins, with the cursor at home.
+    pub fn begin(&mut self) {
+        (self.x, self.y) = (0, 0);
+        self.fill = 0;
+        self.stained.clear();
+    }
+
+    /// The first row continues one that is gone: it is wrapped into and moved to the top.
+    pub fn begin_wrapped(&mut self) {
+        if self.screen.rows < 2 {
+            return;
+        }
+        self.use_pen(0);
+        self.go(self.screen.cols - 1);
+        self.out.extend_from_slice(b"  \x1b[S\x1b[H");
+        self.begin();
+        self.stained.push(0);
     }
 
     pub fn number(&mut self, number: u32) {
@@ -239,7 +270,8 @@ impl<'a> Painter<'a> {
             _ => Piece::BLANK,
         };
         let pending = self.x == cols && !last.is_blank();
-        if !first.is_blank() && first.width > 0 && (pending || early(&last, &first)) {
+        let odd = self.screen.styles.get(first.style).is_odd();
+        if !first.is_blank() && first.width > 0 && !odd && (pending || early(&last, &first)) {
             // Printing the first character will wrap by itself.
             if !pending {
                 self.go(cols - 1);
@@ -301,7 +333,8 @@ impl<'a> Painter<'a> {
             let piece = row[i];
             let span = usize::from(piece.span);
             // What wrapped to get here is there already.
-            if col == 0 && span <= entered && !piece.is_blank() && !self.stained.contains(&0) {
+            let whole = || self.stained.iter().all(|stain| *stain >= span);
+            if col == 0 && span <= entered && !piece.is_blank() && whole() {
                 col += span;
                 i += 1;
                 continue;
@@ -347,47 +380,52 @@ impl<'a> Painter<'a> {
     /// They are made the same way, before anything else in the row.
     fn styled_blanks(&mut self, row: &[Piece<'_>], leaves: Leaves) {
         let cols = self.screen.cols;
+        let mut runs = Vec::new();
         let (mut col, mut i) = (0, 0);
         while i < row.len() {
             let piece = row[i];
-            if !piece.is_blank() || self.is_erased(piece.style) {
-                col += usize::from(piece.span);
-                i += 1;
-                continue;
+            let styled = piece.is_blank() && !self.is_erased(piece.style);
+            let count = if styled { blank_run(&row[i..]) } else { 1 };
+            let width = if styled { count } else { usize::from(piece.span) };
+            if styled {
+                // The last one comes about when the row is left by something wide.
+                let by_itself = col + width == cols && leaves == Leaves::ByWrapping;
+                runs.push((col, col + width - usize::from(by_itself), piece.style));
             }
-            let count = blank_run(&row[i..]);
+            col += width;
             i += count;
-            let mut end = col + count;
-            // The last one comes about when the row is left by something wide.
-            if end == cols && leaves == Leaves::ByWrapping {
-                end -= 1;
-            }
-            if col > 0 {
-                // The first half is overwritten, which leaves the second blank.
-                for at in (col..end).rev() {
-                    self.go(at - 1);
-                    self.out.extend_from_slice(WIDE);
-                    self.x = at + 1;
-                    self.go(at - 1);
-                    self.use_pen(piece.style);
-                    self.out.push(b' ');
-                    self.x = at;
-                }
-                self.stained.push(col - 1);
-            } else if end < cols {
-                // At the start of the row it is the second half that is overwritten.
-                for at in 0..end {
-                    self.go(at);
-                    self.use_pen(piece.style);
-                    self.out.extend_from_slice(WIDE);
-                    self.x = at + 2;
-                }
-                self.go(end);
+        }
+        // From the right, since each is made with the help of the cell to its left.
+        for (col, end, style) in runs.into_iter().rev() {
+            self.styled_run(col, end, style);
+        }
+    }
+
+    fn styled_run(&mut self, col: usize, end: usize, style: u32) {
+        if col > 0 {
+            // The first half is overwritten, which leaves the second blank.
+            for at in (col..end).rev() {
+                self.go(at - 1);
+                self.out.extend_from_slice(WIDE);
+                self.x = at + 1;
+                self.go(at - 1);
+                self.use_pen(style);
                 self.out.push(b' ');
-                self.x = end + 1;
-                self.stained.push(end);
+                self.x = at;
             }
-            col += count;
+            self.stained.push(col - 1);
+        } else if end < self.screen.cols {
+            // At the start of the row it is the second half that is overwritten.
+            for at in 0..end {
+                self.go(at);
+                self.use_pen(style);
+                self.out.extend_from_slice(WIDE);
+                self.x = at + 2;
+            }
+            self.go(end);
+            self.out.push(b' ');
+            self.x = end + 1;
+            self.stained.push(end);
         }
     }
 
@@ -420,6 +458,11 @@ impl<'a> Painter<'a> {
         match piece.content {
             Content::Blank => {}
             Content::Char(code) => push_char(&mut self.out, code),
+            // Marks do not join a mark that stands alone.
+            Content::Text(text) if piece.width == 0 => {
+                let first = text.chars().next().map_or(0, |c| c as u32);
+                push_char(&mut self.out, first);
+            }
             Content::Text(text) => self.out.extend_from_slice(text.as_bytes()),
         }
     }
@@ -478,6 +521,9 @@ impl<'a> Painter<'a> {
     }
 
     pub fn tabs(&mut self, tabs: &Tabs) {
+        if tabs.is_default() {
+            return;
+        }
         self.out.extend_from_slice(b"\x1b[3g");
         for col in (0..self.screen.cols).filter(|col| tabs.at(*col)) {
             self.sequence(col + 1, b'G');
@@ -509,13 +555,46 @@ impl<'a> Painter<'a> {
         self.x = usize::MAX;
     }
 
-    /// What DECSC kept in a buffer.
+    /// What DECSC kept in a buffer, when it is on the screen.
     pub fn saved(&mut self, buffer: &Buffer) {
         let saved = buffer.saved;
-        if saved == Default::default() && !self.borrowed {
+        let set = std::mem::take(&mut self.saved_early) || saved == Default::default();
+        if set && !self.borrowed {
             return;
         }
         let y = saved.y.saturating_sub(buffer.base()).min(self.screen.rows - 1);
+        self.save(saved, y);
+    }
+
+    /// What DECSC kept when it has left the screen. Rows are counted from the oldest
+    /// line, so it is saved on that line while there is nothing else.
+    pub fn saved_before(&mut self, buffer: &Buffer, lines: usize) {
+        let saved = buffer.saved;
+        let rows = self.screen.rows;
+        let line = (saved.y + lines).saturating_sub(buffer.base());
+        if saved == Default::default() || (lines..lines + rows).contains(&line) {
+            return;
+        }
+        if self.screen.styles.any_odd() {
+            // The saved cursor will be borrowed, and can only be set again at the end.
+            return;
+        }
+        let below = line.min(MOST_LINES).saturating_sub(rows - 1);
+        if below > 0 {
+            self.place(0, rows - 1);
+            self.out.extend(std::iter::repeat_n(b'\n', below));
+        }
+        self.save(saved, line.min(rows - 1));
+        self.pen(Style::default());
+        if below > 0 {
+            self.out.extend_from_slice(b"\x1b[3J");
+        }
+        self.out.extend_from_slice(b"\x1b[H");
+        self.begin();
+        self.saved_early = true;
+    }
+
+    fn save(&mut self, saved: Saved, y: usize) {
         self.place(saved.x.min(self.screen.cols - 1), y);
         let mut pen = Style { fg: saved.fg, bg: saved.bg, ..Style::default() };
         // A pen that is extended but not underlined had a link.
@@ -541,16 +620,18 @@ impl<'a> Painter<'a> {
             self.out.extend_from_slice(b"\x1b(B");
         }
     }
-}
 
-impl Painter<'_> {
     /// DECRC.
     pub fn restored(&mut self, saved: &Saved) {
+        self.pen(Style::default());
         self.out.extend_from_slice(b"\x1b8");
         self.pen = Style { fg: saved.fg, bg: saved.bg, ..self.pen };
         self.pen_number = None;
     }
 }
+
+/// The furthest a saved cursor is put back to; further off it is on the first row anyway.
+const MOST_LINES: usize = 20_000;
 
 /// How many blanks of one style a row begins with.
 fn blank_run(row: &[Piece<'_>]) -> usize {
@@ -567,8 +648,7 @@ fn early(last: &Piece<'_>, first: &Piece<'_>) -> bool {
 fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
     const FG: u32 = INVERSE | BOLD | UNDERLINE | BLINK | INVISIBLE | STRIKE;
     const BG: u32 = ITALIC | DIM | OVERLINE;
-    // An underline without a style can only be had from a saved pen.
-    let odd = to.fg & UNDERLINE != 0 && to.bg & EXTENDED != 0 && to.underline_style() == 0;
+    let odd = to.is_odd();
     let plain = Style { fg: 0, bg: 0, ext: 0, link: 0 };
     let lost = (have.fg & !to.fg & FG) | (have.bg & !to.bg & BG);
     let same_underline = have.ext & UNDERLINE_STYLE == to.ext & UNDERLINE_STYLE;

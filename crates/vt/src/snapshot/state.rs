@@ -129,11 +129,11 @@ impl Screen {
     /// The cursor, and all that decides what the next character does.
     pub(super) fn write_cursor(&self, painter: &mut Painter<'_>) {
         let (charsets, saved) = (&self.charsets, &self.buf.saved);
-        charset_changes(&Charsets::default(), charsets, &mut painter.out);
-        if charsets.current != charsets.sets[usize::from(charsets.level)]
-            && charsets.current == saved.charset
-        {
-            // The set in use came back with DECRC, past the invoked one.
+        // The set in use came back with DECRC, past the invoked one.
+        let past = charsets.current != charsets.sets[usize::from(charsets.level)]
+            && charsets.current == saved.charset;
+        if past {
+            charset_changes(&Charsets::default(), charsets, &mut painter.out);
             painter.restored(saved);
         }
         if self.modes.origin {
@@ -143,11 +143,20 @@ impl Screen {
         if joined.is_none() {
             if self.buf.x >= self.cols {
                 self.reprint_last(painter);
+                // No mark is to join what was printed only to get there.
+                painter.out.extend_from_slice(b"\x1b\\");
             } else {
                 self.write_position(&mut painter.out, self.buf.x, self.buf.y);
             }
         }
-        painter.pen(self.pen.settled());
+        let mut pen = self.pen.settled();
+        if pen.is_odd() {
+            pen.set_underline_style(1);
+        }
+        painter.pen(pen);
+        if !past {
+            charset_changes(&Charsets::default(), charsets, &mut painter.out);
+        }
         if self.modes.insert {
             painter.out.extend_from_slice(b"\x1b[4h");
         }
@@ -209,7 +218,12 @@ impl Screen {
         }
         let cell = row.get(x);
         self.write_position(&mut painter.out, x, self.buf.y);
-        painter.pen(self.styles.get(cell.style));
+        let mut pen = self.styles.get(cell.style);
+        if pen.is_odd() {
+            // Only the saved cursor could bring it back, and that is in its place.
+            pen.set_underline_style(1);
+        }
+        painter.pen(pen);
         match cell.glyph() {
             Glyph::Char(code) => push_char(&mut painter.out, code),
             Glyph::Cluster(number) => {

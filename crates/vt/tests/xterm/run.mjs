@@ -1,0 +1,124 @@
+// Compares our screens with xterm.js, on recordings and on generated streams.
+//
+//   agreement   both read the same bytes: is the picture, and every mode, the same?
+//   whole       xterm.js reads our snapshot instead of the bytes: is it the same terminal?
+//   cut         it reads a snapshot made in the middle, and then the rest
+//
+// usage: node run.mjs PROGRAM [--streams N] [--seed N] [--verbose]
+//
+// PROGRAM is the example `serve` of this crate. Exits with 1 below the bars.
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { Screens, differences, root, state, terminal, write } from './lib.mjs';
+import { random, stream } from './generate.mjs';
+
+const BARS = { agreement: 98, whole: 97, cut: 97 };
+
+const option = (name, otherwise) => {
+  const at = process.argv.indexOf(name);
+  return at < 0 ? otherwise : Number(process.argv[at + 1]);
+};
+const verbose = process.argv.includes('--verbose');
+const seed = option('--seed', 1);
+
+function recordings() {
+  const folder = path.join(root, 'crates/vt/tests/recordings');
+  const files = fs.existsSync(folder) ? fs.readdirSync(folder) : [];
+  return files.filter((file) => file.endsWith('.rec')).sort().map((file) => {
+    // The first line says the size, the rest is what the program wrote.
+    const all = fs.readFileSync(path.join(folder, file));
+    const end = all.indexOf(10);
+    const [cols, rows] = all.subarray(0, end).toString().split('x').map(Number);
+    return { name: file, bytes: all.subarray(end + 1), cols, rows };
+  });
+}
+
+function* generated(count) {
+  for (let i = 0; i < count; i++) {
+    const { pick } = random(seed * 7919 + i);
+    const [cols, rows] = pick([[80, 24], [80, 24], [40, 10], [132, 43], [20, 5], [11, 3]]);
+    yield { name: `stream ${seed}/${i}`, bytes: stream(seed * 104729 + i, cols, rows), cols, rows };
+  }
+}
+
+// What xterm.js says of itself, in the words of our JSON.
+function words(term) {
+  const buffer = term.buffer.active;
+  const lines = [];
+  for (let y = 0; y < buffer.length; y++) {
+    const row = buffer.getLine(y);
+    lines.push([row.translateToString(true).replace(/ +$/, ''), row.isWrapped]);
+  }
+  const { modes } = term;
+  const hidden = term._core.coreService.isCursorHidden;
+  return {
+    cursor: [Math.min(buffer.cursorX, term.cols - 1), buffer.cursorY, !hidden].join(),
+    'alternate screen': String(buffer.type === 'alternate'),
+    title: term._core._inputHandler._windowTitle,
+    modes: [modes.applicationCursorKeysMode, modes.applicationKeypadMode, modes.bracketedPasteMode,
+      modes.insertMode, modes.originMode, modes.reverseWraparoundMode, modes.sendFocusMode,
+      modes.wraparoundMode, modes.mouseTrackingMode].join(),
+    lines: lines.map(([text, wrapped]) => `${wrapped ? '+' : ' '}${text}`),
+  };
+}
+
+function ourWords({ json }) {
+  const { modes } = json;
+  return {
+    cursor: [json.cursor.col, json.cursor.row, json.cursor.visible].join(),
+    'alternate screen': String(json.alt_screen),
+    title: json.title,
+    modes: [modes.application_cursor, modes.application_keypad, modes.bracketed_paste, modes.insert,
+      modes.origin, modes.reverse_wrap, modes.send_focus, modes.wrap, modes.mouse].join(),
+    lines: json.lines.map(({ text, wrapped }) => `${wrapped ? '+' : ' '}${text}`),
+  };
+}
+
+async function check(screens, { name, bytes, cols, rows }, counts) {
+  const { below } = random(seed + bytes.length * 31 + name.length);
+  const reference = terminal(cols, rows);
+  if (!write(reference, bytes)) return;
+  const expected = state(reference);
+  const note = (kind, found) => {
+    counts[kind][found.length ? 1 : 0]++;
+    if (found.length && verbose) console.log(`${kind} ${name} (${cols}x${rows}): ${found.slice(0, 3).join('; ')}`);
+  };
+
+  const whole = await screens.ask(bytes, { cols, rows });
+  note('agreement', differences(words(reference), ourWords(whole)));
+  const restored = terminal(cols, rows);
+  let asked = '';
+  restored.onData((data) => (asked += data));
+  write(restored, whole.snapshot);
+  const found = differences(expected, state(restored));
+  if (asked) found.push(`the snapshot asked something: ${JSON.stringify(asked)}`);
+  note('whole', found);
+
+  const cut = below(bytes.length + 1);
+  const half = await screens.ask(bytes, { cols, rows, cut });
+  const continued = terminal(cols, rows);
+  write(continued, half.snapshot);
+  write(continued, bytes.subarray(cut));
+  note('cut', differences(expected, state(continued)));
+  for (const term of [reference, restored, continued]) term.dispose();
+}
+
+const screens = new Screens(process.argv[2]);
+let failed = false;
+for (const [label, inputs] of [
+  ['recordings', recordings()],
+  ['generated', [...generated(option('--streams', 300))]],
+]) {
+  if (!inputs.length) continue;
+  const counts = { agreement: [0, 0], whole: [0, 0], cut: [0, 0] };
+  for (const input of inputs) await check(screens, input, counts);
+  for (const [kind, [same, other]] of Object.entries(counts)) {
+    const percent = (100 * same) / (same + other);
+    const low = percent < BARS[kind];
+    failed ||= low;
+    console.log(`${label} ${kind.padEnd(10)} ${same}/${same + other} ${percent.toFixed(1)} %${low ? ` below ${BARS[kind]} %` : ''}`);
+  }
+}
+screens.close();
+process.exitCode = failed ? 1 : 0;
