@@ -9,6 +9,7 @@ pub mod client;
 pub mod log;
 mod pty;
 mod serve;
+pub mod shell;
 mod start;
 mod sys;
 pub mod wire;

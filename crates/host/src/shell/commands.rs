@@ -1,0 +1,199 @@
+//! The commands a driver remembers: what they wrote, how they ended.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
+
+use super::output::{Keep, Output};
+use super::pipes::Pipe;
+use super::state::Changes;
+use crate::wire::{Outcome, Phase};
+
+/// How many commands' output is kept on disk.
+const FILES: usize = 512;
+
+/// How many bytes of output are kept on disk, over all commands.
+const BYTES: u64 = 256 << 20;
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// How.
+    pub outcome: Outcome,
+    /// Exit code, when it has one.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it, when one did.
+    pub signal: Option<i32>,
+    /// From its start to its end.
+    pub duration: Duration,
+    /// Written to standard output so far.
+    pub stdout_bytes: u64,
+    /// Written to standard error so far.
+    pub stderr_bytes: u64,
+    /// The shell had to be replaced.
+    pub shell_restarted: bool,
+    /// What it changed.
+    pub changes: Changes,
+}
+
+/// A command.
+#[derive(Debug)]
+pub struct Command {
+    /// Its number among this driver's commands.
+    pub index: u64,
+    /// What it wrote: standard output, standard error.
+    pub outputs: [Output; 2],
+    /// The FIFOs it, or a process it left behind, may still write to.
+    pub pipes: [Option<Pipe>; 2],
+    /// The other end of its standard input.
+    pub stdin: Option<Stdin>,
+    /// How far it is.
+    pub phase: Phase,
+    /// When it began.
+    pub started: Option<Instant>,
+    /// Whether it waits for input from the terminal.
+    pub waiting: bool,
+    /// How it ended.
+    pub status: Option<Status>,
+}
+
+/// The writing end of a command's standard input.
+#[derive(Debug)]
+pub struct Stdin {
+    /// Where the command opens it.
+    pub path: PathBuf,
+    /// Open for both, so that neither side waits for the other.
+    pub fd: OwnedFd,
+    /// What the pipe has no room for yet.
+    pub pending: VecDeque<u8>,
+    /// Nothing comes after what is pending.
+    pub eof: bool,
+    /// The ids of writes that were taken.
+    pub taken: Vec<String>,
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Command {
+    fn new(index: u64, dir: &Path, id: &str, keep: Keep) -> Self {
+        Self {
+            index,
+            outputs: [
+                Output::new(dir.join(format!("{id}.out")), keep),
+                Output::new(dir.join(format!("{id}.err")), keep),
+            ],
+            pipes: [None, None],
+            stdin: None,
+            phase: Phase::Queued,
+            started: None,
+            waiting: false,
+            status: None,
+        }
+    }
+}
+
+/// All commands that were not forgotten, and what is on disk of the others.
+#[derive(Debug)]
+pub struct Commands {
+    dir: PathBuf,
+    by_id: HashMap<String, Command>,
+    by_index: HashMap<u64, String>,
+    next: u64,
+    /// Forgotten ones that are still on disk, oldest first, with their limits and lengths.
+    settled: VecDeque<(String, [Output; 2])>,
+}
+
+impl Commands {
+    /// None yet; output that grows goes into `dir`.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, by_id: HashMap::new(), by_index: HashMap::new(), next: 2, settled: VecDeque::new() }
+    }
+
+    /// Adds one; false when there is one of that id.
+    pub fn add(&mut self, id: &str, keep: Keep) -> bool {
+        if self.by_id.contains_key(id) {
+            return false;
+        }
+        let index = self.next;
+        self.next += 1;
+        self.by_index.insert(index, id.to_owned());
+        self.by_id.insert(id.to_owned(), Command::new(index, &self.dir, id, keep));
+        true
+    }
+
+    /// The command of that id.
+    pub fn get(&self, id: &str) -> Option<&Command> {
+        self.by_id.get(id)
+    }
+
+    /// The command of that id.
+    pub fn get_mut(&mut self, id: &str) -> Option<&mut Command> {
+        self.by_id.get_mut(id)
+    }
+
+    /// The id of a command by its number.
+    pub fn id(&self, index: u64) -> Option<&String> {
+        self.by_index.get(&index)
+    }
+
+    /// Every id.
+    pub fn ids(&self) -> impl Iterator<Item = &String> {
+        self.by_id.keys()
+    }
+
+    /// One stream of a command, forgotten or not.
+    pub fn output(&self, id: &str, stream: usize) -> Option<&Output> {
+        match self.by_id.get(id) {
+            Some(command) => command.outputs.get(stream),
+            None => {
+                let (_, outputs) = self.settled.iter().find(|(name, _)| name == id)?;
+                outputs.get(stream)
+            }
+        }
+    }
+
+    /// Drops a command from memory; its output stays on disk until newer ones need the room. False
+    /// when there is none, or somebody still holds its streams.
+    pub fn forget(&mut self, id: &str) -> bool {
+        if self.by_id.get(id).is_none_or(|command| command.phase != Phase::Sealed) {
+            return false;
+        }
+        if let Some(command) = self.by_id.remove(id) {
+            self.by_index.remove(&command.index);
+            let mut outputs = command.outputs;
+            if outputs.iter().any(|output| output.written() > 0) {
+                for output in &mut outputs {
+                    output.settle();
+                }
+                self.settled.push_back((id.to_owned(), outputs));
+            }
+        }
+        self.trim();
+        true
+    }
+
+    fn trim(&mut self) {
+        let size = |outputs: &[Output; 2]| -> u64 {
+            outputs
+                .iter()
+                .map(|output| output.written().min(output.keep().head + output.keep().tail))
+                .sum()
+        };
+        let mut bytes: u64 = self.settled.iter().map(|(_, outputs)| size(outputs)).sum();
+        while self.settled.len() > FILES || bytes > BYTES {
+            let Some((_, outputs)) = self.settled.pop_front() else {
+                break;
+            };
+            bytes -= size(&outputs);
+            for output in &outputs {
+                output.remove();
+            }
+        }
+    }
+}

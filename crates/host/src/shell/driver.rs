@@ -1,0 +1,1168 @@
+//! The state machine between one shell and the host's loop.
+//!
+//! ```text
+//!            launched          rc record + dump          prompt seen
+//!  (no shell) ─────▶ Starting ────────────────▶ Idle ────────────────▶ Running
+//!      ▲                                          ▲  status record + dump │
+//!      │ exited                                   └───────────────────────┤
+//!      └──────────────────────────── Ending ◀── time-out, cancel, no dump ┘
+//! ```
+
+use std::collections::VecDeque;
+use std::fs;
+use std::hash::BuildHasher;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::Signal;
+use rustix::termios::Termios;
+
+use super::commands::{Commands, Status};
+use super::dialect::{Drive, Launch, Paths};
+use super::ending::Ending;
+use super::output::Piece;
+use super::pipes::{Pipe, Read, write_fresh};
+use super::procs::{self, Moment};
+use super::state::{Changes, State};
+use super::{At, Effect, End, Happened, QUEUE, Setup, Spec, prompt, screen};
+use crate::wire::{Code, IfBusy, Outcome, Phase as Progress, StdinMode};
+
+/// After typed input the line discipline may still hold bytes the shell has not seen.
+const SETTLE: Duration = Duration::from_millis(20);
+/// A key that was typed starts the drive file within this, or it was lost.
+const CONFIRM: Duration = Duration::from_millis(300);
+/// A state that is not told within this never will be.
+const DUMP: Duration = Duration::from_secs(10);
+/// A shell that is not at its prompt after this will never be ours to drive.
+const START: Duration = Duration::from_secs(30);
+/// How long a command runs before its terminal is made ready for a person's input.
+const SLOW: Duration = Duration::from_millis(30);
+/// How much of one stream is read before others get their turn.
+const TURN: usize = 2 << 20;
+/// The token of the state FIFO in the driver's own epoll; a command's are `4 * index` and on.
+const STATE: u64 = 0;
+/// Added to a command's first token: its standard input.
+const STDIN: u64 = 2;
+
+/// Drives one shell.
+pub struct Driver {
+    pub(super) setup: Setup,
+    pub(super) paths: Paths,
+    epoll: OwnedFd,
+    state_pipe: Pipe,
+    dump: Vec<u8>,
+    dumped: bool,
+    pub(super) phase: Phase,
+    pub(super) pid: i32,
+    generation: u32,
+    failures: u32,
+    number: u64,
+    state: State,
+    seen: Option<u64>,
+    hasher: std::hash::RandomState,
+    status: i32,
+    key: usize,
+    queue: VecDeque<Waiting>,
+    pub(super) commands: Commands,
+    spare: Option<[Pipe; 2]>,
+    pipe_number: u64,
+    /// The shell is known to be at its prompt, and nobody typed since.
+    at_prompt: bool,
+    person: Person,
+    poll: Poll,
+    /// A stream had more than its turn.
+    more: bool,
+    buffer: Vec<u8>,
+    history: Option<Vec<u8>>,
+    replacement: Option<State>,
+}
+
+/// What a person did at the keyboard.
+#[derive(Debug, Default)]
+struct Person {
+    typed: Option<Instant>,
+    /// A command of theirs may have run since the state was last read.
+    entered: Option<Instant>,
+    half_typed: bool,
+}
+
+/// When to look again whether the shell is at its prompt.
+#[derive(Debug, Default)]
+struct Poll {
+    at: Option<Instant>,
+    step: Duration,
+}
+
+pub(super) enum Phase {
+    /// No shell.
+    Absent,
+    Starting { since: Instant, ready: bool },
+    Idle,
+    Running(Box<Run>),
+    Ending(Box<Ending>),
+    /// No shell can be started any more.
+    Over,
+}
+
+enum Waiting {
+    Command { spec: Box<Spec>, until: Option<Instant> },
+    Quiet { token: u64, script: Vec<u8> },
+}
+
+pub(super) enum Job {
+    Command { id: String, spec: Box<Spec> },
+    /// Reads the state after a person's command.
+    Capture,
+    /// Reads the state after a command that was interrupted.
+    Reread { id: String, started: Instant },
+    Quiet { token: u64, pipes: [Pipe; 2] },
+}
+
+pub(super) struct Run {
+    pub number: u64,
+    pub job: Job,
+    pub started: Instant,
+    pub moment: Moment,
+    typed: Instant,
+    begun: bool,
+    retyped: usize,
+    status: Option<i32>,
+    ended: Option<Instant>,
+    deadline: Option<Instant>,
+    check: Instant,
+    step: Duration,
+    cooked: Option<(Termios, Termios)>,
+    copy: screen::Copy,
+    touched: bool,
+}
+
+impl Driver {
+    /// A driver for a shell that is to be started as the [`Launch`] says.
+    pub fn new(setup: Setup, state: State, now: Instant) -> io::Result<(Self, Launch)> {
+        let paths = Paths { run: setup.dir.join("run") };
+        let commands = setup.dir.join("commands");
+        if paths.run.exists() {
+            fs::remove_dir_all(&paths.run)?;
+        }
+        private_dir(&paths.run)?;
+        private_dir(&paths.ctl_dir())?;
+        private_dir(&commands)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let state_pipe = Pipe::make(PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state())))?;
+        watch(&epoll, &state_pipe, STATE)?;
+        let mut driver = Self {
+            setup,
+            paths,
+            epoll,
+            state_pipe,
+            dump: Vec::new(),
+            dumped: false,
+            phase: Phase::Absent,
+            pid: 0,
+            generation: 0,
+            failures: 0,
+            number: 0,
+            state,
+            seen: None,
+            hasher: std::hash::RandomState::new(),
+            status: 0,
+            key: 0,
+            queue: VecDeque::new(),
+            commands: Commands::new(commands),
+            spare: None,
+            pipe_number: 0,
+            at_prompt: false,
+            person: Person::default(),
+            poll: Poll::default(),
+            more: false,
+            buffer: Vec::new(),
+            history: None,
+            replacement: None,
+        };
+        driver.status = driver.restored_status();
+        let launch = driver.launch(false, now)?;
+        Ok((driver, launch))
+    }
+
+    /// Becomes readable when [`ready`](Self::ready) has something to do.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Where files appear whose names are to be given to [`ctl`](Self::ctl).
+    pub fn ctl_dir(&self) -> PathBuf {
+        self.paths.ctl_dir()
+    }
+
+    /// The state as it was last told.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether a command would have to wait.
+    pub fn busy(&self, at: At) -> bool {
+        match &self.phase {
+            Phase::Idle => {
+                !self.queue.is_empty()
+                    || self.person.entered.is_some() && !prompt::at_prompt(self.pid, at.master)
+                    || !prompt::in_foreground(self.pid, at.master)
+            }
+            Phase::Starting { .. } => !self.queue.is_empty(),
+            Phase::Absent | Phase::Running(_) | Phase::Ending(_) => true,
+            Phase::Over => false,
+        }
+    }
+
+    /// The shell was started.
+    pub fn launched(&mut self, pid: i32, now: Instant) {
+        self.pid = pid;
+        self.phase = Phase::Starting { since: now, ready: false };
+        super::ending::apply_limits(pid, self.state.get("limits"));
+    }
+
+    /// Takes a command in; it starts when the shell is free.
+    pub fn exec(&mut self, spec: Spec, at: At, effects: &mut Vec<Effect>) -> Result<(), Code> {
+        if matches!(self.phase, Phase::Over) {
+            return Err(Code::NotDrivable);
+        }
+        if spec.env.iter().any(|(name, value)| !super::quote::is_name(name) || value.contains(&0))
+            || spec.text.contains(&0)
+        {
+            return Err(Code::BadRequest);
+        }
+        if self.queue.len() >= QUEUE {
+            return Err(Code::QueueFull);
+        }
+        if spec.if_busy == IfBusy::Fail && self.busy(at) {
+            return Err(Code::Busy);
+        }
+        if !self.commands.add(&spec.command, spec.keep) {
+            return Err(Code::CommandExists);
+        }
+        let until = spec.timeout.map(|timeout| at.now + timeout);
+        self.queue.push_back(Waiting::Command { spec: Box::new(spec), until });
+        self.advance(at, effects);
+        Ok(())
+    }
+
+    /// Runs a script quietly when the shell is free; `token` comes back with its end.
+    pub fn apply(&mut self, token: u64, script: Vec<u8>, at: At, effects: &mut Vec<Effect>) -> Result<(), Code> {
+        if matches!(self.phase, Phase::Over) {
+            return Err(Code::NotDrivable);
+        }
+        if self.queue.len() >= QUEUE {
+            return Err(Code::QueueFull);
+        }
+        self.queue.push_back(Waiting::Quiet { token, script });
+        self.advance(at, effects);
+        Ok(())
+    }
+
+    /// A person's bytes are about to be typed.
+    pub fn typed(&mut self, bytes: &[u8], at: At) {
+        let Some(last) = bytes.last() else { return };
+        self.at_prompt = false;
+        self.person.typed = Some(at.now);
+        if bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4 | 15)) {
+            self.person.entered.get_or_insert(at.now);
+        }
+        self.person.half_typed = !matches!(last, b'\r' | b'\n' | 3 | 21);
+        if let Phase::Running(run) = &mut self.phase {
+            run.touched = true;
+        }
+        self.poll_soon(at.now + SETTLE);
+    }
+
+    /// The terminal printed something, which is not yet in its log.
+    pub fn output(&mut self, at: At, effects: &mut Vec<Effect>) {
+        match &mut self.phase {
+            Phase::Running(run) => {
+                run.check = run.check.min(at.now + Duration::from_millis(2));
+                // What the command wrote before its shell printed this comes before it.
+                self.drain(effects);
+            }
+            Phase::Idle if self.person.entered.is_some() => {
+                let soon = self.person.typed.map_or(at.now, |typed| typed + SETTLE).max(at.now);
+                self.poll_soon(soon + Duration::from_millis(2));
+            }
+            Phase::Idle | Phase::Absent | Phase::Starting { .. } | Phase::Ending(_) | Phase::Over => {}
+        }
+    }
+
+    /// A file appeared in [`ctl_dir`](Self::ctl_dir).
+    pub fn ctl(&mut self, name: &str, at: At, effects: &mut Vec<Effect>) {
+        let _ = fs::remove_file(self.paths.ctl_dir().join(name));
+        if let Some(generation) = name.strip_prefix('r') {
+            if generation == self.generation.to_string()
+                && let Phase::Starting { ready, .. } = &mut self.phase
+            {
+                *ready = true;
+                self.read_state();
+                self.started(at, effects);
+            }
+            return;
+        }
+        let Some((number, what)) = name.split_once('.') else { return };
+        let Phase::Running(run) = &mut self.phase else { return };
+        if number != run.number.to_string() {
+            return;
+        }
+        run.begun = true;
+        if let Ok(status) = what.parse::<i32>() {
+            run.status = Some(status);
+            run.ended = Some(at.now);
+            if let Some((raw, cooked)) = run.cooked.take() {
+                super::ending::restore_modes(at.master, &raw, &cooked);
+            }
+            self.read_state();
+            self.try_finish(at, effects);
+        }
+    }
+
+    /// Something happened on [`fd`](Self::fd).
+    pub fn ready(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let count = epoll::wait(&self.epoll, &mut events[..], Some(&zero)).unwrap_or(0);
+        for event in &events[..count] {
+            let token = event.data.u64();
+            if token == STATE {
+                self.read_state();
+            } else if token % 4 == STDIN {
+                if let Some(id) = self.commands.id(token / 4).cloned() {
+                    self.feed(&id, at.now);
+                }
+            } else {
+                self.read_stream(token, effects);
+            }
+        }
+        match self.phase {
+            Phase::Starting { .. } => self.started(at, effects),
+            Phase::Running(_) => self.try_finish(at, effects),
+            Phase::Absent | Phase::Idle | Phase::Ending(_) | Phase::Over => {}
+        }
+    }
+
+    /// When [`tick`](Self::tick) wants to be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        let own = match &self.phase {
+            Phase::Starting { since, .. } => Some(*since + START),
+            Phase::Running(run) => Some(run.next()),
+            Phase::Ending(ending) => Some(ending.next()),
+            Phase::Absent | Phase::Idle | Phase::Over => None,
+        };
+        let queued = self.queue.iter().filter_map(|waiting| match waiting {
+            Waiting::Command { until, .. } => *until,
+            Waiting::Quiet { .. } => None,
+        });
+        let poll = match self.phase {
+            Phase::Starting { ready: true, .. } | Phase::Idle => self.poll.at,
+            Phase::Starting { .. } | Phase::Absent | Phase::Running(_) | Phase::Ending(_) | Phase::Over => None,
+        };
+        let more = self.more.then(Instant::now);
+        own.into_iter().chain(queued).chain(poll).chain(more).min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, at: At, effects: &mut Vec<Effect>) {
+        if self.more {
+            self.more = false;
+            self.drain(effects);
+        }
+        self.expire_queued(at, effects);
+        match &mut self.phase {
+            Phase::Starting { since, .. } if at.now >= *since + START => {
+                // The rc file hangs, or became another program.
+                procs::signal(self.pid, Signal::KILL);
+                *since = at.now;
+            }
+            Phase::Starting { .. } | Phase::Idle => {
+                if self.poll.at.is_some_and(|due| due <= at.now) {
+                    self.poll.at = None;
+                    self.advance(at, effects);
+                }
+            }
+            Phase::Running(_) => self.tick_run(at, effects),
+            Phase::Ending(_) => self.tick_ending(at),
+            Phase::Absent | Phase::Over => {}
+        }
+    }
+
+    /// The shell ended: its exit code, or the signal that ended it.
+    pub fn exited(&mut self, code: Option<i32>, signal: Option<i32>, at: At, effects: &mut Vec<Effect>) {
+        self.pid = 0;
+        self.at_prompt = false;
+        self.drain(effects);
+        let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
+        let mut died = false;
+        match std::mem::replace(&mut self.phase, Phase::Absent) {
+            Phase::Running(mut run) => {
+                died = true;
+                let status = run.status.unwrap_or(status);
+                let signal = if run.status.is_some() { None } else { signal };
+                run.ended.get_or_insert(at.now);
+                self.end_job(*run, (Outcome::Finished, Some(status), signal), effects);
+                self.status = status;
+            }
+            Phase::Ending(ending) => {
+                let (run, end) = ending.into_parts();
+                self.end_job(run, end, effects);
+            }
+            Phase::Starting { .. } => self.failures += 1,
+            Phase::Idle => effects.push(Effect::Show(b"\r\n".to_vec())),
+            Phase::Absent | Phase::Over => {}
+        }
+        self.person = Person::default();
+        if let Some(state) = self.replacement.take() {
+            self.state = state;
+            self.status = self.restored_status();
+        }
+        self.seen = None;
+        match self.failures {
+            0..=3 => match self.launch(died, at.now) {
+                Ok(launch) => effects.push(Effect::Respawn(launch)),
+                Err(_) => self.give_up(effects),
+            },
+            _ => self.give_up(effects),
+        }
+    }
+
+    /// A stretch of a command's output; `None` when there is no such command. The flag tells that
+    /// nothing will ever come behind it.
+    pub fn read(&self, command: &str, stream: usize, from: u64, limit: usize) -> Option<io::Result<(Piece, bool)>> {
+        let output = self.commands.output(command, stream)?;
+        let sealed = self
+            .commands
+            .get(command)
+            .is_none_or(|found| found.phase == Progress::Sealed);
+        Some(output.read(from, limit).map(|piece| {
+            let end = sealed && piece.next == output.written();
+            (piece, end)
+        }))
+    }
+
+    /// How far a command is, and what it wrote.
+    pub fn progress(&self, command: &str) -> Option<(Progress, u64, u64)> {
+        let found = self.commands.get(command)?;
+        Some((found.phase, found.outputs[0].written(), found.outputs[1].written()))
+    }
+
+    /// The ids of the commands that were not forgotten.
+    pub fn remembered(&self) -> impl Iterator<Item = &String> {
+        self.commands.ids()
+    }
+
+    /// How a command ended, when it has; and whether it waits for input.
+    pub fn outcome(&self, command: &str) -> Option<(Option<&Status>, bool)> {
+        let found = self.commands.get(command)?;
+        Some((found.status.as_ref(), found.waiting))
+    }
+
+    /// Drops a command from memory; what it wrote stays on disk for a while.
+    pub fn forget(&mut self, command: &str) -> bool {
+        self.commands.forget(command)
+    }
+
+    // ---- starting a shell ----
+
+    fn restored_status(&self) -> i32 {
+        std::str::from_utf8(self.state.get("status"))
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Writes the rc file of the next shell. After failures less and less is restored, so that a
+    /// state that breaks the shell cannot break it for ever.
+    fn launch(&mut self, after_death: bool, _now: Instant) -> io::Result<Launch> {
+        self.generation += 1;
+        self.dump.clear();
+        self.dumped = false;
+        let ready = format!("r{}", self.generation);
+        let restoring = !self.state.is_empty() && self.failures < 3;
+        let cwd = if restoring { nearest(&self.state, &self.setup.cwd) } else { self.setup.cwd.clone() };
+        let restore = restoring.then(|| {
+            let mut state = self.state.clone();
+            if self.failures > 0 {
+                for section in ["traps", "set", "complete", "enable"] {
+                    state.set(section, Vec::new());
+                }
+            }
+            if self.failures > 1 {
+                for section in ["functions", "shopt", "aliases"] {
+                    state.set(section, Vec::new());
+                }
+            }
+            self.setup.kind.restore(&state, &cwd, after_death)
+        });
+        write_fresh(&self.paths.rc(), &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready))?;
+        let env = if restoring && self.state.has("env") {
+            self.restored_env()
+        } else {
+            self.setup.env.clone()
+        };
+        Ok(Launch { argv: self.setup.kind.argv(&self.setup.program, &self.paths), env, cwd })
+    }
+
+    /// What was exported, and what no shell can have in a variable but passes on.
+    fn restored_env(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let kept = self
+            .setup
+            .env
+            .iter()
+            .filter(|(name, _)| !super::quote::is_name(name) || name == b"SHLVL")
+            .cloned();
+        let exported = self.state.env().map(|(name, value)| (name.to_vec(), value.to_vec()));
+        kept.chain(exported).collect()
+    }
+
+    fn give_up(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Over;
+        for waiting in std::mem::take(&mut self.queue) {
+            self.never_started(waiting, effects);
+        }
+        effects.push(Effect::Emit(Happened::Ended));
+    }
+
+    /// The rc file is through and its dump is read: the shell is on its way to the prompt.
+    fn started(&mut self, at: At, effects: &mut Vec<Effect>) {
+        if !matches!(self.phase, Phase::Starting { ready: true, .. }) || !self.dumped {
+            return;
+        }
+        let first = self.state.is_empty();
+        let changes = self.take_dump();
+        if first || !changes.0.is_empty() {
+            effects.push(Effect::Emit(Happened::StateChanged { changes }));
+        }
+        self.failures = 0;
+        self.phase = Phase::Idle;
+        self.at_prompt = false;
+        self.poll.step = Duration::from_micros(100);
+        self.poll.at = Some(at.now + self.poll.step);
+        self.advance(at, effects);
+    }
+
+    // ---- the queue ----
+
+    fn poll_soon(&mut self, due: Instant) {
+        self.poll.step = Duration::from_micros(500);
+        self.poll.at = Some(self.poll.at.map_or(due, |at| at.min(due)));
+    }
+
+    /// Starts what waits, when the shell is at its prompt.
+    fn advance(&mut self, at: At, effects: &mut Vec<Effect>) {
+        if !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        let capture = self.person.entered.is_some();
+        if self.queue.is_empty() && !capture {
+            return;
+        }
+        if !self.at_prompt {
+            let settled = self.person.typed.is_none_or(|typed| at.now >= typed + SETTLE);
+            if !settled || !prompt::at_prompt(self.pid, at.master) {
+                let most = if self.queue.is_empty() { Duration::from_secs(1) } else { Duration::from_millis(20) };
+                self.poll.step = (self.poll.step * 2).clamp(Duration::from_micros(100), most);
+                self.poll.at = Some(at.now + self.poll.step);
+                return;
+            }
+            self.at_prompt = true;
+        }
+        if capture {
+            let _ = self.begin(Job::Capture, at, effects);
+            return;
+        }
+        match self.queue.pop_front() {
+            Some(Waiting::Command { spec, .. }) => {
+                let id = spec.command.clone();
+                if self.begin(Job::Command { id: id.clone(), spec }, at, effects).is_err() {
+                    self.finish_command(&id, (Outcome::NotStarted, None, None), Duration::ZERO, false, None, effects);
+                }
+            }
+            Some(Waiting::Quiet { token, script }) => {
+                let begun = self.pair().and_then(|pipes| {
+                    write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())), &script)?;
+                    self.begin(Job::Quiet { token, pipes }, at, effects)
+                });
+                if begun.is_err() {
+                    effects.push(Effect::Emit(Happened::Applied { token, exit_code: None }));
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn expire_queued(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let expired = |waiting: &Waiting| match waiting {
+            Waiting::Command { until, .. } => until.is_some_and(|until| until <= at.now),
+            Waiting::Quiet { .. } => false,
+        };
+        while let Some(nth) = self.queue.iter().position(expired) {
+            if let Some(waiting) = self.queue.remove(nth) {
+                self.never_started(waiting, effects);
+            }
+        }
+    }
+
+    fn never_started(&mut self, waiting: Waiting, effects: &mut Vec<Effect>) {
+        match waiting {
+            Waiting::Command { spec, .. } => {
+                let end = (Outcome::NotStarted, None, None);
+                self.finish_command(&spec.command, end, Duration::ZERO, false, None, effects);
+            }
+            Waiting::Quiet { token, .. } => {
+                effects.push(Effect::Emit(Happened::Applied { token, exit_code: None }));
+            }
+        }
+    }
+
+    /// Takes a queued command out; false when it is not queued.
+    pub(super) fn unqueue(&mut self, command: &str, effects: &mut Vec<Effect>) -> bool {
+        let found = self.queue.iter().position(
+            |waiting| matches!(waiting, Waiting::Command { spec, .. } if spec.command == command),
+        );
+        let Some(nth) = found else { return false };
+        self.queue.remove(nth);
+        self.finish_command(command, (Outcome::Cancelled, None, None), Duration::ZERO, false, None, effects);
+        true
+    }
+
+    // ---- a run ----
+
+    fn pair(&mut self) -> io::Result<[Pipe; 2]> {
+        if let Some(pipes) = self.spare.take() {
+            return Ok(pipes);
+        }
+        self.pipe_number += 1;
+        let number = self.pipe_number;
+        let out = Pipe::make(self.paths.run.join(format!("o{number}")))?;
+        let err = Pipe::make(self.paths.run.join(format!("e{number}")))?;
+        Ok([out, err])
+    }
+
+    /// Writes the files of a run and types the key.
+    fn begin(&mut self, job: Job, at: At, effects: &mut Vec<Effect>) -> io::Result<()> {
+        self.number += 1;
+        self.dump.clear();
+        self.dumped = false;
+        let mut run = Run {
+            number: self.number,
+            started: at.now,
+            moment: Moment::now(),
+            typed: at.now,
+            begun: false,
+            retyped: 0,
+            status: None,
+            ended: None,
+            deadline: None,
+            check: at.now + SLOW,
+            step: SLOW,
+            cooked: None,
+            copy: screen::Copy::default(),
+            touched: false,
+            job,
+        };
+        if let Job::Command { id, spec } = &run.job {
+            let (id, half) = (id.clone(), self.person.half_typed);
+            run.deadline = spec.timeout.map(|timeout| at.now + timeout);
+            let pipes = self.pair()?;
+            write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())), &spec.text)?;
+            effects.push(Effect::Show(screen::typed(&spec.text, half)));
+            let stdin = self.make_stdin(spec)?;
+            if let Some(command) = self.commands.get_mut(&id) {
+                for (stream, pipe) in pipes.iter().enumerate() {
+                    watch(&self.epoll, pipe, command.index * 4 + stream as u64)?;
+                }
+                if let Some(stdin) = &stdin {
+                    let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+                    let token = epoll::EventData::new_u64(command.index * 4 + STDIN);
+                    epoll::add(&self.epoll, &stdin.fd, token, flags)?;
+                }
+                command.pipes = pipes.map(Some);
+                command.stdin = stdin;
+                command.phase = Progress::Running;
+                command.started = Some(at.now);
+            }
+        }
+        self.write_drive(&run, false)?;
+        effects.push(Effect::Type(self.setup.kind.key(self.key)));
+        if let Job::Command { id, .. } = &run.job {
+            effects.push(Effect::Emit(Happened::Started { command: id.clone() }));
+        }
+        self.at_prompt = false;
+        self.phase = Phase::Running(Box::new(run));
+        Ok(())
+    }
+
+    fn write_drive(&mut self, run: &Run, once: bool) -> io::Result<()> {
+        let null = b"/dev/null".to_vec();
+        let path = |pipe: &Pipe| pipe.path.as_os_str().as_bytes().to_vec();
+        let mut drive = Drive {
+            paths: &self.paths,
+            number: run.number,
+            key: self.key,
+            once,
+            state: &self.state,
+            status: self.status,
+            env: &[],
+            cwd: None,
+            stdin: null.clone(),
+            stdout: null.clone(),
+            stderr: null,
+        };
+        let text = match &run.job {
+            Job::Command { id, spec } => {
+                drive.env = &spec.env;
+                drive.cwd = spec.cwd.as_deref();
+                if let Some(command) = self.commands.get(id) {
+                    if let [Some(out), Some(err)] = &command.pipes {
+                        drive.stdout = path(out);
+                        drive.stderr = path(err);
+                    }
+                    if let Some(stdin) = &command.stdin {
+                        drive.stdin = stdin.path.as_os_str().as_bytes().to_vec();
+                    } else if spec.stdin == StdinMode::Given {
+                        drive.stdin = self.paths.run.join("stdin").into_os_string().into_encoded_bytes();
+                    }
+                }
+                self.setup.kind.drive(&drive)
+            }
+            Job::Quiet { pipes: [out, err], .. } => {
+                drive.stdout = path(out);
+                drive.stderr = path(err);
+                self.setup.kind.drive(&drive)
+            }
+            Job::Capture | Job::Reread { .. } => self.setup.kind.capture(&drive),
+        };
+        if self.status > 1 {
+            let status = format!("return {}\n", self.status);
+            write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.status())), status.as_bytes())?;
+        }
+        write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())), &text)
+    }
+
+    /// Ends the run when its status and its state are there.
+    fn try_finish(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let Phase::Running(run) = &self.phase else { return };
+        if run.status.is_none() || !self.dumped {
+            return;
+        }
+        self.drain(effects);
+        let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        self.at_prompt = !run.touched;
+        let status = run.status.unwrap_or(0);
+        match &run.job {
+            Job::Capture => self.captured(&run, status, at, effects),
+            Job::Command { .. } | Job::Quiet { .. } => {
+                self.status = status;
+                self.end_job(*run, (Outcome::Finished, Some(status), None), effects);
+            }
+            Job::Reread { .. } => {
+                self.status = 130;
+                self.end_job(*run, (Outcome::Finished, Some(130), Some(2)), effects);
+            }
+        }
+        if !self.at_prompt {
+            self.poll_soon(at.now + Duration::from_millis(1));
+        }
+        self.advance(at, effects);
+    }
+
+    fn captured(&mut self, run: &Run, status: i32, at: At, effects: &mut Vec<Effect>) {
+        let entered = self.person.entered.take();
+        if run.touched {
+            self.person.entered = Some(at.now);
+        }
+        let before = self.history.take();
+        self.status = status;
+        let changes = self.take_dump();
+        if self.history.is_some() && self.history != before {
+            let text = self.history.as_deref().map(history_text).unwrap_or_default();
+            let duration = entered.map_or(Duration::ZERO, |entered| run.started - entered);
+            let exit_code = Some(status);
+            effects.push(Effect::Emit(Happened::Typed { text, exit_code, duration, changes }));
+        } else if !changes.0.is_empty() {
+            effects.push(Effect::Emit(Happened::StateChanged { changes }));
+        }
+    }
+
+    /// Ends what a run was for. The state is taken from the dump where there is one.
+    fn end_job(&mut self, run: Run, end: End, effects: &mut Vec<Effect>) {
+        let restarted = self.pid == 0;
+        let ended = run.ended.unwrap_or(run.started);
+        let changes = if restarted { Changes::default() } else { self.take_dump() };
+        match run.job {
+            Job::Command { id, .. } => {
+                effects.push(Effect::Show(run.copy.end()));
+                let duration = ended.saturating_duration_since(run.started);
+                self.finish_command(&id, end, duration, restarted, Some(changes), effects);
+            }
+            Job::Reread { id, started } => {
+                let duration = run.started.saturating_duration_since(started);
+                let end = (Outcome::Finished, Some(130), Some(2));
+                self.finish_command(&id, end, duration, restarted, Some(changes), effects);
+            }
+            Job::Quiet { token, .. } => {
+                effects.push(Effect::Emit(Happened::Applied { token, exit_code: end.1 }));
+                effects.push(Effect::Emit(Happened::StateChanged { changes }));
+            }
+            Job::Capture => {}
+        }
+    }
+
+    fn finish_command(
+        &mut self,
+        id: &str,
+        end: End,
+        duration: Duration,
+        restarted: bool,
+        changes: Option<Changes>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        let (outcome, exit_code, signal) = end;
+        command.stdin = None;
+        command.phase = Progress::Done;
+        let status = Status {
+            outcome,
+            exit_code,
+            signal,
+            duration,
+            stdout_bytes: command.outputs[0].written(),
+            stderr_bytes: command.outputs[1].written(),
+            shell_restarted: restarted,
+            changes: changes.unwrap_or_default(),
+        };
+        if std::mem::take(&mut command.waiting) {
+            effects.push(Effect::Emit(Happened::Waiting { command: id.to_owned(), waiting: false }));
+        }
+        command.status = Some(Status { changes: Changes::default(), ..status.clone() });
+        effects.push(Effect::Emit(Happened::Done { command: id.to_owned(), status }));
+        self.seal(id, effects);
+    }
+
+    /// Gives the streams of a command back that nobody holds any more.
+    fn seal(&mut self, id: &str, effects: &mut Vec<Effect>) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        if command.phase != Progress::Done {
+            return;
+        }
+        let mut open = false;
+        for (stream, slot) in command.pipes.iter_mut().enumerate() {
+            let Some(pipe) = slot else { continue };
+            open |= drain_pipe(pipe, &mut command.outputs[stream], None, &mut self.buffer) != Read::Closed;
+        }
+        if open {
+            return;
+        }
+        command.phase = Progress::Sealed;
+        let (stdout_bytes, stderr_bytes) = (command.outputs[0].written(), command.outputs[1].written());
+        if let [Some(out), Some(err)] = std::mem::take(&mut command.pipes) {
+            for pipe in [&out, &err] {
+                let _ = epoll::delete(&self.epoll, &pipe.fd);
+            }
+            if out.reusable() && err.reusable() {
+                self.spare = Some([out, err]);
+            }
+        }
+        effects.push(Effect::Emit(Happened::Sealed { command: id.to_owned(), stdout_bytes, stderr_bytes }));
+    }
+
+    // ---- reading ----
+
+    fn read_state(&mut self) {
+        let mut piece = [0; 32 << 10];
+        loop {
+            match self.state_pipe.read(&mut piece) {
+                Read::Some(length) => self.dump.extend_from_slice(&piece[..length]),
+                Read::Empty => break,
+                Read::Closed => {
+                    self.dumped |= !self.dump.is_empty();
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes the state of the last dump over; a dump that is like the one before is not even read.
+    fn take_dump(&mut self) -> Changes {
+        let mut hashed = std::mem::take(&mut self.dump);
+        let limits = super::ending::limits(self.pid);
+        hashed.extend_from_slice(&limits);
+        let hash = self.hasher.hash_one(&hashed);
+        hashed.truncate(hashed.len() - limits.len());
+        let mut newer = State::default();
+        if self.seen != Some(hash) {
+            self.seen = Some(hash);
+            let dump = self.setup.kind.parse(&hashed);
+            newer = dump.state;
+            if dump.history.is_some() {
+                self.history = dump.history;
+            }
+            if !newer.has("cwd")
+                && let Ok(cwd) = fs::read_link(format!("/proc/{}/cwd", self.pid))
+            {
+                newer.set("cwd", cwd.into_os_string().into_encoded_bytes());
+            }
+            newer.set("limits", limits);
+        }
+        newer.set("status", self.status.to_string().into_bytes());
+        hashed.clear();
+        hashed.shrink_to(16 << 10);
+        self.dump = hashed;
+        self.state.absorb(newer)
+    }
+
+    fn read_stream(&mut self, token: u64, effects: &mut Vec<Effect>) {
+        let Some(id) = self.commands.id(token / 4).cloned() else { return };
+        self.read_command(&id, effects);
+        self.seal(&id, effects);
+    }
+
+    /// Reads what the running command wrote, so that it comes before what follows.
+    pub(super) fn drain(&mut self, effects: &mut Vec<Effect>) {
+        let id = match &self.phase {
+            Phase::Running(run) => run.job.command().cloned(),
+            Phase::Ending(ending) => ending.run().job.command().cloned(),
+            Phase::Absent | Phase::Starting { .. } | Phase::Idle | Phase::Over => None,
+        };
+        if let Some(id) = id {
+            self.read_command(&id, effects);
+        }
+    }
+
+    fn read_command(&mut self, id: &str, effects: &mut Vec<Effect>) {
+        let mut copy = match &mut self.phase {
+            Phase::Running(run) if run.job.command().is_some_and(|running| running == id) => Some(&mut run.copy),
+            Phase::Running(_) | Phase::Ending(_) | Phase::Absent | Phase::Starting { .. } | Phase::Idle | Phase::Over => None,
+        };
+        let Some(command) = self.commands.get_mut(id) else { return };
+        let mut grew = false;
+        for stream in 0..2 {
+            let Some(pipe) = &mut command.pipes[stream] else { continue };
+            let before = command.outputs[stream].written();
+            let shown = copy.as_deref_mut().map(|copy| (copy, stream, &mut *effects));
+            let end = drain_pipe(pipe, &mut command.outputs[stream], shown, &mut self.buffer);
+            self.more |= matches!(end, Read::Some(_));
+            grew |= command.outputs[stream].written() != before;
+        }
+        if grew {
+            effects.push(Effect::Emit(Happened::Grew { command: id.to_owned() }));
+        }
+    }
+
+    // ---- time ----
+
+    fn tick_run(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let Phase::Running(run) = &mut self.phase else { return };
+        if run.status.is_none() && run.deadline.is_some_and(|deadline| deadline <= at.now) {
+            self.end_running((Outcome::TimedOut, None, None));
+            return;
+        }
+        if let Some(ended) = run.ended {
+            if at.now >= ended + DUMP {
+                let end = (Outcome::Finished, run.status, None);
+                self.end_running(end);
+            }
+            return;
+        }
+        if !run.begun && at.now >= run.typed + CONFIRM {
+            self.retype(at, effects);
+            return;
+        }
+        if run.begun && at.now >= run.check {
+            run.step = (run.step * 2).min(Duration::from_secs(1));
+            run.check = at.now + run.step;
+            self.check_run(at, effects);
+        }
+    }
+
+    /// A command that takes its time: does it still run, and does it wait for a person?
+    fn check_run(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let Phase::Running(run) = &mut self.phase else { return };
+        let gone = prompt::at_prompt(self.pid, at.master) && prompt::left_drive(self.pid) && ctl_empty(&self.paths);
+        if gone {
+            self.interrupted(at, effects);
+            return;
+        }
+        let Job::Command { id, .. } = &run.job else { return };
+        let id = id.clone();
+        if run.cooked.is_none() {
+            run.cooked = super::ending::cook_modes(at.master);
+        }
+        let waiting = super::ending::foreground_reads(at.master);
+        if let Some(command) = self.commands.get_mut(&id)
+            && command.waiting != waiting
+        {
+            command.waiting = waiting;
+            effects.push(Effect::Emit(Happened::Waiting { command: id.clone(), waiting }));
+        }
+        self.feed(&id, at.now);
+    }
+
+    /// The shell dropped the drive file on SIGINT and is back at its prompt.
+    fn interrupted(&mut self, at: At, effects: &mut Vec<Effect>) {
+        self.drain(effects);
+        let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let run = *run;
+        match run.job {
+            Job::Command { id, .. } => {
+                effects.push(Effect::Show(run.copy.end()));
+                let job = Job::Reread { id: id.clone(), started: run.started };
+                if self.begin(job, at, effects).is_err() {
+                    let end = (Outcome::Finished, Some(130), Some(2));
+                    self.finish_command(&id, end, at.now - run.started, false, None, effects);
+                }
+            }
+            Job::Quiet { token, .. } => {
+                effects.push(Effect::Emit(Happened::Applied { token, exit_code: Some(130) }));
+            }
+            Job::Capture | Job::Reread { .. } => {}
+        }
+    }
+
+    /// The key did not do it: the line editor was in the middle of something, or a command redefined
+    /// what the key runs. The other keys are tried, each once, as long as the shell is at its prompt.
+    fn retype(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let Phase::Running(run) = &mut self.phase else { return };
+        run.typed = at.now;
+        if !prompt::at_prompt(self.pid, at.master) {
+            // A busy machine, or a program that the key went to: neither is helped by typing.
+            if at.now >= run.started + START {
+                self.end_running((Outcome::NotStarted, None, None));
+            }
+            return;
+        }
+        if run.retyped > self.setup.kind.keys() {
+            self.end_running((Outcome::NotStarted, None, None));
+            return;
+        }
+        // With the file gone the old key can do nothing any more; only if the shell is still at its
+        // prompt then did it do nothing before.
+        let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())));
+        if !prompt::at_prompt(self.pid, at.master) || !ctl_empty(&self.paths) {
+            return;
+        }
+        run.retyped += 1;
+        if run.retyped > 1 {
+            self.key = (self.key + 1) % self.setup.kind.keys();
+        }
+        let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let written = self.write_drive(&run, true);
+        self.phase = Phase::Running(run);
+        match written {
+            Ok(()) => effects.push(Effect::Type(self.setup.kind.key(self.key))),
+            Err(_) => self.end_running((Outcome::NotStarted, None, None)),
+        }
+    }
+
+    /// Replaces the shell by one with this state.
+    pub fn replace(&mut self, state: State) {
+        self.replacement = Some(state);
+        match &self.phase {
+            Phase::Running(_) => self.end_running((Outcome::Cancelled, None, None)),
+            Phase::Starting { .. } | Phase::Idle => procs::signal(self.pid, Signal::KILL),
+            Phase::Absent | Phase::Ending(_) | Phase::Over => {}
+        }
+    }
+}
+
+impl Run {
+    pub(super) fn finish_at(&mut self, now: Instant) {
+        self.ended.get_or_insert(now);
+    }
+
+    /// Whether the command has opened its streams: it has begun, and that was a while ago.
+    pub(super) fn surely_open(&self, now: Instant) -> bool {
+        self.begun && now >= self.started + SLOW
+    }
+
+    fn next(&self) -> Instant {
+        let mut due = match self.ended {
+            Some(ended) => ended + DUMP,
+            None if !self.begun => self.typed + CONFIRM,
+            None => self.check,
+        };
+        if let (None, Some(deadline)) = (self.ended, self.deadline) {
+            due = due.min(deadline);
+        }
+        due
+    }
+}
+
+impl Job {
+    pub(super) fn command(&self) -> Option<&String> {
+        match self {
+            Self::Command { id, .. } | Self::Reread { id, .. } => Some(id),
+            Self::Capture | Self::Quiet { .. } => None,
+        }
+    }
+}
+
+/// Reads a pipe empty, or until others should get their turn.
+fn drain_pipe(
+    pipe: &mut Pipe,
+    output: &mut super::output::Output,
+    mut shown: Option<(&mut screen::Copy, usize, &mut Vec<Effect>)>,
+    buffer: &mut Vec<u8>,
+) -> Read {
+    let mut taken = 0;
+    buffer.resize(256 << 10, 0);
+    loop {
+        match pipe.read(buffer) {
+            Read::Some(length) => {
+                output.append(&buffer[..length]);
+                if let Some((copy, stream, effects)) = &mut shown {
+                    let bytes = copy.take(*stream, &buffer[..length]);
+                    if !bytes.is_empty() {
+                        effects.push(Effect::Show(bytes));
+                    }
+                }
+                taken += length;
+                if taken >= TURN {
+                    return Read::Some(taken);
+                }
+            }
+            end @ (Read::Empty | Read::Closed) => return end,
+        }
+    }
+}
+
+fn watch(epoll: &OwnedFd, pipe: &Pipe, token: u64) -> io::Result<()> {
+    // Edges: a FIFO whose writers are gone would be ready for ever.
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    Ok(epoll::add(epoll, &pipe.fd, epoll::EventData::new_u64(token), flags)?)
+}
+
+fn ctl_empty(paths: &Paths) -> bool {
+    fs::read_dir(paths.ctl_dir()).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn private_dir(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The directory to go back to: the one the state names, or the nearest above it that still exists.
+fn nearest(state: &State, otherwise: &Path) -> PathBuf {
+    let cwd = state.get("cwd");
+    if cwd.is_empty() {
+        return otherwise.to_owned();
+    }
+    let cwd = PathBuf::from(std::ffi::OsStr::from_bytes(cwd));
+    cwd.ancestors()
+        .find(|path| path.is_dir())
+        .map_or_else(|| PathBuf::from("/"), Path::to_owned)
+}
+
+/// An entry of the history without its number.
+fn history_text(entry: &[u8]) -> Vec<u8> {
+    let entry = entry.trim_ascii_start();
+    let digits = entry.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    entry[digits..].strip_prefix(b"*").unwrap_or(&entry[digits..]).trim_ascii_start().to_vec()
+}
+

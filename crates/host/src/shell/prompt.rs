@@ -1,0 +1,30 @@
+//! Whether the shell's line editor is reading the terminal.
+
+use std::fs;
+
+use rustix::fd::BorrowedFd;
+use rustix::termios::{InputModes, LocalModes, Termios, tcgetattr, tcgetpgrp};
+
+use super::procs;
+
+/// Whether the shell `pid` sits in its line editor. `read -n1` and the like keep `ICRNL`.
+pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
+    in_foreground(pid, master)
+        && tcgetattr(master).is_ok_and(|modes| raw(&modes))
+        && procs::waits_for_key(pid)
+}
+
+/// Whether the shell itself, and no program it started, has the terminal.
+pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
+    tcgetpgrp(master).is_ok_and(|group| group.as_raw_nonzero().get() == pid)
+}
+
+/// Whether a shell that ran a drive file has left it: the file runs with standard error elsewhere.
+pub fn left_drive(pid: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|target| target.starts_with("/dev/pts"))
+}
+
+fn raw(modes: &Termios) -> bool {
+    !modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
+        && !modes.input_modes.contains(InputModes::ICRNL)
+}

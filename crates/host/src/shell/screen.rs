@@ -1,0 +1,171 @@
+//! The copy of a command's output that a watcher sees: bounded, with line ends for a raw terminal,
+//! and without what would make the screen's emulator answer or change modes behind the shell's back.
+
+/// How much of a command's output is copied to the screen.
+const BOUND: u64 = 64 << 10;
+
+/// Parses just enough of a terminal's language to leave sequences out whole.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    #[default]
+    Text,
+    Escape,
+    /// After `ESC [`, while the sequence collects.
+    Csi,
+    /// OSC, DCS, APC, PM or SOS: until BEL or ST.
+    String,
+    StringEscape,
+    /// After an escape with intermediate bytes, such as a charset.
+    Intermediate,
+}
+
+/// The copy as it goes on.
+#[derive(Debug, Default)]
+pub struct Copy {
+    shown: u64,
+    hidden: u64,
+    streams: [Filter; 2],
+}
+
+#[derive(Debug, Default)]
+struct Filter {
+    within: Within,
+    held: Vec<u8>,
+}
+
+impl Copy {
+    /// What to show for `bytes` that came next on a stream (0 or 1).
+    pub fn take(&mut self, stream: usize, bytes: &[u8]) -> Vec<u8> {
+        let room = usize::try_from(BOUND.saturating_sub(self.shown)).unwrap_or(0);
+        let taken = bytes.len().min(room);
+        self.shown += taken as u64;
+        self.hidden += (bytes.len() - taken) as u64;
+        let mut shown = Vec::with_capacity(taken + taken / 16);
+        self.streams[stream].filter(&bytes[..taken], &mut shown);
+        shown
+    }
+
+    /// What to show at the end.
+    pub fn end(&self) -> Vec<u8> {
+        if self.hidden == 0 {
+            return Vec::new();
+        }
+        format!("\x1b[0m\r\n\x1b[2m[… {} bytes not shown]\x1b[0m\r\n", self.hidden).into_bytes()
+    }
+}
+
+impl Filter {
+    fn filter(&mut self, bytes: &[u8], shown: &mut Vec<u8>) {
+        for &byte in bytes {
+            self.within = match self.within {
+                Within::Text => match byte {
+                    0x1b => Within::Escape,
+                    b'\n' => {
+                        shown.extend_from_slice(b"\r\n");
+                        Within::Text
+                    }
+                    // ENQ asks for an answer; SO and SI change the charset.
+                    0 | 5 | 14 | 15 => Within::Text,
+                    other => {
+                        shown.push(other);
+                        Within::Text
+                    }
+                },
+                Within::Escape => match byte {
+                    b'[' => {
+                        self.held.clear();
+                        Within::Csi
+                    }
+                    b']' | b'P' | b'X' | b'^' | b'_' => Within::String,
+                    b' '..=b'/' => Within::Intermediate,
+                    0x1b => Within::Escape,
+                    _ => Within::Text,
+                },
+                Within::Intermediate => match byte {
+                    b' '..=b'/' => Within::Intermediate,
+                    0x1b => Within::Escape,
+                    _ => Within::Text,
+                },
+                Within::Csi => match byte {
+                    0x20..=0x3f if self.held.len() < 64 => {
+                        self.held.push(byte);
+                        Within::Csi
+                    }
+                    0x20..=0x3f => Within::Csi,
+                    0x1b => Within::Escape,
+                    0x40..=0x7e => {
+                        self.sequence(byte, shown);
+                        Within::Text
+                    }
+                    _ => Within::Csi,
+                },
+                Within::String => match byte {
+                    7 => Within::Text,
+                    0x1b => Within::StringEscape,
+                    _ => Within::String,
+                },
+                Within::StringEscape => match byte {
+                    b'\\' => Within::Text,
+                    0x1b => Within::StringEscape,
+                    _ => Within::String,
+                },
+            };
+        }
+    }
+
+    /// Colours and the erasing of a line are kept: progress bars and test reports live by them.
+    fn sequence(&mut self, last: u8, shown: &mut Vec<u8>) {
+        let plain = self.held.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'));
+        if plain && matches!(last, b'm' | b'K') {
+            shown.extend_from_slice(b"\x1b[");
+            shown.append(&mut self.held);
+            shown.push(last);
+        }
+    }
+}
+
+/// What to show when a command begins, as if it had been typed.
+pub fn typed(command: &[u8], half_typed: bool) -> Vec<u8> {
+    let mut shown = Vec::new();
+    if half_typed {
+        shown.extend_from_slice(b"\r\x1b[K$ ");
+    }
+    let mut filter = Filter::default();
+    let text = command.trim_ascii_end();
+    filter.filter(&text[..text.len().min(8 << 10)], &mut shown);
+    shown.extend_from_slice(b"\r\n");
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u8], expected: &[u8]) {
+        for cut in 0..=bytes.len() {
+            let mut copy = Copy::default();
+            let mut shown = copy.take(0, &bytes[..cut]);
+            shown.extend(copy.take(0, &bytes[cut..]));
+            assert_eq!(shown, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn colours_stay_and_queries_go() {
+        check(b"a\nb", b"a\r\nb");
+        check(b"\x1b[31mred\x1b[0m", b"\x1b[31mred\x1b[0m");
+        check(b"\x1b[6n\x1b[c\x1b[?2004h\x1b[>q.", b".");
+        check(b"\x1b]133;D;7\x07x\x1b]11;?\x1b\\y\x1bP$qm\x1b\\z", b"xyz");
+        check(b"\x1b[2J\x1b[Hkeep\x1bc", b"keep");
+        check(b"\x1b(0q\x05", b"q");
+    }
+
+    #[test]
+    fn much_output_is_cut_and_says_so() {
+        let mut copy = Copy::default();
+        assert_eq!(copy.take(0, &vec![b'x'; 100_000]).len(), 65_536);
+        assert_eq!(copy.take(1, b"more"), b"");
+        let end = String::from_utf8(copy.end()).unwrap();
+        assert!(end.contains("34468 bytes not shown"), "{end}");
+    }
+}
