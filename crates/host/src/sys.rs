@@ -1,6 +1,8 @@
 //! The calls that need `unsafe`: starting a process on a terminal, signals, and changing our own
 //! executable. Everything else goes through `rustix`.
 
+mod keeper;
+
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -34,6 +36,9 @@ pub struct Spawn<'a> {
 pub enum Session {
     /// Its own, with standard input as controlling terminal.
     Terminal,
+    /// One that a keeper leads, with standard input as controlling terminal: the program's own end
+    /// then neither takes the terminal away from what it left running nor sends that a hang-up.
+    Kept,
     /// Its own, without a terminal.
     Own,
 }
@@ -41,8 +46,10 @@ pub enum Session {
 /// A started process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spawned {
-    /// Its id; also of its session and process group.
+    /// Its id; also of its process group.
     pub pid: Pid,
+    /// Its session: its own id, or its keeper's.
+    pub session: Pid,
     /// Whether it is in the cgroup that was given.
     pub in_cgroup: bool,
 }
@@ -65,6 +72,8 @@ pub enum SpawnError {
 const STEP_CGROUP: u32 = 1;
 const STEP_TERMINAL: u32 = 2;
 const STEP_EXECUTE: u32 = 3;
+/// Not a failure: the word is the id of the process that a keeper's session was made for.
+const STEP_KEPT: u32 = 4;
 
 /// How long the parent waits for the child's word that it runs. A hanging file system may not hold
 /// up all other terminals; a child that needs longer counts as started.
@@ -83,15 +92,17 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
     let (heard, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| SpawnError::Fork(error.into()))?;
 
+    let keeper = if spawn.session == Session::Kept { keeper::image() } else { None };
     // SAFETY: between fork and exec the child only makes async-signal-safe calls (see `child`),
     // although other threads may have held locks at the time of the fork.
-    let pid = match unsafe { libc::fork() } {
+    let leader = match unsafe { libc::fork() } {
         -1 => return Err(SpawnError::Fork(io::Error::last_os_error())),
-        0 => child(spawn, &argv, &env, said.as_raw_fd()),
+        0 => child(spawn, &argv, &env, said.as_raw_fd(), keeper),
         pid => Pid::from_raw(pid)
             .ok_or_else(|| SpawnError::Fork(io::Error::other("fork returned no process id")))?,
     };
     drop(said);
+    let mut pid = leader;
     let mut in_cgroup = spawn.cgroup.is_some();
     while let Some((step, errno)) = report(heard.as_fd()) {
         let error = io::Error::from_raw_os_error(errno);
@@ -100,13 +111,27 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
                 in_cgroup = false;
                 continue;
             }
+            STEP_KEPT => {
+                pid = Pid::from_raw(errno).unwrap_or(leader);
+                continue;
+            }
             STEP_TERMINAL => SpawnError::Terminal(error),
             _ => SpawnError::Execute(error),
         };
+        if pid != leader {
+            let _ = rustix::process::kill_process(leader, rustix::process::Signal::KILL);
+            let _ = rustix::process::waitpid(Some(leader), rustix::process::WaitOptions::empty());
+        }
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
         return Err(error);
     }
-    Ok(Spawned { pid, in_cgroup })
+    Ok(Spawned { pid, session: leader, in_cgroup })
+}
+
+/// Tells a keeper that its session is needed no more: it takes the terminal from whoever has it, so
+/// that its own end hangs up on nobody, and goes.
+pub fn dismiss(keeper: Pid) {
+    let _ = rustix::process::kill_process(keeper, rustix::process::Signal::USR1);
 }
 
 /// The next failed step of a child; `None` once it has executed.
@@ -124,15 +149,22 @@ fn report(heard: BorrowedFd<'_>) -> Option<(u32, i32)> {
 }
 
 /// The child's side of [`spawn`].
-fn child(spawn: &Spawn<'_>, argv: &[*const c_char], env: &[*const c_char], said: RawFd) -> ! {
+fn child(
+    spawn: &Spawn<'_>,
+    argv: &[*const c_char],
+    env: &[*const c_char],
+    said: RawFd,
+    keeper: Option<RawFd>,
+) -> ! {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    let tell = |step: u32| {
+    let say = |step: u32, value: i32| {
         let mut word = [0u8; 8];
         word[..4].copy_from_slice(&step.to_le_bytes());
-        word[4..].copy_from_slice(&errno().to_le_bytes());
+        word[4..].copy_from_slice(&value.to_le_bytes());
         // SAFETY: `word` is eight readable bytes and `said` an open pipe.
         unsafe { libc::write(said, word.as_ptr().cast(), word.len()) };
     };
+    let tell = |step: u32| say(step, errno());
     // SAFETY: a child of fork with one thread. Only async-signal-safe calls follow, on memory that
     // the parent prepared and that is still mapped; every pointer array ends with a null.
     unsafe {
@@ -147,9 +179,7 @@ fn child(spawn: &Spawn<'_>, argv: &[*const c_char], env: &[*const c_char], said:
         {
             tell(STEP_CGROUP);
         }
-        if spawn.session == Session::Terminal
-            && libc::ioctl(spawn.stdio[0].as_raw_fd(), libc::TIOCSCTTY, 0) == -1
-        {
+        if spawn.session != Session::Own && !take_terminal(spawn.stdio[0].as_raw_fd()) {
             tell(STEP_TERMINAL);
             libc::_exit(126);
         }
@@ -157,6 +187,18 @@ fn child(spawn: &Spawn<'_>, argv: &[*const c_char], env: &[*const c_char], said:
             if libc::dup2(source.as_raw_fd(), target as c_int) == -1 {
                 tell(STEP_TERMINAL);
                 libc::_exit(126);
+            }
+        }
+        if spawn.session == Session::Kept {
+            // The parent of the new process is ours, so that its end is told to us.
+            let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+            match libc::syscall(libc::SYS_clone, flags as libc::c_ulong, 0, 0, 0, 0) {
+                -1 => {}
+                0 => {
+                    say(STEP_KEPT, libc::getpid());
+                    keeper::to_foreground();
+                }
+                _ => keeper::keep(keeper),
             }
         }
         // On exec and not at once: `said` is still needed.
@@ -185,6 +227,24 @@ fn child(spawn: &Spawn<'_>, argv: &[*const c_char], env: &[*const c_char], said:
         tell(STEP_EXECUTE);
         libc::_exit(127)
     }
+}
+
+/// Makes the terminal the controlling one of this session. The keeper of its session before may
+/// still be on its way out.
+fn take_terminal(terminal: RawFd) -> bool {
+    for _ in 0..2500 {
+        // SAFETY: asks the kernel about an open descriptor.
+        if unsafe { libc::ioctl(terminal, libc::TIOCSCTTY, 0) } == 0 {
+            return true;
+        }
+        if io::Error::last_os_error().raw_os_error() != Some(libc::EPERM) {
+            return false;
+        }
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+        // SAFETY: `pause` is readable, and the rest of it is not asked for.
+        unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
+    }
+    false
 }
 
 /// Makes signals that would end us harmless: a closed connection, a lost terminal, a file at its

@@ -56,6 +56,7 @@ impl Host {
     pub(super) fn close(&mut self, key: Key, asked: Option<(Key, u32)>) {
         let Some(mut terminal) = self.terminals.remove(key) else { return };
         self.names.remove(&terminal.id);
+        self.release(key);
         self.dirty.retain(|dirty| *dirty != key);
         if let Some(job) = terminal.log.sync() {
             self.syncer.submit(job);
@@ -67,7 +68,7 @@ impl Host {
         self.closing.push(Closing {
             terminal: terminal.id.clone(),
             cgroup: terminal.cgroup.take(),
-            sessions: pid.into_iter().collect(),
+            sessions: terminal.session().into_iter().collect(),
             asked,
             until: Instant::now() + PATIENCE,
         });

@@ -28,6 +28,8 @@ pub(super) struct Connection {
     sent: usize,
     /// Terminals whose output this connection has yet to catch up with, served in turn.
     pub(super) behind: VecDeque<Key>,
+    /// Commands whose output it has yet to catch up with.
+    pub(super) lagging: VecDeque<String>,
     /// What the loop waits for on the socket.
     pub(super) interest: Interest,
     pub(super) broken: bool,
@@ -48,6 +50,7 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             behind: VecDeque::new(),
+            lagging: VecDeque::new(),
             interest: Interest { read: true, write: false },
             broken: false,
         }
@@ -67,7 +70,7 @@ impl Connection {
         Interest {
             // Someone who does not read his answers may not ask for more.
             read: self.has_room(),
-            write: self.waiting() > 0 || !self.behind.is_empty(),
+            write: self.waiting() > 0 || !self.behind.is_empty() || !self.lagging.is_empty(),
         }
     }
 

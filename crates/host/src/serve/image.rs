@@ -54,7 +54,8 @@ impl Image {
         self.all(name).filter_map(|bytes| decode_sections(bytes).ok()).map(Self)
     }
 
-    fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+    /// All bytes of a name.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, bytes)| bytes.as_slice())
     }
 

@@ -7,6 +7,7 @@
 
 mod close;
 mod connection;
+mod exec;
 mod image;
 mod open;
 mod processes;
@@ -16,6 +17,8 @@ mod stream;
 mod terminal;
 mod timers;
 mod upgrade;
+
+pub(crate) use image::Image;
 
 use std::collections::HashMap;
 use std::io;
@@ -81,6 +84,7 @@ pub(crate) struct Host {
     names: HashMap<String, Key>,
     pids: HashMap<Pid, Key>,
     closing: Vec<Closing>,
+    exec: exec::Exec,
     /// Terminals that wait for the next sync.
     dirty: Vec<Key>,
     timers: Timers,
@@ -116,6 +120,9 @@ enum Token {
     Signals,
     Connection(Key),
     Terminal(Key),
+    /// The records that shells leave for their drivers.
+    Records,
+    Driver(Key),
 }
 
 impl Token {
@@ -125,6 +132,8 @@ impl Token {
             Self::Signals => (1, 0),
             Self::Connection(key) => (2, key.to_bits()),
             Self::Terminal(key) => (3, key.to_bits()),
+            Self::Records => (4, 0),
+            Self::Driver(key) => (5, key.to_bits()),
         };
         EventData::new_u64(kind << 56 | key)
     }
@@ -135,6 +144,8 @@ impl Token {
             0 => Self::Listener,
             1 => Self::Signals,
             2 => Self::Connection(Key::from_bits(bits)),
+            4 => Self::Records,
+            5 => Self::Driver(Key::from_bits(bits)),
             _ => Self::Terminal(Key::from_bits(bits)),
         }
     }
@@ -166,6 +177,7 @@ impl Host {
             names: HashMap::new(),
             pids: HashMap::new(),
             closing: Vec::new(),
+            exec: exec::Exec::default(),
             dirty: Vec::new(),
             timers: Timers::default(),
             counters: Counters::default(),
@@ -192,9 +204,12 @@ impl Host {
                     Token::Signals => self.signalled(),
                     Token::Connection(key) => self.connection_ready(key, flags),
                     Token::Terminal(key) => self.terminal_ready(key, flags),
+                    Token::Records => self.read_records(),
+                    Token::Driver(key) => self.driver_ready(key),
                 }
             }
             self.upgrade();
+            self.tick_drivers();
             let now = Instant::now();
             while let Some(due) = self.timers.take(now) {
                 match due {
@@ -209,7 +224,9 @@ impl Host {
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let wait = self.timers.wait(Instant::now()).map(|wait| Timespec {
+        let now = Instant::now();
+        let timers = self.timers.wait(now).into_iter();
+        let wait = timers.chain(self.exec.wait(now)).min().map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
         });
@@ -261,6 +278,7 @@ impl Host {
         }
         self.answer_requests(key);
         self.pump(key);
+        self.catch_up_commands(key);
         self.flush(key);
     }
 
@@ -289,9 +307,9 @@ impl Host {
         for terminal in self.terminals.values_mut() {
             terminal.watchers.retain(|watcher| watcher.connection != key);
         }
+        self.exec.forget_connection(key);
     }
 
-    #[expect(dead_code, reason = "the exec driver needs it")]
     /// Sends to every connection.
     fn broadcast(&mut self, event: &Event) {
         for key in self.connections.keys() {

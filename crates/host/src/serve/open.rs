@@ -5,19 +5,21 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fs::Access;
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use super::slots::Key;
 use super::terminal::{Input, Life, Terminal};
-use super::{Host, Token, now_ms};
+use super::{Host, Token, exec, now_ms};
 use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
-use crate::wire::{Code, Shell};
+use crate::wire::{Code, Sections, Shell};
 
 /// Where programs are looked for when the environment does not say.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -36,6 +38,7 @@ pub(super) struct Opening {
     pub(super) log_limit: u64,
     pub(super) base_offset: u64,
     pub(super) shell: Shell,
+    pub(super) state: Sections,
     pub(super) notice: Vec<u8>,
 }
 
@@ -71,7 +74,6 @@ impl Host {
             let message = format!("at most {} terminals", self.settings.max_terminals);
             return Err(Refusal(Code::TooManyTerminals, message));
         }
-        let prepared = prepare(&opening.launch, &id)?;
         let dir = PathBuf::from(std::ffi::OsString::from_vec(opening.dir));
         let (cols, rows) = (opening.cols, opening.rows);
         let mut log =
@@ -79,11 +81,18 @@ impl Host {
                 .map_err(|error| storage(&error))?;
         let pty = Pty::open(cols, rows).map_err(no_pty)?;
         let cgroup = self.cgroup.as_ref().and_then(|cgroup| cgroup.terminal(&id).ok());
-        let spawned = self.spawn(&prepared, &pty, cgroup.as_ref().map(|(_, procs)| procs));
+        let path = cgroup.as_ref().map(|(path, _)| path.clone());
+        let (mut driver, launch) =
+            exec::driver(&id, opening.shell, opening.launch, &dir, opening.state, path)
+                .map_err(|error| storage(&error))?;
+        let session = if driver.is_some() { Session::Kept } else { Session::Terminal };
+        let spawned = prepare(&launch, &id).and_then(|prepared| {
+            self.spawn(&prepared, &pty, cgroup.as_ref().map(|(_, procs)| procs), session)
+        });
         let cgroup = cgroup.map(|(path, _)| path);
         let leave_none =
             |cgroup: Option<PathBuf>| cgroup.and_then(|path| cgroup::remove(&path).err());
-        let Spawned { pid, in_cgroup } = spawned.inspect_err(|_| {
+        let Spawned { pid, session, in_cgroup } = spawned.inspect_err(|_| {
             leave_none(cgroup.clone());
         })?;
         let cgroup = if in_cgroup {
@@ -95,9 +104,12 @@ impl Host {
         if log.bytes() > 0 {
             log.resize(now_ms(), cols, rows);
         }
+        if let Some(driver) = &mut driver {
+            driver.launched(pid.as_raw_nonzero().get(), Instant::now());
+        }
         let key = self.terminals.insert(Terminal {
             id: id.clone(),
-            life: Life::Running { pty, pid },
+            life: Life::Running { pty, pid, session },
             shell: opening.shell,
             cols,
             rows,
@@ -105,6 +117,7 @@ impl Host {
             log,
             watchers: Vec::new(),
             input: Input::default(),
+            driver,
             cgroup,
             opened_ms: now_ms(),
             output_ms: 0,
@@ -113,7 +126,7 @@ impl Host {
         self.names.insert(id, key);
         self.pids.insert(pid, key);
         self.counters.opened += 1;
-        if let Err(error) = self.listen_to(key) {
+        if let Err(error) = self.listen_to(key).and_then(|()| self.listen_to_driver(key)) {
             self.close(key, None);
             return Err(Refusal(Code::Failed, format!("cannot watch the terminal: {error}")));
         }
@@ -137,6 +150,7 @@ impl Host {
         prepared: &Prepared,
         pty: &Pty,
         cgroup: Option<&std::fs::File>,
+        session: Session,
     ) -> Result<Spawned, Refusal> {
         let slave = pty.slave.as_fd();
         sys::spawn(&Spawn {
@@ -145,30 +159,37 @@ impl Host {
             env: &prepared.env,
             cwds: &prepared.cwds,
             stdio: [slave, slave, slave],
-            session: Session::Terminal,
+            session,
             cgroup: cgroup.map(AsFd::as_fd),
             descriptors: self.settings.descriptors,
         })
         .map_err(no_process)
     }
 
-    #[expect(dead_code, reason = "the exec driver needs it")]
-    /// Runs another program on a terminal whose program has ended, with the same PTY and log.
-    pub(super) fn respawn(&mut self, key: Key, launch: &Launch) -> Result<(), Refusal> {
+    /// Runs another program on a terminal whose program has ended, with the same PTY and log; its
+    /// process id.
+    pub(super) fn respawn(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
         let Some(terminal) = self.terminals.get(key) else {
             return Err(Refusal(Code::NoSuchTerminal, String::new()));
         };
         let prepared = prepare(launch, &terminal.id)?;
         let Some(pty) = terminal.pty() else { return Err(Refusal(Code::Exited, String::new())) };
         let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::entrance(path).ok());
-        let spawned = self.spawn(&prepared, pty, procs.as_ref())?;
-        if let Some(Terminal { life: Life::Running { pid, .. }, .. }) = self.terminals.get_mut(key)
+        // What was typed for the program that ended is not for the next one.
+        let _ = rustix::termios::tcflush(&pty.slave, rustix::termios::QueueSelector::IFlush);
+        if let Some(keeper) = terminal.session().filter(|session| Some(*session) != terminal.pid())
+        {
+            sys::dismiss(keeper);
+        }
+        let spawned = self.spawn(&prepared, pty, procs.as_ref(), Session::Kept)?;
+        if let Some(Terminal { life: Life::Running { pid, session, .. }, .. }) =
+            self.terminals.get_mut(key)
         {
             self.pids.remove(pid);
-            *pid = spawned.pid;
+            (*pid, *session) = (spawned.pid, spawned.session);
             self.pids.insert(spawned.pid, key);
         }
-        Ok(())
+        Ok(spawned.pid)
     }
 }
 

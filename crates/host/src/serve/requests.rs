@@ -16,7 +16,7 @@ use crate::wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
 const MAX_CHUNK: usize = 1 << 20;
 
 /// What a request leads to: an answer at once, or later.
-type Answer = Result<Option<Event>, Refusal>;
+pub(super) type Answer = Result<Option<Event>, Refusal>;
 
 impl Host {
     /// Answers what a connection has asked, until it has asked no more or does not read its
@@ -75,7 +75,7 @@ impl Host {
                 log_limit,
                 base_offset,
                 shell,
-                state: _,
+                state,
                 notice,
             } => {
                 let launch = Launch { argv, cwd, env };
@@ -88,6 +88,7 @@ impl Host {
                     log_limit,
                     base_offset,
                     shell,
+                    state,
                     notice,
                 })?;
                 ok(seq)
@@ -157,20 +158,17 @@ impl Host {
                 self.shut_down();
                 ok(seq)
             }
-            Request::Exec { terminal, .. }
-            | Request::State { terminal, .. }
-            | Request::Apply { terminal, .. }
-            | Request::Replace { terminal, .. } => {
-                self.find(&terminal)?;
-                Err(Refusal(Code::NotDrivable, String::new()))
-            }
-            Request::ExecStdin { .. }
+            Request::Exec { .. }
+            | Request::State { .. }
+            | Request::Apply { .. }
+            | Request::Replace { .. }
+            | Request::ExecStdin { .. }
             | Request::ExecSignal { .. }
             | Request::ExecRead { .. }
             | Request::ExecWatch { .. }
             | Request::ExecUnwatch { .. }
             | Request::ExecCancel { .. }
-            | Request::ExecForget { .. } => Err(Refusal(Code::NoSuchCommand, String::new())),
+            | Request::ExecForget { .. } => self.handle_exec(connection, request),
             Request::Upgrade { seq, path } => {
                 self.try_executable(&path, connection, seq)?;
                 Ok(None)
@@ -178,7 +176,7 @@ impl Host {
         }
     }
 
-    fn find(&self, terminal: &str) -> Result<Key, Refusal> {
+    pub(super) fn find(&self, terminal: &str) -> Result<Key, Refusal> {
         let found = self.names.get(terminal).copied();
         found.ok_or_else(|| Refusal(Code::NoSuchTerminal, String::new()))
     }
@@ -201,6 +199,7 @@ impl Host {
             Code::Ok => {}
             code => return Err(Refusal(code, String::new())),
         }
+        self.drive(key, |driver, at, _| driver.typed(data, at));
         self.counters.bytes_in += data.len() as u64;
         self.await_input(key);
         Ok(())

@@ -73,6 +73,7 @@ impl Host {
             }
         }
         if filled > 0 {
+            self.before_output(key, filled);
             self.publish(key, RecordKind::Output, filled);
         }
         filled
@@ -242,6 +243,9 @@ impl Host {
                 break;
             }
             left = left.saturating_sub(count);
+        }
+        if self.shell_ended(key, exit) {
+            return;
         }
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if let Some(pty) = terminal.pty() {

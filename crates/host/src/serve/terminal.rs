@@ -1,7 +1,9 @@
 //! One terminal: its PTY, its log, who watches it, and what was typed but not yet taken.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -9,6 +11,7 @@ use rustix::process::Pid;
 use super::slots::Key;
 use crate::log::{Cursor, Log};
 use crate::pty::Pty;
+use crate::shell::{At, Driver};
 use crate::wire::{Code, Shell, TerminalInfo};
 
 /// How much typed input may wait for a program that does not read.
@@ -29,6 +32,8 @@ pub(super) struct Terminal {
     pub(super) log: Log,
     pub(super) watchers: Vec<Watcher>,
     pub(super) input: Input,
+    /// Runs commands in its shell.
+    pub(super) driver: Option<Box<Driver>>,
     /// The directory of its cgroup.
     pub(super) cgroup: Option<PathBuf>,
     pub(super) opened_ms: u64,
@@ -40,7 +45,7 @@ pub(super) struct Terminal {
 /// Whether its program runs.
 #[derive(Debug)]
 pub(super) enum Life {
-    Running { pty: Pty, pid: Pid },
+    Running { pty: Pty, pid: Pid, session: Pid },
     Exited(Exit),
 }
 
@@ -84,6 +89,14 @@ impl Terminal {
         }
     }
 
+    /// The session its program is in.
+    pub(super) fn session(&self) -> Option<Pid> {
+        match &self.life {
+            Life::Running { session, .. } => Some(*session),
+            Life::Exited(_) => None,
+        }
+    }
+
     /// The foreground process group, when there is one.
     pub(super) fn foreground(&self) -> Option<Pid> {
         self.pty().and_then(|pty| rustix::termios::tcgetpgrp(&pty.master).ok())
@@ -107,13 +120,23 @@ impl Terminal {
             code: exit.map_or(0, |exit| exit.code),
             signal: exit.map_or(0, |exit| exit.signal),
             shell: self.shell,
-            busy: pid.is_some() && self.foreground() != pid,
+            busy: self.busy(),
             opened_ms: self.opened_ms,
             output_ms: self.output_ms,
             cgroup: self.cgroup.as_ref().map_or(Vec::new(), |path| {
                 std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
             }),
-            commands: Vec::new(),
+            commands: self.driver.as_ref().map_or(Vec::new(), |driver| driver.list()),
+        }
+    }
+
+    fn busy(&self) -> bool {
+        match (&self.driver, self.pty()) {
+            (Some(driver), Some(pty)) => {
+                driver.busy(At { now: Instant::now(), master: pty.master.as_fd() })
+            }
+            (None, Some(_)) => self.foreground() != self.pid(),
+            (_, None) => false,
         }
     }
 

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
@@ -27,6 +27,7 @@ use super::{Host, Settings};
 use crate::cgroup::Cgroup;
 use crate::log::{Log, Position};
 use crate::pty::Pty;
+use crate::shell::{At, Driver};
 use crate::sys::{self, Session, Spawn};
 use crate::wire::{Code, Event, Shell};
 
@@ -106,7 +107,9 @@ impl Host {
     /// Changes the executable when one was tried and nothing stands in the way.
     pub(super) fn upgrade(&mut self) {
         // Processes that are being ended have to be seen to their end by who began it.
-        if !self.closing.is_empty() {
+        let unsettled =
+            |terminal: &Terminal| terminal.driver.as_ref().is_some_and(|driver| !driver.settled());
+        if !self.closing.is_empty() || self.terminals.iter().any(|(_, found)| unsettled(found)) {
             return;
         }
         let Some(trial) = self.trial.take_if(|trial| trial.passed) else { return };
@@ -120,6 +123,7 @@ impl Host {
     /// Returns only when it failed; everything is as before then.
     fn become_executable(&mut self, path: &Path) -> io::Result<()> {
         let image = self.image().write()?;
+        let drivers = self.terminals.iter().filter_map(|(_, terminal)| terminal.driver.as_ref());
         let kept: Vec<BorrowedFd<'_>> = [image.as_fd(), self.lock.as_fd(), self.listener.as_fd()]
             .into_iter()
             .chain(
@@ -128,6 +132,7 @@ impl Host {
                     .filter_map(|(_, terminal)| terminal.pty())
                     .flat_map(|pty| [pty.master.as_fd(), pty.slave.as_fd()]),
             )
+            .chain(drivers.flat_map(|driver| driver.descriptors()))
             .collect();
         for fd in &kept {
             rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
@@ -142,7 +147,7 @@ impl Host {
         Err(error)
     }
 
-    fn image(&self) -> Image {
+    fn image(&mut self) -> Image {
         let mut image = Image::default();
         let settings = &self.settings;
         image.put("dir", settings.dir.as_os_str().as_bytes());
@@ -157,7 +162,7 @@ impl Host {
         if let Some(cgroup) = &self.cgroup {
             image.put("cgroup", cgroup.path().as_os_str().as_bytes());
         }
-        for (_, terminal) in self.terminals.iter() {
+        for terminal in self.terminals.values_mut() {
             image.put_image("terminal", &terminal.image());
         }
         image
@@ -198,9 +203,10 @@ impl Host {
         if let Some(pid) = pid {
             self.pids.insert(pid, key);
         }
-        if let Err(error) = self.listen_to(key) {
+        if let Err(error) = self.listen_to(key).and_then(|()| self.listen_to_driver(key)) {
             eprintln!("stead host: cannot watch a terminal: {error}");
         }
+        self.adopt_commands(key);
         self.await_input(key);
         self.note_written(key);
     }
@@ -214,14 +220,19 @@ impl Host {
 }
 
 impl Terminal {
-    fn image(&self) -> Image {
+    fn image(&mut self) -> Image {
         let mut image = Image::default();
         image.put("id", self.id.as_bytes());
+        if let (Some(driver), Life::Running { pty, .. }) = (&mut self.driver, &self.life) {
+            let at = At { now: Instant::now(), master: pty.master.as_fd() };
+            image.put_image("driver", &driver.image(at));
+        }
         match &self.life {
-            Life::Running { pty, pid } => {
+            Life::Running { pty, pid, session } => {
                 image.put_number("master", pty.master.as_raw_fd());
                 image.put_number("slave", pty.slave.as_raw_fd());
                 image.put_number("pid", pid.as_raw_nonzero().get());
+                image.put_number("session", session.as_raw_nonzero().get());
             }
             Life::Exited(exit) => {
                 image.put_number("code", exit.code);
@@ -259,6 +270,7 @@ impl Terminal {
                     slave: descriptor(image, "slave")?,
                 },
                 pid,
+                session: image.number::<i32>("session").and_then(Pid::from_raw).unwrap_or(pid),
             },
             None => Life::Exited(Exit {
                 code: image.number("code").unwrap_or(-1),
@@ -287,6 +299,10 @@ impl Terminal {
                 pending: image.bytes("input").unwrap_or_default().iter().copied().collect(),
                 ids: ids.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id)).collect(),
                 awaited: false,
+            },
+            driver: match image.images("driver").next() {
+                Some(driver) => Some(Box::new(Driver::resume(&driver, &sys::inherited)?)),
+                None => None,
             },
             cgroup: path("cgroup"),
             opened_ms: image.number("opened_ms").unwrap_or(0),

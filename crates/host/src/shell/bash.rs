@@ -20,13 +20,49 @@ pub fn key(which: usize) -> Vec<u8> {
 
 /// Variables that bash makes itself, or that belong to the moment.
 const OWN: [&str; 43] = [
-    "BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0",
-    "BASH_CMDS", "BASH_COMMAND", "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_SOURCE",
-    "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "COLUMNS", "COMP_WORDBREAKS", "DIRSTACK",
-    "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO", "LINES",
-    "OLDPWD", "PIPESTATUS", "PPID", "PWD", "RANDOM", "READLINE_ARGUMENT", "READLINE_LINE",
-    "READLINE_MARK", "READLINE_POINT", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID", "_",
-    "STEAD_TERMINAL", "STEAD",
+    "BASH",
+    "BASHOPTS",
+    "BASHPID",
+    "BASH_ALIASES",
+    "BASH_ARGC",
+    "BASH_ARGV",
+    "BASH_ARGV0",
+    "BASH_CMDS",
+    "BASH_COMMAND",
+    "BASH_EXECUTION_STRING",
+    "BASH_LINENO",
+    "BASH_SOURCE",
+    "BASH_SUBSHELL",
+    "BASH_VERSINFO",
+    "BASH_VERSION",
+    "COLUMNS",
+    "COMP_WORDBREAKS",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HISTCMD",
+    "LINENO",
+    "LINES",
+    "OLDPWD",
+    "PIPESTATUS",
+    "PPID",
+    "PWD",
+    "RANDOM",
+    "READLINE_ARGUMENT",
+    "READLINE_LINE",
+    "READLINE_MARK",
+    "READLINE_POINT",
+    "SECONDS",
+    "SHELLOPTS",
+    "SHLVL",
+    "SRANDOM",
+    "UID",
+    "_",
+    "STEAD_TERMINAL",
+    "STEAD",
 ];
 
 /// The rc file: the person's own for a first start, `restore` for a later one.
@@ -68,10 +104,15 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     }
     put(&mut text, &[b">", &single(&paths.ctl(&format!("{}.s", drive.number))), b"\n"]);
     // Interactive bash ignores SIGTERM; a command that sends it to the shell means it. Inside a
-    // sourced file `trap -` gives back the disposition the shell was started with.
-    text.extend_from_slice(b"builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\n");
+    // sourced file `trap -` gives back the disposition the shell was started with, when there was a
+    // trap to take away.
+    // Without job control a command is what it would be in a script: no notices of jobs in its
+    // output, and one that stops itself is waited for.
+    text.extend_from_slice(
+        b"builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\nbuiltin set +m\n",
+    );
     if !has_trap(drive.state, b"SIGTERM") {
-        text.extend_from_slice(b"builtin trap - TERM\n");
+        text.extend_from_slice(b"builtin trap : TERM; builtin trap - TERM\n");
     }
     if let Some(cwd) = drive.cwd {
         put(&mut text, &[b"builtin cd -- ", &single(cwd), b"\n"]);
@@ -87,12 +128,22 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     put(
         &mut text,
         &[
-            SOURCES[drive.key].as_bytes(), b" ", &single(&paths.command()),
-            b" <", &single(&drive.stdin), b" >", &single(&drive.stdout),
-            b" 2>", &single(&drive.stderr), b"\n",
+            SOURCES[drive.key].as_bytes(),
+            b" ",
+            &single(&paths.command()),
+            b" <",
+            &single(&drive.stdin),
+            b" >",
+            &single(&drive.stdout),
+            b" 2>",
+            &single(&drive.stderr),
+            b"\n",
         ],
     );
     record(&mut text, drive);
+    if option(drive.state, "monitor") {
+        text.extend_from_slice(b"builtin set -m || [[ 1 ]]\n");
+    }
     if drive.cwd.is_some() {
         go_back(&mut text, drive.state);
     }
@@ -109,6 +160,10 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     }
     // First, while `$?` is still what the person's command left.
     record(&mut text, drive);
+    if drive.interrupted && option(drive.state, "monitor") {
+        // What was interrupted was so with job control off.
+        text.extend_from_slice(b"builtin set -m || [[ 1 ]]\n");
+    }
     dump(&mut text, drive.paths, b"builtin history 1; ");
     text
 }
@@ -126,7 +181,12 @@ fn status(text: &mut Vec<u8>, drive: &Drive) {
         1 => text.extend_from_slice(b"! ((1))\n"),
         _ => put(
             text,
-            &[SOURCES[drive.key].as_bytes(), b" ", &single(&drive.paths.status()), b" && [[ 1 ]]\n"],
+            &[
+                SOURCES[drive.key].as_bytes(),
+                b" ",
+                &single(&drive.paths.status()),
+                b" && [[ 1 ]]\n",
+            ],
         ),
     }
 }
@@ -145,13 +205,15 @@ fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
     put(
         text,
         &[
-            b"{ ", first,
+            b"{ ",
+            first,
             b"builtin set +o; builtin shopt -p; builtin umask -p; builtin enable -n; \
               builtin printf args; builtin printf ' %q' \"$@\"; \
               builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; builtin printf '\\n'; \
               builtin complete -p; builtin trap -p; builtin alias -p; \
               builtin declare -p; builtin declare -fp; } >",
-            &single(&paths.state()), b" 2>/dev/null || [[ 1 ]]\n",
+            &single(&paths.state()),
+            b" 2>/dev/null || [[ 1 ]]\n",
         ],
     );
 }
@@ -243,7 +305,10 @@ impl Seen {
         }
         // Arrays are never in the environment, whatever their attributes say.
         let exported = flags.contains(&b'x') && !flags.contains(&b'a') && !flags.contains(&b'A');
-        if exported && !own && let Some(equals) = equals {
+        if exported
+            && !own
+            && let Some(equals) = equals
+        {
             let (value, _) = quote::word(&rest[equals + 1..]);
             put(env, &[name, b"=", &value, b"\0"]);
         }

@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use super::output::{Keep, Output};
 use super::pipes::Pipe;
 use super::state::Changes;
-use crate::wire::{Outcome, Phase};
+use crate::wire::{Event, Outcome, Phase};
 
 /// How many commands' output is kept on disk.
 const FILES: usize = 512;
@@ -38,6 +38,27 @@ pub struct Status {
     pub changes: Changes,
 }
 
+impl Status {
+    /// As the wire has it.
+    pub fn event(self, command: String, terminal: String, offset: u64) -> Event {
+        let (changed, removed) = self.changes;
+        Event::Done {
+            command,
+            terminal,
+            outcome: self.outcome,
+            exit_code: self.exit_code,
+            signal: self.signal,
+            duration_us: self.duration.as_micros() as u64,
+            stdout_bytes: self.stdout_bytes,
+            stderr_bytes: self.stderr_bytes,
+            shell_restarted: self.shell_restarted,
+            offset,
+            changed,
+            removed,
+        }
+    }
+}
+
 /// A command.
 #[derive(Debug)]
 pub struct Command {
@@ -53,10 +74,14 @@ pub struct Command {
     pub phase: Phase,
     /// When it began.
     pub started: Option<Instant>,
+    /// The same by the wall clock.
+    pub started_ms: u64,
     /// Whether it waits for input from the terminal.
     pub waiting: bool,
     /// How it ended.
     pub status: Option<Status>,
+    /// Nobody will ask for it again.
+    pub forgotten: bool,
 }
 
 /// The writing end of a command's standard input.
@@ -92,8 +117,10 @@ impl Command {
             stdin: None,
             phase: Phase::Queued,
             started: None,
+            started_ms: 0,
             waiting: false,
             status: None,
+            forgotten: false,
         }
     }
 }
@@ -110,9 +137,34 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// None yet; output that grows goes into `dir`.
+    /// None yet; output that grows goes into `dir`, and what is there from before counts.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, by_id: HashMap::new(), by_index: HashMap::new(), next: 2, settled: VecDeque::new() }
+        let settled = VecDeque::new();
+        let (by_id, by_index) = (HashMap::new(), HashMap::new());
+        let mut commands = Self { dir, by_id, by_index, next: 1, settled };
+        commands.find_settled();
+        commands.trim();
+        commands
+    }
+
+    fn find_settled(&mut self) {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
+        let mut found: Vec<_> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let id = name.strip_suffix(".out").or_else(|| name.strip_suffix(".err"))?;
+                Some((entry.metadata().ok()?.modified().ok()?, id.to_owned()))
+            })
+            .collect();
+        found.sort();
+        let mut seen = std::collections::HashSet::new();
+        for (_, id) in found {
+            if seen.insert(id.clone()) {
+                let outputs = stored(&self.dir, &id);
+                self.settled.push_back((id, outputs));
+            }
+        }
     }
 
     /// Adds one; false when there is one of that id.
@@ -120,6 +172,7 @@ impl Commands {
         if self.by_id.contains_key(id) {
             return false;
         }
+        self.settled.retain(|(name, _)| name != id);
         let index = self.next;
         self.next += 1;
         self.by_index.insert(index, id.to_owned());
@@ -142,6 +195,11 @@ impl Commands {
         self.by_index.get(&index)
     }
 
+    /// Every command.
+    pub fn all(&self) -> impl Iterator<Item = &Command> {
+        self.by_id.values()
+    }
+
     /// Every id.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
         self.by_id.keys()
@@ -158,11 +216,16 @@ impl Commands {
         }
     }
 
-    /// Drops a command from memory; its output stays on disk until newer ones need the room. False
-    /// when there is none, or somebody still holds its streams.
+    /// Drops a command from memory, now or when nobody holds its streams any more; its output stays
+    /// on disk until newer ones need the room. False when there is none.
     pub fn forget(&mut self, id: &str) -> bool {
-        if self.by_id.get(id).is_none_or(|command| command.phase != Phase::Sealed) {
-            return false;
+        match self.by_id.get_mut(id) {
+            None => return false,
+            Some(command) if command.phase != Phase::Sealed => {
+                command.forgotten = true;
+                return true;
+            }
+            Some(_) => {}
         }
         if let Some(command) = self.by_id.remove(id) {
             self.by_index.remove(&command.index);
@@ -176,6 +239,11 @@ impl Commands {
         }
         self.trim();
         true
+    }
+
+    /// The forgotten ones whose output is still on disk.
+    pub fn is_settled(&self, id: &str) -> bool {
+        self.settled.iter().any(|(name, _)| name == id)
     }
 
     fn trim(&mut self) {
@@ -196,4 +264,18 @@ impl Commands {
             }
         }
     }
+}
+
+/// What is on disk of a command.
+fn stored(dir: &Path, id: &str) -> [Output; 2] {
+    [".out", ".err"].map(|end| {
+        let path = dir.join(format!("{id}{end}"));
+        match Output::open(path.clone()) {
+            Ok(mut output) => {
+                output.settle();
+                output
+            }
+            Err(_) => Output::new(path, Keep { head: 0, tail: 0 }),
+        }
+    })
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::state::State;
-use super::{bash, Kind};
+use super::{Kind, bash};
 
 /// The files through which a shell is driven, all in one directory.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub struct Drive<'a> {
     pub key: usize,
     /// The file makes itself empty first, so that a key typed twice runs it once.
     pub once: bool,
+    /// What ran before was interrupted, and left things as they were for it.
+    pub interrupted: bool,
     /// The state before.
     pub state: &'a State,
     /// The exit code of what ran before.

@@ -27,9 +27,10 @@ use super::ending::Ending;
 use super::output::Piece;
 use super::pipes::{Pipe, Read, write_fresh};
 use super::procs::{self, Moment};
+use super::screen::Prompt;
 use super::state::{Changes, State};
 use super::{At, Effect, End, Happened, QUEUE, Setup, Spec, prompt, screen};
-use crate::wire::{Code, IfBusy, Outcome, Phase as Progress, StdinMode};
+use crate::wire::{Code, CommandInfo, Event, IfBusy, Outcome, Phase as Progress, StdinMode};
 
 /// After typed input the line discipline may still hold bytes the shell has not seen.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -49,36 +50,48 @@ const STATE: u64 = 0;
 const STDIN: u64 = 2;
 
 /// Drives one shell.
+#[derive(Debug)]
 pub struct Driver {
     pub(super) setup: Setup,
     pub(super) paths: Paths,
     epoll: OwnedFd,
-    state_pipe: Pipe,
-    dump: Vec<u8>,
+    pub(super) state_pipe: Pipe,
+    pub(super) dump: Vec<u8>,
     dumped: bool,
     pub(super) phase: Phase,
     pub(super) pid: i32,
-    generation: u32,
+    pub(super) session: i32,
+    pub(super) generation: u32,
     failures: u32,
-    number: u64,
-    state: State,
+    pub(super) number: u64,
+    pub(super) state: State,
     seen: Option<u64>,
     hasher: std::hash::RandomState,
-    status: i32,
-    key: usize,
-    queue: VecDeque<Waiting>,
+    pub(super) status: i32,
+    pub(super) key: usize,
+    pub(super) queue: VecDeque<Waiting>,
     pub(super) commands: Commands,
     spare: Option<[Pipe; 2]>,
-    pipe_number: u64,
+    pub(super) pipe_number: u64,
     /// The shell is known to be at its prompt, and nobody typed since.
     at_prompt: bool,
     person: Person,
     poll: Poll,
+    prompt: Prompt,
     /// A stream had more than its turn.
     more: bool,
     buffer: Vec<u8>,
-    history: Option<Vec<u8>>,
+    pub(super) history: Option<Vec<u8>>,
     replacement: Option<State>,
+}
+
+/// What happened to a command, in the events that told of it.
+#[derive(Debug, Default)]
+pub struct SoFar {
+    /// Its start.
+    pub started: Option<Event>,
+    /// What comes behind its output.
+    pub ended: Vec<Event>,
 }
 
 /// What a person did at the keyboard.
@@ -97,10 +110,14 @@ struct Poll {
     step: Duration,
 }
 
+#[derive(Debug)]
 pub(super) enum Phase {
     /// No shell.
     Absent,
-    Starting { since: Instant, ready: bool },
+    Starting {
+        since: Instant,
+        ready: bool,
+    },
     Idle,
     Running(Box<Run>),
     Ending(Box<Ending>),
@@ -108,53 +125,80 @@ pub(super) enum Phase {
     Over,
 }
 
-enum Waiting {
+#[derive(Debug)]
+pub(super) enum Waiting {
     Command { spec: Box<Spec>, until: Option<Instant> },
     Quiet { token: u64, script: Vec<u8> },
 }
 
+#[derive(Debug)]
 pub(super) enum Job {
-    Command { id: String, spec: Box<Spec> },
+    Command {
+        id: String,
+        spec: Box<Spec>,
+    },
     /// Reads the state after a person's command.
     Capture,
     /// Reads the state after a command that was interrupted.
-    Reread { id: String, started: Instant },
-    Quiet { token: u64, pipes: [Pipe; 2] },
+    Reread {
+        id: String,
+        started: Instant,
+    },
+    Quiet {
+        token: u64,
+        pipes: [Pipe; 2],
+    },
 }
 
+#[derive(Debug)]
 pub(super) struct Run {
     pub number: u64,
     pub job: Job,
     pub started: Instant,
     pub moment: Moment,
     typed: Instant,
-    begun: bool,
+    pub begun: bool,
     retyped: usize,
-    status: Option<i32>,
-    ended: Option<Instant>,
+    pub status: Option<i32>,
+    pub ended: Option<Instant>,
     deadline: Option<Instant>,
     check: Instant,
     step: Duration,
-    cooked: Option<(Termios, Termios)>,
+    pub cooked: Option<(Termios, Termios)>,
     copy: screen::Copy,
     touched: bool,
 }
 
 impl Driver {
     /// A driver for a shell that is to be started as the [`Launch`] says.
-    pub fn new(setup: Setup, state: State, now: Instant) -> io::Result<(Self, Launch)> {
+    pub fn new(setup: Setup, state: State) -> io::Result<(Self, Launch)> {
         let paths = Paths { run: setup.dir.join("run") };
-        let commands = setup.dir.join("commands");
         if paths.run.exists() {
             fs::remove_dir_all(&paths.run)?;
         }
         private_dir(&paths.run)?;
         private_dir(&paths.ctl_dir())?;
-        private_dir(&commands)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        private_dir(&setup.dir.join("commands"))?;
         let state_pipe = Pipe::make(PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state())))?;
+        let mut driver = Self::make(setup, state, state_pipe)?;
+        driver.status = driver.restored_status();
+        let launch = driver.launch(false)?;
+        Ok((driver, launch))
+    }
+
+    /// A driver for a shell that another executable of this host started.
+    pub(super) fn adopted(setup: Setup, state: State, state_pipe: OwnedFd) -> io::Result<Self> {
+        let paths = Paths { run: setup.dir.join("run") };
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state()));
+        Self::make(setup, state, Pipe::adopt(path, state_pipe))
+    }
+
+    fn make(setup: Setup, state: State, state_pipe: Pipe) -> io::Result<Self> {
+        let paths = Paths { run: setup.dir.join("run") };
+        let commands = Commands::new(setup.dir.join("commands"));
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, &state_pipe, STATE)?;
-        let mut driver = Self {
+        Ok(Self {
             setup,
             paths,
             epoll,
@@ -163,6 +207,7 @@ impl Driver {
             dumped: false,
             phase: Phase::Absent,
             pid: 0,
+            session: 0,
             generation: 0,
             failures: 0,
             number: 0,
@@ -172,25 +217,31 @@ impl Driver {
             status: 0,
             key: 0,
             queue: VecDeque::new(),
-            commands: Commands::new(commands),
+            commands,
             spare: None,
             pipe_number: 0,
             at_prompt: false,
             person: Person::default(),
             poll: Poll::default(),
+            prompt: Prompt::default(),
             more: false,
             buffer: Vec::new(),
             history: None,
             replacement: None,
-        };
-        driver.status = driver.restored_status();
-        let launch = driver.launch(false, now)?;
-        Ok((driver, launch))
+        })
     }
 
     /// Becomes readable when [`ready`](Self::ready) has something to do.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    /// The records that are there and were not given to [`ctl`](Self::ctl).
+    pub fn records(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.paths.ctl_dir());
+        entries.map_or(Vec::new(), |entries| {
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        })
     }
 
     /// Where files appear whose names are to be given to [`ctl`](Self::ctl).
@@ -220,6 +271,7 @@ impl Driver {
     /// The shell was started.
     pub fn launched(&mut self, pid: i32, now: Instant) {
         self.pid = pid;
+        self.session = procs::Process::read(pid).map_or(pid, |shell| shell.session);
         self.phase = Phase::Starting { since: now, ready: false };
         super::ending::apply_limits(pid, self.state.get("limits"));
     }
@@ -250,7 +302,13 @@ impl Driver {
     }
 
     /// Runs a script quietly when the shell is free; `token` comes back with its end.
-    pub fn apply(&mut self, token: u64, script: Vec<u8>, at: At, effects: &mut Vec<Effect>) -> Result<(), Code> {
+    pub fn apply(
+        &mut self,
+        token: u64,
+        script: Vec<u8>,
+        at: At,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Code> {
         if matches!(self.phase, Phase::Over) {
             return Err(Code::NotDrivable);
         }
@@ -260,6 +318,11 @@ impl Driver {
         self.queue.push_back(Waiting::Quiet { token, script });
         self.advance(at, effects);
         Ok(())
+    }
+
+    /// No shell could be started where [`Effect::Respawn`] asked for one.
+    pub fn abandon(&mut self, effects: &mut Vec<Effect>) {
+        self.give_up(effects);
     }
 
     /// A person's bytes are about to be typed.
@@ -278,18 +341,23 @@ impl Driver {
     }
 
     /// The terminal printed something, which is not yet in its log.
-    pub fn output(&mut self, at: At, effects: &mut Vec<Effect>) {
+    pub fn output(&mut self, bytes: &[u8], at: At, effects: &mut Vec<Effect>) {
         match &mut self.phase {
             Phase::Running(run) => {
                 run.check = run.check.min(at.now + Duration::from_millis(2));
                 // What the command wrote before its shell printed this comes before it.
                 self.drain(effects);
             }
+            Phase::Idle if self.at_prompt || self.person.typed.is_none() => self.prompt.see(bytes),
             Phase::Idle if self.person.entered.is_some() => {
                 let soon = self.person.typed.map_or(at.now, |typed| typed + SETTLE).max(at.now);
                 self.poll_soon(soon + Duration::from_millis(2));
             }
-            Phase::Idle | Phase::Absent | Phase::Starting { .. } | Phase::Ending(_) | Phase::Over => {}
+            Phase::Idle
+            | Phase::Absent
+            | Phase::Starting { .. }
+            | Phase::Ending(_)
+            | Phase::Over => {}
         }
     }
 
@@ -325,7 +393,10 @@ impl Driver {
 
     /// Something happened on [`fd`](Self::fd).
     pub fn ready(&mut self, at: At, effects: &mut Vec<Effect>) {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 16];
         let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&zero)).unwrap_or(0);
         for event in &events[..count] {
@@ -361,7 +432,11 @@ impl Driver {
         });
         let poll = match self.phase {
             Phase::Starting { ready: true, .. } | Phase::Idle => self.poll.at,
-            Phase::Starting { .. } | Phase::Absent | Phase::Running(_) | Phase::Ending(_) | Phase::Over => None,
+            Phase::Starting { .. }
+            | Phase::Absent
+            | Phase::Running(_)
+            | Phase::Ending(_)
+            | Phase::Over => None,
         };
         let more = self.more.then(Instant::now);
         own.into_iter().chain(queued).chain(poll).chain(more).min()
@@ -393,9 +468,17 @@ impl Driver {
     }
 
     /// The shell ended: its exit code, or the signal that ended it.
-    pub fn exited(&mut self, code: Option<i32>, signal: Option<i32>, at: At, effects: &mut Vec<Effect>) {
+    pub fn exited(
+        &mut self,
+        code: Option<i32>,
+        signal: Option<i32>,
+        at: At,
+        effects: &mut Vec<Effect>,
+    ) {
         self.pid = 0;
         self.at_prompt = false;
+        // A key that this shell did not take must not run it in the next one.
+        let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())));
         self.drain(effects);
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         let mut died = false;
@@ -423,7 +506,7 @@ impl Driver {
         }
         self.seen = None;
         match self.failures {
-            0..=3 => match self.launch(died, at.now) {
+            0..=3 => match self.launch(died) {
                 Ok(launch) => effects.push(Effect::Respawn(launch)),
                 Err(_) => self.give_up(effects),
             },
@@ -433,12 +516,15 @@ impl Driver {
 
     /// A stretch of a command's output; `None` when there is no such command. The flag tells that
     /// nothing will ever come behind it.
-    pub fn read(&self, command: &str, stream: usize, from: u64, limit: usize) -> Option<io::Result<(Piece, bool)>> {
+    pub fn read(
+        &self,
+        command: &str,
+        stream: usize,
+        from: u64,
+        limit: usize,
+    ) -> Option<io::Result<(Piece, bool)>> {
         let output = self.commands.output(command, stream)?;
-        let sealed = self
-            .commands
-            .get(command)
-            .is_none_or(|found| found.phase == Progress::Sealed);
+        let sealed = self.commands.get(command).is_none_or(|found| found.phase == Progress::Sealed);
         Some(output.read(from, limit).map(|piece| {
             let end = sealed && piece.next == output.written();
             (piece, end)
@@ -462,6 +548,48 @@ impl Driver {
         Some((found.status.as_ref(), found.waiting))
     }
 
+    /// The commands that were not forgotten.
+    pub fn list(&self) -> Vec<CommandInfo> {
+        let mut ids: Vec<&String> = self.commands.ids().collect();
+        ids.sort();
+        ids.into_iter()
+            .filter_map(|id| {
+                let (phase, stdout_bytes, stderr_bytes) = self.progress(id)?;
+                Some(CommandInfo { command: id.clone(), phase, stdout_bytes, stderr_bytes })
+            })
+            .collect()
+    }
+
+    /// What has happened to a command, as it was told.
+    pub fn so_far(&self, command: &str, terminal: String, offset: u64) -> SoFar {
+        let mut told = SoFar::default();
+        let Some(found) = self.commands.get(command) else { return told };
+        if found.started.is_some() {
+            let (command, terminal) = (command.to_owned(), terminal.clone());
+            told.started =
+                Some(Event::Started { command, terminal, offset, time_ms: found.started_ms });
+        }
+        if found.waiting {
+            told.ended.push(Event::Waiting { command: command.to_owned(), waiting: true });
+        }
+        if let Some(status) = &found.status {
+            told.ended.push(status.clone().event(command.to_owned(), terminal, offset));
+        }
+        if found.phase == Progress::Sealed {
+            told.ended.push(Event::Sealed {
+                command: command.to_owned(),
+                stdout_bytes: found.outputs[0].written(),
+                stderr_bytes: found.outputs[1].written(),
+            });
+        }
+        told
+    }
+
+    /// Whether anything is known of a command.
+    pub fn knows(&self, command: &str) -> bool {
+        self.commands.get(command).is_some() || self.commands.is_settled(command)
+    }
+
     /// Drops a command from memory; what it wrote stays on disk for a while.
     pub fn forget(&mut self, command: &str) -> bool {
         self.commands.forget(command)
@@ -478,13 +606,14 @@ impl Driver {
 
     /// Writes the rc file of the next shell. After failures less and less is restored, so that a
     /// state that breaks the shell cannot break it for ever.
-    fn launch(&mut self, after_death: bool, _now: Instant) -> io::Result<Launch> {
+    fn launch(&mut self, after_death: bool) -> io::Result<Launch> {
         self.generation += 1;
         self.dump.clear();
         self.dumped = false;
         let ready = format!("r{}", self.generation);
         let restoring = !self.state.is_empty() && self.failures < 3;
-        let cwd = if restoring { nearest(&self.state, &self.setup.cwd) } else { self.setup.cwd.clone() };
+        let cwd =
+            if restoring { nearest(&self.state, &self.setup.cwd) } else { self.setup.cwd.clone() };
         let restore = restoring.then(|| {
             let mut state = self.state.clone();
             if self.failures > 0 {
@@ -499,7 +628,10 @@ impl Driver {
             }
             self.setup.kind.restore(&state, &cwd, after_death)
         });
-        write_fresh(&self.paths.rc(), &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready))?;
+        write_fresh(
+            &self.paths.rc(),
+            &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready),
+        )?;
         let env = if restoring && self.state.has("env") {
             self.restored_env()
         } else {
@@ -548,7 +680,7 @@ impl Driver {
 
     // ---- the queue ----
 
-    fn poll_soon(&mut self, due: Instant) {
+    pub(super) fn poll_soon(&mut self, due: Instant) {
         self.poll.step = Duration::from_micros(500);
         self.poll.at = Some(self.poll.at.map_or(due, |at| at.min(due)));
     }
@@ -565,7 +697,11 @@ impl Driver {
         if !self.at_prompt {
             let settled = self.person.typed.is_none_or(|typed| at.now >= typed + SETTLE);
             if !settled || !prompt::at_prompt(self.pid, at.master) {
-                let most = if self.queue.is_empty() { Duration::from_secs(1) } else { Duration::from_millis(20) };
+                let most = if self.queue.is_empty() {
+                    Duration::from_secs(1)
+                } else {
+                    Duration::from_millis(20)
+                };
                 self.poll.step = (self.poll.step * 2).clamp(Duration::from_micros(100), most);
                 self.poll.at = Some(at.now + self.poll.step);
                 return;
@@ -580,12 +716,22 @@ impl Driver {
             Some(Waiting::Command { spec, .. }) => {
                 let id = spec.command.clone();
                 if self.begin(Job::Command { id: id.clone(), spec }, at, effects).is_err() {
-                    self.finish_command(&id, (Outcome::NotStarted, None, None), Duration::ZERO, false, None, effects);
+                    self.finish_command(
+                        &id,
+                        (Outcome::NotStarted, None, None),
+                        Duration::ZERO,
+                        false,
+                        None,
+                        effects,
+                    );
                 }
             }
             Some(Waiting::Quiet { token, script }) => {
                 let begun = self.pair().and_then(|pipes| {
-                    write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())), &script)?;
+                    write_fresh(
+                        Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())),
+                        &script,
+                    )?;
                     self.begin(Job::Quiet { token, pipes }, at, effects)
                 });
                 if begun.is_err() {
@@ -627,7 +773,14 @@ impl Driver {
         );
         let Some(nth) = found else { return false };
         self.queue.remove(nth);
-        self.finish_command(command, (Outcome::Cancelled, None, None), Duration::ZERO, false, None, effects);
+        self.finish_command(
+            command,
+            (Outcome::Cancelled, None, None),
+            Duration::ZERO,
+            false,
+            None,
+            effects,
+        );
         true
     }
 
@@ -649,44 +802,21 @@ impl Driver {
         self.number += 1;
         self.dump.clear();
         self.dumped = false;
-        let mut run = Run {
-            number: self.number,
-            started: at.now,
-            moment: Moment::now(),
-            typed: at.now,
-            begun: false,
-            retyped: 0,
-            status: None,
-            ended: None,
-            deadline: None,
-            check: at.now + SLOW,
-            step: SLOW,
-            cooked: None,
-            copy: screen::Copy::default(),
-            touched: false,
-            job,
-        };
+        let run = Run::new(self.number, job, at.now, Moment::now());
         if let Job::Command { id, spec } = &run.job {
             let (id, half) = (id.clone(), self.person.half_typed);
-            run.deadline = spec.timeout.map(|timeout| at.now + timeout);
             let pipes = self.pair()?;
             write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())), &spec.text)?;
-            effects.push(Effect::Show(screen::typed(&spec.text, half)));
+            effects.push(Effect::Show(self.prompt.typed(&spec.text, half)));
             let stdin = self.make_stdin(spec)?;
             if let Some(command) = self.commands.get_mut(&id) {
-                for (stream, pipe) in pipes.iter().enumerate() {
-                    watch(&self.epoll, pipe, command.index * 4 + stream as u64)?;
-                }
-                if let Some(stdin) = &stdin {
-                    let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-                    let token = epoll::EventData::new_u64(command.index * 4 + STDIN);
-                    epoll::add(&self.epoll, &stdin.fd, token, flags)?;
-                }
                 command.pipes = pipes.map(Some);
                 command.stdin = stdin;
                 command.phase = Progress::Running;
                 command.started = Some(at.now);
+                command.started_ms = now_ms();
             }
+            self.watch_command(&id)?;
         }
         self.write_drive(&run, false)?;
         effects.push(Effect::Type(self.setup.kind.key(self.key)));
@@ -698,6 +828,31 @@ impl Driver {
         Ok(())
     }
 
+    /// Waits for what the FIFOs of a command bring.
+    pub(super) fn watch_command(&self, id: &str) -> io::Result<()> {
+        let Some(command) = self.commands.get(id) else { return Ok(()) };
+        for (stream, pipe) in command.pipes.iter().enumerate() {
+            if let Some(pipe) = pipe {
+                watch(&self.epoll, pipe, command.index * 4 + stream as u64)?;
+            }
+        }
+        if let Some(stdin) = &command.stdin {
+            let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            let token = epoll::EventData::new_u64(command.index * 4 + STDIN);
+            epoll::add(&self.epoll, &stdin.fd, token, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the line editor its modes back while nobody looks after them.
+    pub(super) fn uncook(&mut self, at: At) {
+        if let Phase::Running(run) = &mut self.phase
+            && let Some((raw, cooked)) = run.cooked.take()
+        {
+            super::ending::restore_modes(at.master, &raw, &cooked);
+        }
+    }
+
     fn write_drive(&mut self, run: &Run, once: bool) -> io::Result<()> {
         let null = b"/dev/null".to_vec();
         let path = |pipe: &Pipe| pipe.path.as_os_str().as_bytes().to_vec();
@@ -706,6 +861,7 @@ impl Driver {
             number: run.number,
             key: self.key,
             once,
+            interrupted: matches!(run.job, Job::Reread { .. }),
             state: &self.state,
             status: self.status,
             env: &[],
@@ -726,7 +882,8 @@ impl Driver {
                     if let Some(stdin) = &command.stdin {
                         drive.stdin = stdin.path.as_os_str().as_bytes().to_vec();
                     } else if spec.stdin == StdinMode::Given {
-                        drive.stdin = self.paths.run.join("stdin").into_os_string().into_encoded_bytes();
+                        drive.stdin =
+                            self.paths.run.join("stdin").into_os_string().into_encoded_bytes();
                     }
                 }
                 self.setup.kind.drive(&drive)
@@ -740,7 +897,10 @@ impl Driver {
         };
         if self.status > 1 {
             let status = format!("return {}\n", self.status);
-            write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.status())), status.as_bytes())?;
+            write_fresh(
+                Path::new(std::ffi::OsStr::from_bytes(&self.paths.status())),
+                status.as_bytes(),
+            )?;
         }
         write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())), &text)
     }
@@ -754,6 +914,7 @@ impl Driver {
         self.drain(effects);
         let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.at_prompt = !run.touched;
+        self.prompt.expect();
         let status = run.status.unwrap_or(0);
         match &run.job {
             Job::Capture => self.captured(&run, status, at, effects),
@@ -838,7 +999,8 @@ impl Driver {
             changes: changes.unwrap_or_default(),
         };
         if std::mem::take(&mut command.waiting) {
-            effects.push(Effect::Emit(Happened::Waiting { command: id.to_owned(), waiting: false }));
+            effects
+                .push(Effect::Emit(Happened::Waiting { command: id.to_owned(), waiting: false }));
         }
         command.status = Some(Status { changes: Changes::default(), ..status.clone() });
         effects.push(Effect::Emit(Happened::Done { command: id.to_owned(), status }));
@@ -854,13 +1016,15 @@ impl Driver {
         let mut open = false;
         for (stream, slot) in command.pipes.iter_mut().enumerate() {
             let Some(pipe) = slot else { continue };
-            open |= drain_pipe(pipe, &mut command.outputs[stream], None, &mut self.buffer) != Read::Closed;
+            open |= drain_pipe(pipe, &mut command.outputs[stream], None, &mut self.buffer)
+                != Read::Closed;
         }
         if open {
             return;
         }
         command.phase = Progress::Sealed;
-        let (stdout_bytes, stderr_bytes) = (command.outputs[0].written(), command.outputs[1].written());
+        let (stdout_bytes, stderr_bytes) =
+            (command.outputs[0].written(), command.outputs[1].written());
         if let [Some(out), Some(err)] = std::mem::take(&mut command.pipes) {
             for pipe in [&out, &err] {
                 let _ = epoll::delete(&self.epoll, &pipe.fd);
@@ -869,7 +1033,15 @@ impl Driver {
                 self.spare = Some([out, err]);
             }
         }
-        effects.push(Effect::Emit(Happened::Sealed { command: id.to_owned(), stdout_bytes, stderr_bytes }));
+        let forgotten = command.forgotten;
+        effects.push(Effect::Emit(Happened::Sealed {
+            command: id.to_owned(),
+            stdout_bytes,
+            stderr_bytes,
+        }));
+        if forgotten {
+            self.commands.forget(id);
+        }
     }
 
     // ---- reading ----
@@ -937,8 +1109,15 @@ impl Driver {
 
     fn read_command(&mut self, id: &str, effects: &mut Vec<Effect>) {
         let mut copy = match &mut self.phase {
-            Phase::Running(run) if run.job.command().is_some_and(|running| running == id) => Some(&mut run.copy),
-            Phase::Running(_) | Phase::Ending(_) | Phase::Absent | Phase::Starting { .. } | Phase::Idle | Phase::Over => None,
+            Phase::Running(run) if run.job.command().is_some_and(|running| running == id) => {
+                Some(&mut run.copy)
+            }
+            Phase::Running(_)
+            | Phase::Ending(_)
+            | Phase::Absent
+            | Phase::Starting { .. }
+            | Phase::Idle
+            | Phase::Over => None,
         };
         let Some(command) = self.commands.get_mut(id) else { return };
         let mut grew = false;
@@ -984,7 +1163,7 @@ impl Driver {
     /// A command that takes its time: does it still run, and does it wait for a person?
     fn check_run(&mut self, at: At, effects: &mut Vec<Effect>) {
         let Phase::Running(run) = &mut self.phase else { return };
-        let gone = prompt::at_prompt(self.pid, at.master) && prompt::left_drive(self.pid) && ctl_empty(&self.paths);
+        let gone = prompt::left_drive(self.pid, at.master) && ctl_empty(&self.paths);
         if gone {
             self.interrupted(at, effects);
             return;
@@ -1009,6 +1188,9 @@ impl Driver {
         self.drain(effects);
         let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let run = *run;
+        if let Some((raw, cooked)) = &run.cooked {
+            super::ending::restore_modes(at.master, raw, cooked);
+        }
         match run.job {
             Job::Command { id, .. } => {
                 effects.push(Effect::Show(run.copy.end()));
@@ -1072,6 +1254,30 @@ impl Driver {
 }
 
 impl Run {
+    pub(super) fn new(number: u64, job: Job, started: Instant, moment: Moment) -> Self {
+        let deadline = match &job {
+            Job::Command { spec, .. } => spec.timeout.map(|timeout| started + timeout),
+            Job::Capture | Job::Reread { .. } | Job::Quiet { .. } => None,
+        };
+        Self {
+            number,
+            job,
+            started,
+            moment,
+            typed: started,
+            begun: false,
+            retyped: 0,
+            status: None,
+            ended: None,
+            deadline,
+            check: started + SLOW,
+            step: SLOW,
+            cooked: None,
+            copy: screen::Copy::default(),
+            touched: false,
+        }
+    }
+
     pub(super) fn finish_at(&mut self, now: Instant) {
         self.ended.get_or_insert(now);
     }
@@ -1138,6 +1344,11 @@ fn watch(epoll: &OwnedFd, pipe: &Pipe, token: u64) -> io::Result<()> {
     Ok(epoll::add(epoll, &pipe.fd, epoll::EventData::new_u64(token), flags)?)
 }
 
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
 fn ctl_empty(paths: &Paths) -> bool {
     fs::read_dir(paths.ctl_dir()).is_ok_and(|mut entries| entries.next().is_none())
 }
@@ -1154,9 +1365,7 @@ fn nearest(state: &State, otherwise: &Path) -> PathBuf {
         return otherwise.to_owned();
     }
     let cwd = PathBuf::from(std::ffi::OsStr::from_bytes(cwd));
-    cwd.ancestors()
-        .find(|path| path.is_dir())
-        .map_or_else(|| PathBuf::from("/"), Path::to_owned)
+    cwd.ancestors().find(|path| path.is_dir()).map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
 /// An entry of the history without its number.
@@ -1165,4 +1374,3 @@ fn history_text(entry: &[u8]) -> Vec<u8> {
     let digits = entry.iter().take_while(|byte| byte.is_ascii_digit()).count();
     entry[digits..].strip_prefix(b"*").unwrap_or(&entry[digits..]).trim_ascii_start().to_vec()
 }
-

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
-use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp,
+    tcsetattr,
+};
 
 use super::commands::Stdin;
 use super::driver::{Driver, Job, Phase, Run};
@@ -27,6 +30,7 @@ const TAKEN: usize = 256;
 
 /// A run whose processes are being ended: all are stopped first, so that none forks while others
 /// are looked for, then all are killed, and the shell last.
+#[derive(Debug)]
 pub(super) struct Ending {
     run: Run,
     end: End,
@@ -51,7 +55,9 @@ impl Ending {
 impl Driver {
     /// Begins to end what runs, and its shell with it.
     pub(super) fn end_running(&mut self, end: End) {
-        let Phase::Running(mut run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Phase::Running(mut run) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return;
+        };
         procs::signal(self.pid, Signal::STOP);
         let now = Instant::now();
         run.finish_at(now);
@@ -61,7 +67,14 @@ impl Driver {
             procs::signal(self.pid, Signal::KILL);
         }
         let passes = if killing { PASSES } else { 0 };
-        self.phase = Phase::Ending(Box::new(Ending { run: *run, end, known: HashSet::new(), killing, passes, next: now }));
+        self.phase = Phase::Ending(Box::new(Ending {
+            run: *run,
+            end,
+            known: HashSet::new(),
+            killing,
+            passes,
+            next: now,
+        }));
     }
 
     pub(super) fn tick_ending(&mut self, at: At) {
@@ -78,6 +91,7 @@ impl Driver {
         }
         let family = Family {
             shell: self.pid,
+            session: self.session,
             terminal: &self.setup.terminal,
             cgroup: self.setup.cgroup.as_deref(),
             since: ending.run.moment,
@@ -111,8 +125,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Signals a running command: the group that has the terminal, or all of its processes and the
-    /// shell that runs it.
+    /// Signals a running command: the group that has the terminal, or all of its processes. An
+    /// interrupt goes to the shell too, and so does what finds no process.
     pub fn signal(&mut self, command: &str, signal: Signal, at: At) -> Result<(), Code> {
         let since = self.running(command)?.moment;
         if !prompt::in_foreground(self.pid, at.master)
@@ -121,16 +135,33 @@ impl Driver {
             let _ = kill_process_group(group, signal);
             return Ok(());
         }
-        let family = Family { shell: self.pid, terminal: &self.setup.terminal, cgroup: self.setup.cgroup.as_deref(), since };
-        for process in family.born(&HashSet::new()) {
+        let family = Family {
+            shell: self.pid,
+            session: self.session,
+            terminal: &self.setup.terminal,
+            cgroup: self.setup.cgroup.as_deref(),
+            since,
+        };
+        let born = family.born(&HashSet::new());
+        // As Ctrl-C would: the rest of the line is not to run. The shell first, so that it knows
+        // when it sees what the others died of.
+        if born.is_empty() || signal == Signal::INT {
+            procs::signal(self.pid, signal);
+        }
+        for process in &born {
             procs::signal(process.pid, signal);
         }
-        procs::signal(self.pid, signal);
         Ok(())
     }
 
     /// Feeds a command opened with [`StdinMode::Open`].
-    pub fn stdin(&mut self, command: &str, write_id: &str, data: &[u8], eof: bool) -> Result<(), Code> {
+    pub fn stdin(
+        &mut self,
+        command: &str,
+        write_id: &str,
+        data: &[u8],
+        eof: bool,
+    ) -> Result<(), Code> {
         let found = self.commands.get_mut(command).ok_or(Code::NoSuchCommand)?;
         let Some(stdin) = &mut found.stdin else {
             return Err(Code::CommandEnded);
@@ -162,7 +193,11 @@ impl Driver {
     pub(super) fn feed(&mut self, command: &str, now: Instant) {
         let opened = match &self.phase {
             Phase::Running(run) => run.surely_open(now),
-            Phase::Absent | Phase::Starting { .. } | Phase::Idle | Phase::Ending(_) | Phase::Over => false,
+            Phase::Absent
+            | Phase::Starting { .. }
+            | Phase::Idle
+            | Phase::Ending(_)
+            | Phase::Over => false,
         };
         let Some(found) = self.commands.get_mut(command) else { return };
         if let Some(stdin) = &mut found.stdin {
@@ -175,7 +210,9 @@ impl Driver {
 
     fn running(&self, command: &str) -> Result<&Run, Code> {
         match &self.phase {
-            Phase::Running(run) if matches!(&run.job, Job::Command { id, .. } if id == command) => Ok(run),
+            Phase::Running(run) if matches!(&run.job, Job::Command { id, .. } if id == command) => {
+                Ok(run)
+            }
             _ if self.commands.get(command).is_none() => Err(Code::NoSuchCommand),
             _ => Err(Code::CommandEnded),
         }
@@ -191,7 +228,8 @@ impl Driver {
             StdinMode::Open => {
                 let path = self.paths.run.join(format!("i.{}", spec.command));
                 mkfifoat(CWD, &path, Mode::from_raw_mode(0o600))?;
-                let fd = open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+                let fd =
+                    open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
                 let pending = spec.stdin_data.iter().copied().collect();
                 let mut stdin = Stdin { path, fd, pending, eof: false, taken: Vec::new() };
                 stdin.flush();
@@ -226,7 +264,12 @@ pub(super) fn cook_modes(master: BorrowedFd) -> Option<(Termios, Termios)> {
         return None;
     }
     let mut cooked = raw.clone();
-    cooked.local_modes |= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ECHOE | LocalModes::ECHOK | LocalModes::ISIG | LocalModes::IEXTEN;
+    cooked.local_modes |= LocalModes::ICANON
+        | LocalModes::ECHO
+        | LocalModes::ECHOE
+        | LocalModes::ECHOK
+        | LocalModes::ISIG
+        | LocalModes::IEXTEN;
     cooked.input_modes |= InputModes::ICRNL;
     cooked.input_modes &= !InputModes::INLCR;
     cooked.special_codes[SpecialCodeIndex::VEOF] = 4;
@@ -284,7 +327,9 @@ pub(super) fn limits(pid: i32) -> Vec<u8> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
     let mut found = String::new();
     for line in text.lines() {
-        if LIMITS.iter().any(|(name, _)| line.starts_with(name)) && let Some((name, rest)) = line.split_at_checked(26) {
+        if LIMITS.iter().any(|(name, _)| line.starts_with(name))
+            && let Some((name, rest)) = line.split_at_checked(26)
+        {
             let mut values = rest.split_ascii_whitespace();
             if let (Some(soft), Some(hard)) = (values.next(), values.next()) {
                 found.push_str(&format!("{}:{soft}:{hard}\n", name.trim_end()));
@@ -299,7 +344,10 @@ pub(super) fn apply_limits(pid: i32, limits: &[u8]) {
     let Some(pid) = Pid::from_raw(pid) else { return };
     for line in String::from_utf8_lossy(limits).lines() {
         let mut fields = line.split(':');
-        let (Some(name), Some(soft), Some(hard)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let (Some(name), Some(soft), Some(hard)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
         if let Some((_, resource)) = LIMITS.iter().find(|(known, _)| *known == name) {
             let limit = Rlimit { current: soft.parse().ok(), maximum: hard.parse().ok() };
             let _ = prlimit(Some(pid), *resource, limit);

@@ -17,6 +17,7 @@ mod commands;
 mod dialect;
 mod driver;
 mod ending;
+mod handover;
 mod output;
 mod pipes;
 mod procs;

@@ -2,10 +2,11 @@
 //! every byte; what lies between is counted and gone.
 //!
 //! ```text
-//! file:  [ head: keep_head bytes | ring: keep_tail bytes ]
+//! file:  [ "STEADOUT" | keep_head | keep_tail | written | head: keep_head bytes | ring: keep_tail bytes ]
 //! offset o < keep_head lies at o, any other at keep_head + (o - keep_head) % keep_tail
 //! ```
-//! Little output stays in memory and never meets the disk while the command is remembered.
+//! Little output stays in memory and does not meet the disk while the command is remembered. A file
+//! tells its own limits, so that the server can read it when the host that wrote it is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,6 +15,12 @@ use std::path::{Path, PathBuf};
 
 /// Up to here output stays in memory.
 const SMALL: usize = 32 << 10;
+
+/// What every file begins with.
+const MAGIC: &[u8; 8] = b"STEADOUT";
+
+/// How long what comes before the head is.
+const HEADER: u64 = 32;
 
 /// How much of a stream is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,17 +68,29 @@ impl Output {
         Self { path, keep, written: 0, place }
     }
 
-    /// Output whose bytes are in `path`, or were never more than `memory`.
-    pub fn resume(path: PathBuf, keep: Keep, written: u64, memory: Option<Vec<u8>>) -> Self {
-        let place = match memory {
-            Some(bytes) => Place::Memory(bytes),
-            None => OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(&path)
-                .map_or(Place::Nowhere, Place::Disk),
+    /// Output that was in memory when another executable of this host took over.
+    pub fn remembered(path: PathBuf, keep: Keep, bytes: Vec<u8>) -> Self {
+        Self { path, keep, written: bytes.len() as u64, place: Place::Memory(bytes) }
+    }
+
+    /// Output that is on disk, to be read or gone on with.
+    ///
+    /// # Errors
+    /// When there is no such file or it is none of ours.
+    pub fn open(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let mut header = [0; HEADER as usize];
+        file.read_exact_at(&mut header, 0)?;
+        let (words, _) = header.as_chunks::<8>();
+        let [magic, head, tail, written] = words else {
+            return Err(io::ErrorKind::InvalidData.into());
         };
-        Self { path, keep, written, place }
+        if magic != MAGIC {
+            return Err(io::Error::other(format!("{} holds no output", path.display())));
+        }
+        let keep = Keep { head: u64::from_le_bytes(*head), tail: u64::from_le_bytes(*tail) };
+        let written = u64::from_le_bytes(*written);
+        Ok(Self { path, keep, written, place: Place::Disk(file) })
     }
 
     /// How many bytes were written, kept or not.
@@ -102,7 +121,7 @@ impl Output {
                 return;
             }
             let kept = std::mem::take(kept);
-            self.place = match spill(&self.path, &kept) {
+            self.place = match spill(&self.path, self.keep, &kept) {
                 Ok(file) => Place::Disk(file),
                 Err(_) => Place::Nowhere,
             };
@@ -143,11 +162,7 @@ impl Output {
     fn kept_from(&self, from: u64) -> u64 {
         let from = from.min(self.written);
         let tail = self.written.saturating_sub(self.keep.tail).max(self.keep.head);
-        if from >= self.keep.head && from < tail {
-            tail.min(self.written)
-        } else {
-            from
-        }
+        if from >= self.keep.head && from < tail { tail.min(self.written) } else { from }
     }
 
     /// Puts what is still in memory on disk, so that neither memory nor descriptor is spent on it.
@@ -156,10 +171,21 @@ impl Output {
             Place::Memory(kept) if kept.is_empty() => {}
             Place::Memory(kept) => {
                 let kept = std::mem::take(kept);
-                self.place = spill(&self.path, &kept).map_or(Place::Nowhere, |_| Place::Settled);
+                let spilled = spill(&self.path, self.keep, &kept);
+                self.place = spilled.map_or(Place::Nowhere, |_| Place::Settled);
             }
-            Place::Disk(_) => self.place = Place::Settled,
+            Place::Disk(file) => {
+                let written = file.write_all_at(&self.written.to_le_bytes(), HEADER - 8);
+                self.place = written.map_or(Place::Nowhere, |()| Place::Settled);
+            }
             Place::Settled | Place::Nowhere => {}
+        }
+    }
+
+    /// Makes the file tell how much there is, for whoever goes on with it.
+    pub fn note(&self) {
+        if let Place::Disk(file) = &self.place {
+            let _ = file.write_all_at(&self.written.to_le_bytes(), HEADER - 8);
         }
     }
 
@@ -171,27 +197,28 @@ impl Output {
     }
 }
 
-fn spill(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)?;
-    file.write_all_at(bytes, 0)?;
+fn spill(path: &Path, keep: Keep, bytes: &[u8]) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    let mut start = Vec::with_capacity(bytes.len() + HEADER as usize);
+    start.extend_from_slice(MAGIC);
+    for number in [keep.head, keep.tail, bytes.len() as u64] {
+        start.extend_from_slice(&number.to_le_bytes());
+    }
+    start.extend_from_slice(bytes);
+    file.write_all_at(&start, 0)?;
     Ok(file)
 }
 
 /// Where `offset` lies in the file, and how many bytes follow it there.
 fn place(keep: Keep, offset: u64) -> (u64, u64) {
     if offset < keep.head {
-        return (offset, keep.head - offset);
+        return (HEADER + offset, keep.head - offset);
     }
     if keep.tail == 0 {
-        return (keep.head, 0);
+        return (HEADER + keep.head, 0);
     }
     let turn = (offset - keep.head) % keep.tail;
-    (keep.head + turn, keep.tail - turn)
+    (HEADER + keep.head + turn, keep.tail - turn)
 }
 
 fn write(file: &File, keep: Keep, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
@@ -239,7 +266,8 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("stead-output-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("stead-output-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&path).unwrap();
             Self(path)
         }
@@ -263,6 +291,24 @@ mod tests {
             pieces.push((piece.offset, piece.bytes));
         }
         pieces
+    }
+
+    #[test]
+    fn a_file_tells_all_that_is_needed_to_read_it() {
+        let scratch = Scratch::new("open");
+        let path = scratch.0.join("o");
+        let mut output = Output::new(path.clone(), Keep { head: 10, tail: 5 });
+        output.append(b"0123456789abcdefghij");
+        output.settle();
+        let read = Output::open(path.clone()).unwrap();
+        assert_eq!(read.written(), 20);
+        assert_eq!(read_all(&read), read_all(&output));
+        assert_eq!(
+            read.read(12, 9).unwrap(),
+            Piece { offset: 15, next: 20, bytes: b"fghij".to_vec() }
+        );
+        std::fs::write(&path, "something else that is long enough").unwrap();
+        assert!(Output::open(path).is_err());
     }
 
     proptest! {

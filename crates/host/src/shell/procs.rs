@@ -24,7 +24,8 @@ impl Moment {
     #[must_use]
     pub fn now() -> Self {
         let time = clock_gettime(ClockId::Boottime);
-        let ticks = time.tv_sec * (1_000_000_000 / TICK_NANOSECONDS) + time.tv_nsec / TICK_NANOSECONDS;
+        let ticks =
+            time.tv_sec * (1_000_000_000 / TICK_NANOSECONDS) + time.tv_nsec / TICK_NANOSECONDS;
         let last_pid = fs::read_to_string("/proc/loadavg")
             .ok()
             .and_then(|text| text.rsplit(' ').next()?.trim().parse().ok())
@@ -103,6 +104,8 @@ pub fn all() -> Vec<Process> {
 pub struct Family<'a> {
     /// The shell.
     pub shell: i32,
+    /// The shell's session.
+    pub session: i32,
     /// The terminal's id, as its processes have it in their environment.
     pub terminal: &'a str,
     /// The terminal's cgroup, where there is one.
@@ -118,7 +121,8 @@ impl Family<'_> {
     pub fn born(&self, known: &HashSet<i32>) -> Vec<Process> {
         let processes = all();
         let inside = self.cgroup.map(members);
-        let by_pid: HashMap<i32, &Process> = processes.iter().map(|found| (found.pid, found)).collect();
+        let by_pid: HashMap<i32, &Process> =
+            processes.iter().map(|found| (found.pid, found)).collect();
         let host = rustix::process::getpid().as_raw_nonzero().get();
         processes
             .iter()
@@ -127,16 +131,22 @@ impl Family<'_> {
                 Some(pids) => pids.contains(&found.pid),
                 None => {
                     known.contains(&found.pid)
-                        || found.session == self.shell
+                        || found.session == self.session
                         || self.descends(found, &by_pid, known)
-                        || (found.parent == host || found.parent == 1) && marked(found.pid, self.terminal)
+                        || (found.parent == host || found.parent == 1)
+                            && marked(found.pid, self.terminal)
                 }
             })
             .copied()
             .collect()
     }
 
-    fn descends(&self, process: &Process, by_pid: &HashMap<i32, &Process>, known: &HashSet<i32>) -> bool {
+    fn descends(
+        &self,
+        process: &Process,
+        by_pid: &HashMap<i32, &Process>,
+        known: &HashSet<i32>,
+    ) -> bool {
         let mut at = process.parent;
         for _ in 0..by_pid.len() {
             if at == self.shell || known.contains(&at) {
@@ -224,7 +234,10 @@ mod tests {
     fn a_name_with_parentheses_and_blanks_is_read_over() {
         let text = b"7 (a ) S 1) S 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         let process = Process::parse(7, text).unwrap();
-        assert_eq!((process.state, process.parent, process.group, process.session), (b'S', 3, 4, 5));
+        assert_eq!(
+            (process.state, process.parent, process.group, process.session),
+            (b'S', 3, 4, 5)
+        );
         assert_eq!(process.start, 4242);
     }
 

@@ -19,9 +19,14 @@ pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
     tcgetpgrp(master).is_ok_and(|group| group.as_raw_nonzero().get() == pid)
 }
 
-/// Whether a shell that ran a drive file has left it: the file runs with standard error elsewhere.
-pub fn left_drive(pid: i32) -> bool {
-    fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|target| target.starts_with("/dev/pts"))
+/// Whether a shell that ran a drive file has left it for its line editor, whatever the terminal's
+/// modes are: the file, and the command within, run with output and errors elsewhere.
+pub fn left_drive(pid: i32, master: BorrowedFd) -> bool {
+    let to_terminal = |descriptor: i32| {
+        fs::read_link(format!("/proc/{pid}/fd/{descriptor}"))
+            .is_ok_and(|target| target.starts_with("/dev/pts"))
+    };
+    in_foreground(pid, master) && procs::waits_for_key(pid) && to_terminal(1) && to_terminal(2)
 }
 
 fn raw(modes: &Termios) -> bool {

@@ -23,9 +23,7 @@ pub fn is_name(name: &[u8]) -> bool {
     match name.split_first() {
         Some((first, rest)) => {
             (first.is_ascii_alphabetic() || *first == b'_')
-                && rest
-                    .iter()
-                    .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+                && rest.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
         }
         None => false,
     }
@@ -51,9 +49,7 @@ pub fn line_end(text: &[u8], start: usize) -> usize {
 
 fn skip_single(text: &[u8], from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
-    rest.iter()
-        .position(|byte| *byte == b'\'')
-        .map_or(text.len(), |found| from + found + 1)
+    rest.iter().position(|byte| *byte == b'\'').map_or(text.len(), |found| from + found + 1)
 }
 
 fn skip_double(text: &[u8], mut at: usize) -> usize {
@@ -134,8 +130,7 @@ pub fn words(line: &[u8]) -> Vec<Vec<u8>> {
 
 /// What lies between an opening quote and the closing one that ends before `end`.
 fn inner(text: &[u8], from: usize, end: usize) -> &[u8] {
-    text.get(from..end.saturating_sub(1).max(from))
-        .unwrap_or_default()
+    text.get(from..end.saturating_sub(1).max(from)).unwrap_or_default()
 }
 
 fn double(text: &[u8], value: &mut Vec<u8>) {

@@ -124,17 +124,51 @@ impl Filter {
     }
 }
 
-/// What to show when a command begins, as if it had been typed.
-pub fn typed(command: &[u8], half_typed: bool) -> Vec<u8> {
-    let mut shown = Vec::new();
-    if half_typed {
-        shown.extend_from_slice(b"\r\x1b[K$ ");
+/// What the shell's prompt looks like, as far as it was seen. The line editor takes its prompt off
+/// the screen when a key of ours runs, and draws it again afterwards; the next command may begin
+/// before it has.
+#[derive(Debug, Default)]
+pub struct Prompt {
+    text: Vec<u8>,
+    /// What was drawn since a command ended; `None` while that is not known.
+    drawn: Option<Vec<u8>>,
+}
+
+impl Prompt {
+    /// A command ended: the prompt comes next.
+    pub fn expect(&mut self) {
+        self.drawn = Some(Vec::new());
     }
-    let mut filter = Filter::default();
-    let text = command.trim_ascii_end();
-    filter.filter(&text[..text.len().min(8 << 10)], &mut shown);
-    shown.extend_from_slice(b"\r\n");
-    shown
+
+    /// The shell printed something while nothing ran.
+    pub fn see(&mut self, bytes: &[u8]) {
+        if let Some(drawn) = &mut self.drawn
+            && drawn.len() + bytes.len() <= 4 << 10
+        {
+            drawn.extend_from_slice(bytes);
+        }
+    }
+
+    /// What to show when a command begins, as if it had been typed.
+    pub fn typed(&mut self, command: &[u8], half_typed: bool) -> Vec<u8> {
+        let mut shown = Vec::new();
+        match self.drawn.take() {
+            _ if half_typed => shown.extend_from_slice(b"\r\x1b[K$ "),
+            Some(drawn) if drawn.is_empty() => shown.extend_from_slice(&self.text),
+            Some(drawn) => {
+                // Behind the last time the line was cleared.
+                let clear = b"\r\x1b[K\r";
+                let start = drawn.windows(clear.len()).rposition(|window| window == clear);
+                self.text = drawn[start.map_or(0, |start| start + clear.len())..].to_vec();
+            }
+            None => {}
+        }
+        let mut filter = Filter::default();
+        let text = command.trim_ascii_end();
+        filter.filter(&text[..text.len().min(8 << 10)], &mut shown);
+        shown.extend_from_slice(b"\r\n");
+        shown
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +192,19 @@ mod tests {
         check(b"\x1b]133;D;7\x07x\x1b]11;?\x1b\\y\x1bP$qm\x1b\\z", b"xyz");
         check(b"\x1b[2J\x1b[Hkeep\x1bc", b"keep");
         check(b"\x1b(0q\x05", b"q");
+    }
+
+    #[test]
+    fn a_prompt_that_was_not_drawn_yet_is_drawn_for_the_shell() {
+        let mut prompt = Prompt::default();
+        assert_eq!(prompt.typed(b"first\n", false), b"first\r\n");
+        prompt.expect();
+        prompt.see(b"\r\x1b[K\r");
+        prompt.see(b"$ ");
+        assert_eq!(prompt.typed(b"second", false), b"second\r\n");
+        prompt.expect();
+        assert_eq!(prompt.typed(b"third\nmore", false), b"$ third\r\nmore\r\n");
+        assert_eq!(prompt.typed(b"fourth", true), b"\r\x1b[K$ fourth\r\n");
     }
 
     #[test]

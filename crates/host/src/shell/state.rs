@@ -24,10 +24,7 @@ impl State {
     /// Every section, by name.
     #[must_use]
     pub fn sections(&self) -> Sections {
-        self.0
-            .iter()
-            .map(|(name, bytes)| (name.clone(), bytes.clone()))
-            .collect()
+        self.0.iter().map(|(name, bytes)| (name.clone(), bytes.clone())).collect()
     }
 
     /// Whether nothing is known.
@@ -55,9 +52,7 @@ impl State {
 
     /// The lines of a section.
     pub fn lines(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        self.get(name)
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
+        self.get(name).split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
     }
 
     /// Takes over what `newer` knows; a section it could not tell stays as it was.

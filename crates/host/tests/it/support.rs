@@ -192,7 +192,12 @@ impl Session {
     /// Takes one event in; output is collected, checked to be without a hole.
     pub fn step(&mut self) -> Event {
         let event = self.client.receive(PATIENCE).unwrap_or_else(|error| {
-            panic!("{error}; so far {:?} and {:?}", text(&self.output), self.events)
+            let events: Vec<String> = self
+                .events
+                .iter()
+                .map(|event| format!("{event:?}").chars().take(120).collect())
+                .collect();
+            panic!("{error}; so far {:?} and {events:#?}", text(&self.output))
         });
         match &event {
             Event::Output { bytes, .. } => self.output.extend_from_slice(bytes),

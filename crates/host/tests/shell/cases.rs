@@ -5,25 +5,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use host::shell::Kind;
-use host::wire::Outcome;
+use host::wire::{Outcome, Shell};
 use serde_json::Value;
 
 use crate::bench::{Bench, Ran};
+use crate::support::Host;
 
 #[test]
 fn the_given_cases_pass_exactly() {
     let given = std::env::var_os("STEAD_CASES").map(PathBuf::from).or_else(|| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/conformance/exec_cases.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../../shared/conformance/exec_cases.json");
         path.exists().then_some(path)
     });
     match given {
-        Some(path) => play(&path),
+        Some(path) => play(&Host::start(), &path),
         None => eprintln!("skipped: no case file (set STEAD_CASES)"),
     }
 }
 
-fn play(path: &Path) {
+fn play(host: &Host, path: &Path) {
     let text = std::fs::read_to_string(path).unwrap();
     let cases: Value = serde_json::from_str(&text).unwrap();
     let only = std::env::var("STEAD_CASE").ok();
@@ -35,7 +36,7 @@ fn play(path: &Path) {
             continue;
         }
         played += 1;
-        if let Err(why) = play_case(case) {
+        if let Err(why) = play_case(host, case) {
             eprintln!("FAILED {name}: {why}");
             failures.push(name.to_owned());
         }
@@ -44,34 +45,38 @@ fn play(path: &Path) {
     assert!(failures.is_empty(), "failed: {failures:?}");
 }
 
-fn play_case(case: &Value) -> Result<(), String> {
-    let kind = match case["shell"].as_str() {
-        None | Some("bash") => Kind::Bash,
-        Some("zsh") => Kind::Zsh,
-        Some("sh") => Kind::Sh,
+fn play_case(host: &Host, case: &Value) -> Result<(), String> {
+    let shell = match case["shell"].as_str() {
+        None | Some("bash") => Shell::Bash,
+        Some("zsh") => Shell::Zsh,
+        Some("sh") => Shell::Sh,
         Some(other) => return Err(format!("no such shell: {other}")),
     };
-    let mut bench = Bench::new(kind);
+    let mut bench = Bench::new(host, shell);
     for (nth, step) in case["steps"].as_array().unwrap().iter().enumerate() {
         let mut spec = bench.spec(step["cmd"].as_str().unwrap().as_bytes());
-        spec.timeout = Some(Duration::from_millis(step["timeout_ms"].as_u64().unwrap_or(30_000)));
-        let ran = bench.run_spec(spec);
+        spec.timeout = Duration::from_millis(step["timeout_ms"].as_u64().unwrap_or(30_000));
+        let ran = bench.run_spec(&spec);
         check(&step["expect"], &ran).map_err(|why| {
-            let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(400)]).into_owned();
+            let shown =
+                |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(400)]).into_owned();
             format!(
                 "step {nth}: {why}; stdout {:?}, stderr {:?}, {:?}",
-                shown(&ran.stdout), shown(&ran.stderr), ran.status
+                shown(&ran.stdout),
+                shown(&ran.stderr),
+                (ran.outcome, ran.exit_code, ran.signal, ran.shell_restarted)
             )
         })?;
     }
+    bench.close();
     Ok(())
 }
 
 fn check(expect: &Value, ran: &Ran) -> Result<(), String> {
     for (key, wanted) in expect.as_object().unwrap() {
         let same = match key.as_str() {
-            "exit_code" => ran.status.exit_code.map(i64::from) == wanted.as_i64(),
-            "timed_out" => Some(ran.status.outcome == Outcome::TimedOut) == wanted.as_bool(),
+            "exit_code" => ran.exit_code.map(i64::from) == wanted.as_i64(),
+            "timed_out" => Some(ran.outcome == Outcome::TimedOut) == wanted.as_bool(),
             "stdout" => wanted.as_str().is_some_and(|text| text.as_bytes() == ran.stdout),
             "stderr" => wanted.as_str().is_some_and(|text| text.as_bytes() == ran.stderr),
             "stdout_contains" => contains(&ran.stdout, wanted),
@@ -79,16 +84,20 @@ fn check(expect: &Value, ran: &Ran) -> Result<(), String> {
             "stdout_len" => wanted.as_u64() == Some(ran.stdout.len() as u64),
             "stderr_len" => wanted.as_u64() == Some(ran.stderr.len() as u64),
             "stdout_base64" => wanted.as_str() == Some(piped("base64 -w0", &ran.stdout).as_str()),
-            "stdout_sha256" => piped("sha256sum", &ran.stdout).starts_with(wanted.as_str().unwrap_or("?")),
-            "max_ms" => wanted.as_u64().is_some_and(|most| ran.took.as_millis() <= u128::from(most)),
-            "shell_restarted" => wanted.as_bool() == Some(ran.status.shell_restarted),
+            "stdout_sha256" => {
+                piped("sha256sum", &ran.stdout).starts_with(wanted.as_str().unwrap_or("?"))
+            }
+            "max_ms" => {
+                wanted.as_u64().is_some_and(|most| ran.took.as_millis() <= u128::from(most))
+            }
+            "shell_restarted" => wanted.as_bool() == Some(ran.shell_restarted),
             other => return Err(format!("unknown expectation {other}")),
         };
         if !same {
             return Err(format!("{key} is not {wanted} (took {:?})", ran.took));
         }
     }
-    if ran.status.outcome == Outcome::NotStarted || ran.status.outcome == Outcome::Lost {
+    if ran.outcome == Outcome::NotStarted || ran.outcome == Outcome::Lost {
         return Err("the command did not run".to_owned());
     }
     Ok(())

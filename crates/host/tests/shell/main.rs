@@ -1,5 +1,9 @@
-//! Commands in real shells.
+//! Commands in real shells, through a real host.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bench;
 mod cases;
+mod live;
+#[path = "../it/support.rs"]
+#[allow(dead_code)]
+mod support;

@@ -1,0 +1,584 @@
+//! Commands: what is asked of a terminal's driver, and what becomes of its effects.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fs::inotify;
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::open::{Launch, Refusal};
+use super::requests::Answer;
+use super::slots::Key;
+use super::terminal::{Exit, Terminal};
+use super::{Host, Token, now_ms};
+use crate::shell::{At, Driver, Effect, Happened, Keep, Kind, Setup, Spec, State};
+use crate::wire::{Code, Event, MAX_DATA, Request, Sections, Shell, Stream};
+
+/// The most that is read for one `ExecRead`.
+const MAX_CHUNK: usize = 1 << 20;
+
+/// What the loop keeps about commands.
+#[derive(Debug, Default)]
+pub(super) struct Exec {
+    /// One for all terminals: the kernel allows a user few of them.
+    records: Option<OwnedFd>,
+    directories: HashMap<i32, Key>,
+    /// When drivers want to be called, soonest first.
+    due: BTreeSet<(Instant, Key)>,
+    due_of: HashMap<Key, Instant>,
+    commands: HashMap<String, Key>,
+    watches: HashMap<String, Vec<Watch>>,
+    /// Who waits for the end of a script, by its token.
+    scripts: HashMap<u64, (Key, u32)>,
+    tokens: u64,
+}
+
+/// A connection that gets a command's output as it comes.
+#[derive(Debug)]
+struct Watch {
+    connection: Key,
+    /// The next offset of each stream.
+    next: [u64; 2],
+}
+
+impl Exec {
+    /// How long until a driver wants to be called.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        self.due.first().map(|(at, _)| at.saturating_duration_since(now))
+    }
+
+    /// A connection is gone.
+    pub(super) fn forget_connection(&mut self, connection: Key) {
+        self.watches.retain(|_, watches| {
+            watches.retain(|watch| watch.connection != connection);
+            !watches.is_empty()
+        });
+        self.scripts.retain(|_, (asked, _)| *asked != connection);
+    }
+
+    fn set_due(&mut self, key: Key, at: Option<Instant>) {
+        if self.due_of.get(&key).copied() == at {
+            return;
+        }
+        if let Some(before) = self.due_of.remove(&key) {
+            self.due.remove(&(before, key));
+        }
+        if let Some(at) = at {
+            self.due.insert((at, key));
+            self.due_of.insert(key, at);
+        }
+    }
+}
+
+/// The driver of a shell, and how to start it; none for any other program.
+pub(super) fn driver(
+    terminal: &str,
+    shell: Shell,
+    launch: Launch,
+    dir: &Path,
+    state: Sections,
+    cgroup: Option<PathBuf>,
+) -> io::Result<(Option<Box<Driver>>, Launch)> {
+    let kind = match shell {
+        Shell::Bash => Kind::Bash,
+        Shell::Zsh => Kind::Zsh,
+        Shell::Sh => Kind::Sh,
+        Shell::Plain | Shell::Other(_) => return Ok((None, launch)),
+    };
+    let Some(program) = launch.argv.first().cloned() else { return Ok((None, launch)) };
+    let setup = Setup {
+        terminal: terminal.to_owned(),
+        kind,
+        program,
+        env: launch.env,
+        cwd: PathBuf::from(std::ffi::OsStr::from_bytes(&launch.cwd)),
+        dir: dir.to_owned(),
+        cgroup,
+    };
+    let (driver, launch) = Driver::new(setup, State::from_sections(state))?;
+    Ok((Some(Box::new(driver)), convert(launch)))
+}
+
+fn convert(launch: crate::shell::Launch) -> Launch {
+    let cwd = launch.cwd.into_os_string().into_encoded_bytes();
+    Launch { argv: launch.argv, cwd, env: launch.env }
+}
+
+impl Host {
+    /// Waits for what a terminal's driver waits for.
+    pub(super) fn listen_to_driver(&mut self, key: Key) -> Result<(), Errno> {
+        let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
+            return Ok(());
+        };
+        epoll::add(&self.epoll, driver.fd(), Token::Driver(key).data(), EventFlags::IN)?;
+        if self.exec.records.is_none() {
+            let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+            let records = inotify::init(flags)?;
+            epoll::add(&self.epoll, &records, Token::Records.data(), EventFlags::IN)?;
+            self.exec.records = Some(records);
+        }
+        if let Some(records) = &self.exec.records {
+            let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::ONLYDIR;
+            let directory = inotify::add_watch(records, driver.ctl_dir(), flags)?;
+            self.exec.directories.insert(directory, key);
+        }
+        // What appeared before it was watched.
+        for name in driver.records() {
+            self.drive(key, |driver, at, effects| driver.ctl(&name, at, effects));
+        }
+        self.drive(key, |driver, at, effects| driver.ready(at, effects));
+        Ok(())
+    }
+
+    /// Knows the commands of a driver that another executable left.
+    pub(super) fn adopt_commands(&mut self, key: Key) {
+        let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
+            return;
+        };
+        for id in driver.remembered() {
+            self.exec.commands.insert(id.clone(), key);
+        }
+    }
+
+    /// A terminal is forgotten.
+    pub(super) fn release(&mut self, key: Key) {
+        self.exec.set_due(key, None);
+        let gone: Vec<i32> = self
+            .exec
+            .directories
+            .iter()
+            .filter(|(_, terminal)| **terminal == key)
+            .map(|(directory, _)| *directory)
+            .collect();
+        for directory in gone {
+            self.exec.directories.remove(&directory);
+            if let Some(records) = &self.exec.records {
+                let _ = inotify::remove_watch(records, directory);
+            }
+        }
+        self.exec.commands.retain(|_, terminal| *terminal != key);
+    }
+
+    /// Lets a terminal's driver do something, and does what it asks for.
+    pub(super) fn drive<T>(
+        &mut self,
+        key: Key,
+        act: impl FnOnce(&mut Driver, At<'_>, &mut Vec<Effect>) -> T,
+    ) -> Option<T> {
+        let mut effects = Vec::new();
+        let Terminal { driver, life, .. } = self.terminals.get_mut(key)?;
+        let driver = driver.as_mut()?;
+        let super::terminal::Life::Running { pty, .. } = life else { return None };
+        let at = At { now: Instant::now(), master: pty.master.as_fd() };
+        let result = act(driver, at, &mut effects);
+        let due = driver.deadline();
+        self.exec.set_due(key, due);
+        for effect in effects {
+            self.perform(key, effect);
+        }
+        Some(result)
+    }
+
+    fn perform(&mut self, key: Key, effect: Effect) {
+        match effect {
+            Effect::Type(bytes) => {
+                if let Some(terminal) = self.terminals.get_mut(key) {
+                    terminal.type_once("", &bytes);
+                }
+                self.await_input(key);
+            }
+            Effect::Show(bytes) => self.show(key, &bytes),
+            Effect::Respawn(launch) => match self.respawn(key, &convert(launch)) {
+                Ok(pid) => {
+                    let pid = pid.as_raw_nonzero().get();
+                    self.drive(key, |driver, at, _| driver.launched(pid, at.now));
+                    self.tell(key, |terminal, offset| Event::Restarted {
+                        terminal,
+                        pid: u32::try_from(pid).unwrap_or(0),
+                        offset,
+                        time_ms: now_ms(),
+                    });
+                }
+                Err(_) => {
+                    self.drive(key, |driver, _, effects| driver.abandon(effects));
+                }
+            },
+            Effect::Emit(happened) => self.happened(key, happened),
+        }
+    }
+
+    /// Tells every connection of something in a terminal.
+    fn tell(&mut self, key: Key, event: impl FnOnce(String, u64) -> Event) {
+        let Some(terminal) = self.terminals.get(key) else { return };
+        let event = event(terminal.id.clone(), terminal.log.end());
+        self.broadcast(&event);
+    }
+
+    fn happened(&mut self, key: Key, happened: Happened) {
+        match happened {
+            Happened::Started { command } => self.tell(key, |terminal, offset| Event::Started {
+                command,
+                terminal,
+                offset,
+                time_ms: now_ms(),
+            }),
+            Happened::Grew { command } => self.pump_command(key, &command),
+            Happened::Done { command, status } => {
+                self.pump_command(key, &command);
+                self.tell(key, |terminal, offset| status.event(command, terminal, offset));
+            }
+            Happened::Sealed { command, stdout_bytes, stderr_bytes } => {
+                self.pump_command(key, &command);
+                self.tell(key, |_, _| Event::Sealed { command, stdout_bytes, stderr_bytes });
+            }
+            Happened::Waiting { command, waiting } => {
+                self.tell(key, |_, _| Event::Waiting { command, waiting });
+            }
+            Happened::Typed { text, exit_code, duration, changes: (changed, removed) } => {
+                self.tell(key, |terminal, offset| Event::Typed {
+                    terminal,
+                    text,
+                    exit_code,
+                    duration_us: duration.as_micros() as u64,
+                    offset,
+                    time_ms: now_ms(),
+                    changed,
+                    removed,
+                });
+            }
+            Happened::StateChanged { changes: (changed, removed) } => {
+                self.tell(key, |terminal, offset| Event::StateChanged {
+                    terminal,
+                    offset,
+                    changed,
+                    removed,
+                });
+            }
+            Happened::Applied { token, exit_code } => {
+                if let Some((connection, seq)) = self.exec.scripts.remove(&token) {
+                    let (code, message) = match exit_code {
+                        Some(0) => (Code::Ok, String::new()),
+                        Some(code) => (Code::Failed, format!("the script ended with {code}")),
+                        None => (Code::Failed, "the script did not run to its end".to_owned()),
+                    };
+                    self.reply(connection, seq, code, message);
+                }
+            }
+            Happened::Ended => {
+                if let Some(terminal) = self.terminals.get_mut(key) {
+                    terminal.driver = None;
+                }
+                self.release(key);
+                self.program_ended(key, Exit { code: -1, signal: 0 });
+            }
+        }
+    }
+
+    /// A terminal's program ended; whether its driver takes care of it.
+    pub(super) fn shell_ended(&mut self, key: Key, exit: Exit) -> bool {
+        let code = (exit.signal == 0).then_some(exit.code);
+        let signal = (exit.signal != 0).then_some(exit.signal);
+        self.drive(key, |driver, at, effects| driver.exited(code, signal, at, effects)).is_some()
+    }
+
+    /// Something was read from a terminal that is not yet in its log: what its command wrote before
+    /// comes first.
+    pub(super) fn before_output(&mut self, key: Key, filled: usize) {
+        if self.terminals.get(key).is_none_or(|terminal| terminal.driver.is_none()) {
+            return;
+        }
+        // What the driver shows goes through the same buffer.
+        let kept = self.buffer[..filled].to_vec();
+        self.read_records();
+        self.drive(key, |driver, at, effects| driver.output(&kept, at, effects));
+        self.buffer[..filled].copy_from_slice(&kept);
+    }
+
+    /// Reads what shells have recorded.
+    pub(super) fn read_records(&mut self) {
+        let Some(records) = &self.exec.records else { return };
+        let mut found = Vec::new();
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(records, &mut space);
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
+            found.extend(name.map(|name| (event.wd(), name)));
+            // The reader asks the kernel again when it has handed all out; most turns need not.
+            if reader.is_buffer_empty() {
+                break;
+            }
+        }
+        for (directory, name) in found {
+            if let Some(key) = self.exec.directories.get(&directory).copied() {
+                self.drive(key, |driver, at, effects| driver.ctl(&name, at, effects));
+            }
+        }
+    }
+
+    pub(super) fn driver_ready(&mut self, key: Key) {
+        self.drive(key, |driver, at, effects| driver.ready(at, effects));
+    }
+
+    /// Calls the drivers that want to be called.
+    pub(super) fn tick_drivers(&mut self) {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        while let Some((at, key)) = self.exec.due.first().copied()
+            && at <= now
+        {
+            self.exec.set_due(key, None);
+            due.push(key);
+        }
+        for key in due {
+            self.drive(key, |driver, at, effects| driver.tick(at, effects));
+        }
+    }
+
+    /// Sends those who watch a command what they have not got.
+    fn pump_command(&mut self, key: Key, command: &str) {
+        let Some(watches) = self.exec.watches.get_mut(command) else { return };
+        let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
+            return;
+        };
+        let mut written = Vec::new();
+        for watch in watches {
+            let Some(connection) = self.connections.get_mut(watch.connection) else { continue };
+            written.push(watch.connection);
+            for (nth, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
+                while connection.has_room() {
+                    let read = driver.read(command, nth, watch.next[nth], MAX_DATA);
+                    let Some(Ok((piece, _))) = read else { break };
+                    if piece.bytes.is_empty() {
+                        break;
+                    }
+                    watch.next[nth] = piece.next;
+                    let command = command.to_owned();
+                    let (offset, bytes) = (piece.offset, piece.bytes);
+                    connection.push(&Event::CommandOutput { command, stream, offset, bytes });
+                }
+            }
+            if !connection.has_room() && !connection.lagging.iter().any(|known| known == command) {
+                connection.lagging.push_back(command.to_owned());
+            }
+        }
+        for connection in written {
+            self.flush(connection);
+        }
+    }
+
+    /// Goes on with what a connection had no room for.
+    pub(super) fn catch_up_commands(&mut self, connection: Key) {
+        loop {
+            let Some(found) = self.connections.get_mut(connection) else { return };
+            if !found.has_room() {
+                return;
+            }
+            let Some(command) = found.lagging.pop_front() else { return };
+            if let Ok(key) = self.find_command(&command) {
+                self.pump_command(key, &command);
+            }
+        }
+    }
+
+    fn find_command(&self, command: &str) -> Result<Key, Refusal> {
+        if let Some(key) = self.exec.commands.get(command) {
+            return Ok(*key);
+        }
+        let knows = |terminal: &Terminal| {
+            terminal.driver.as_ref().is_some_and(|driver| driver.knows(command))
+        };
+        let found = self.terminals.iter().find(|(_, terminal)| knows(terminal));
+        found.map(|(key, _)| key).ok_or_else(|| Refusal(Code::NoSuchCommand, String::new()))
+    }
+
+    /// Answers what is about commands and state.
+    pub(super) fn handle_exec(&mut self, connection: Key, request: Request) -> Answer {
+        let refused = |code: Code| Refusal(code, String::new());
+        let missing = Refusal(Code::NotDrivable, String::new());
+        let gone = |code: Option<Result<(), Code>>| match code {
+            Some(Ok(())) => Ok(()),
+            Some(Err(code)) => Err(Refusal(code, String::new())),
+            None => Err(Refusal(Code::NotDrivable, String::new())),
+        };
+        match request {
+            Request::Exec {
+                seq,
+                terminal,
+                command,
+                text,
+                timeout_ms,
+                stdin,
+                stdin_data,
+                env,
+                cwd,
+                if_busy,
+                keep_head,
+                keep_tail,
+            } => {
+                let key = self.find(&terminal)?;
+                if !super::open::is_id(&command) {
+                    return Err(refused(Code::BadRequest));
+                }
+                if self.exec.commands.contains_key(&command) {
+                    return Err(refused(Code::CommandExists));
+                }
+                let spec = Spec {
+                    command: command.clone(),
+                    text,
+                    timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms)),
+                    stdin,
+                    stdin_data,
+                    env,
+                    cwd: Some(cwd).filter(|cwd| !cwd.is_empty()),
+                    if_busy,
+                    keep: Keep { head: keep_head, tail: keep_tail },
+                };
+                // The answer goes before `Started`, which the driver may tell at once.
+                let mut later = Vec::new();
+                let taken = self.drive(key, |driver, at, effects| {
+                    let taken = driver.exec(spec, at, effects);
+                    std::mem::swap(effects, &mut later);
+                    taken
+                });
+                gone(taken)?;
+                self.exec.commands.insert(command, key);
+                self.reply(connection, seq, Code::Ok, String::new());
+                for effect in later {
+                    self.perform(key, effect);
+                }
+                Ok(None)
+            }
+            Request::State { seq, terminal } => {
+                let key = self.find(&terminal)?;
+                let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
+                let driver = driver.ok_or(missing)?;
+                Ok(Some(Event::StateReply { seq, sections: driver.state().sections() }))
+            }
+            Request::Apply { seq, terminal, script } => {
+                let key = self.find(&terminal)?;
+                self.exec.tokens += 1;
+                let token = self.exec.tokens;
+                self.exec.scripts.insert(token, (connection, seq));
+                let taken =
+                    self.drive(key, |driver, at, effects| driver.apply(token, script, at, effects));
+                gone(taken).inspect_err(|_| {
+                    self.exec.scripts.remove(&token);
+                })?;
+                Ok(None)
+            }
+            Request::Replace { seq, terminal, state } => {
+                let key = self.find(&terminal)?;
+                let state = State::from_sections(state);
+                self.drive(key, |driver, _, _| driver.replace(state)).ok_or(missing)?;
+                ok(seq)
+            }
+            Request::ExecStdin { seq, command, write_id, data, eof } => {
+                let key = self.find_command(&command)?;
+                gone(
+                    self.drive(key, |driver, _, _| driver.stdin(&command, &write_id, &data, eof)),
+                )?;
+                ok(seq)
+            }
+            Request::ExecSignal { seq, command, signal } => {
+                let key = self.find_command(&command)?;
+                let signal =
+                    Signal::from_named_raw(signal).ok_or_else(|| refused(Code::BadRequest))?;
+                gone(self.drive(key, |driver, at, _| driver.signal(&command, signal, at)))?;
+                ok(seq)
+            }
+            Request::ExecCancel { seq, command } => {
+                let key = self.find_command(&command)?;
+                gone(self.drive(key, |driver, _, effects| driver.cancel(&command, effects)))?;
+                ok(seq)
+            }
+            Request::ExecRead { seq, command, stream, from, limit } => {
+                let key = self.find_command(&command)?;
+                let nth = number(stream)?;
+                let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
+                let limit = (limit as usize).clamp(1, MAX_CHUNK);
+                let read = driver.and_then(|driver| driver.read(&command, nth, from, limit));
+                let (piece, end) = read
+                    .ok_or_else(|| refused(Code::NoSuchCommand))?
+                    .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+                let (offset, next, bytes) = (piece.offset, piece.next, piece.bytes);
+                Ok(Some(Event::ExecChunk { seq, offset, next, end, bytes }))
+            }
+            Request::ExecWatch { seq, command, from_out, from_err } => {
+                let key = self.find_command(&command)?;
+                self.reply(connection, seq, Code::Ok, String::new());
+                let watches = self.exec.watches.entry(command.clone()).or_default();
+                watches.retain(|watch| watch.connection != connection);
+                watches.push(Watch { connection, next: [from_out, from_err] });
+                self.tell_so_far(key, connection, &command);
+                Ok(None)
+            }
+            Request::ExecUnwatch { seq, command } => {
+                self.exec.unwatch(connection, &command);
+                ok(seq)
+            }
+            Request::ExecForget { seq, command } => {
+                let key = self.find_command(&command)?;
+                self.exec.unwatch(connection, &command);
+                if self.drive(key, |driver, _, _| driver.forget(&command)) == Some(true) {
+                    self.exec.commands.remove(&command);
+                }
+                ok(seq)
+            }
+            _ => Err(refused(Code::Unsupported)),
+        }
+    }
+
+    /// Tells a connection what has happened to a command before it asked.
+    fn tell_so_far(&mut self, key: Key, connection: Key, command: &str) {
+        let mut last = Vec::new();
+        if let Some(terminal) = self.terminals.get(key)
+            && let Some(driver) = &terminal.driver
+        {
+            let (id, offset) = (terminal.id.clone(), terminal.log.end());
+            let events = driver.so_far(command, id, offset);
+            if let (Some(found), Some(started)) =
+                (self.connections.get_mut(connection), events.started)
+            {
+                found.push(&started);
+            }
+            last.extend(events.ended);
+        }
+        self.pump_command(key, command);
+        if let Some(found) = self.connections.get_mut(connection) {
+            for event in &last {
+                found.push(event);
+            }
+        }
+        self.flush(connection);
+    }
+}
+
+impl Exec {
+    fn unwatch(&mut self, connection: Key, command: &str) {
+        if let Some(watches) = self.watches.get_mut(command) {
+            watches.retain(|watch| watch.connection != connection);
+            if watches.is_empty() {
+                self.watches.remove(command);
+            }
+        }
+    }
+}
+
+fn number(stream: Stream) -> Result<usize, Refusal> {
+    match stream {
+        Stream::Stdout => Ok(0),
+        Stream::Stderr => Ok(1),
+        Stream::Other(_) => Err(Refusal(Code::BadRequest, String::new())),
+    }
+}
+
+fn ok(seq: u32) -> Answer {
+    Ok(Some(Event::Reply { seq, code: Code::Ok, message: String::new() }))
+}

@@ -1,0 +1,151 @@
+//! The leader of a shell's session. The kernel hangs up on a terminal's foreground processes when
+//! its session's leader ends; a shell that leads its own session would take along, each time it is
+//! replaced, what older commands left running. So a process that does nothing leads, and the shell
+//! comes and goes beneath it.
+//!
+//! It waits for SIGUSR1, takes the terminal's foreground for itself, and ends.
+
+use std::ffi::c_int;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+
+/// Signals that a terminal or a careless `kill` would end it with.
+const IGNORED: [c_int; 8] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGPIPE,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
+
+/// The descriptor of an executable that keeps; made once. `None` where it cannot be, and then a
+/// keeper stays the copy of us that it was forked as, which costs memory and nothing else.
+pub(super) fn image() -> Option<RawFd> {
+    static IMAGE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    IMAGE.get_or_init(make).as_ref().map(AsRawFd::as_raw_fd)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn make() -> Option<OwnedFd> {
+    let fd = rustix::fs::memfd_create("stead-keeper", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(&executable(&CODE)).ok()?;
+    Some(file.into())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn make() -> Option<OwnedFd> {
+    None
+}
+
+/// ```text
+/// wait:  if (rt_sigtimedwait({SIGUSR1}, 0, 0, 8) < 0) goto wait
+///        ioctl(0, TIOCSPGRP, &getpid())
+///        exit(0)
+/// ```
+#[cfg(target_arch = "x86_64")]
+const CODE: [u8; 70] = [
+    0xb8, 0x80, 0x00, 0x00, 0x00, // mov   eax, 128 (rt_sigtimedwait)
+    0x48, 0x8d, 0x3d, 0x32, 0x00, 0x00, 0x00, // lea   rdi, [the set at the end]
+    0x31, 0xf6, // xor   esi, esi
+    0x31, 0xd2, // xor   edx, edx
+    0x41, 0xba, 0x08, 0x00, 0x00, 0x00, // mov   r10d, 8
+    0x0f, 0x05, // syscall
+    0x85, 0xc0, // test  eax, eax
+    0x78, 0xe4, // js    the beginning
+    0xb8, 0x27, 0x00, 0x00, 0x00, // mov   eax, 39 (getpid)
+    0x0f, 0x05, // syscall
+    0x50, // push  rax
+    0xb8, 0x10, 0x00, 0x00, 0x00, // mov   eax, 16 (ioctl)
+    0x31, 0xff, // xor   edi, edi
+    0xbe, 0x10, 0x54, 0x00, 0x00, // mov   esi, TIOCSPGRP
+    0x48, 0x89, 0xe2, // mov   rdx, rsp
+    0x0f, 0x05, // syscall
+    0xb8, 0x3c, 0x00, 0x00, 0x00, // mov   eax, 60 (exit)
+    0x31, 0xff, // xor   edi, edi
+    0x0f, 0x05, // syscall
+    0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // the set: SIGUSR1
+];
+
+/// The smallest ELF file around some code: a header, one readable and executable segment.
+#[cfg(target_arch = "x86_64")]
+fn executable(code: &[u8]) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    let length = HEADERS + code.len() as u64;
+    let mut file = Vec::new();
+    file.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    let half = |file: &mut Vec<u8>, value: u16| file.extend_from_slice(&value.to_le_bytes());
+    let word = |file: &mut Vec<u8>, value: u32| file.extend_from_slice(&value.to_le_bytes());
+    let long = |file: &mut Vec<u8>, value: u64| file.extend_from_slice(&value.to_le_bytes());
+    half(&mut file, 2); // executable
+    half(&mut file, 62); // x86-64
+    word(&mut file, 1);
+    long(&mut file, BASE + HEADERS); // where it begins
+    long(&mut file, 64); // program headers
+    long(&mut file, 0); // no sections
+    word(&mut file, 0);
+    for value in [64, 56, 1, 0, 0, 0] {
+        half(&mut file, value);
+    }
+    word(&mut file, 1); // to be loaded
+    word(&mut file, 5); // readable and executable
+    for value in [0, BASE, BASE, length, length, 0x1000] {
+        long(&mut file, value);
+    }
+    file.extend_from_slice(code);
+    file
+}
+
+/// Becomes the keeper of this session; standard input is its terminal.
+///
+/// # Safety
+/// Only in a child of fork: nothing of the process is used again.
+pub(super) unsafe fn keep(image: Option<RawFd>) -> ! {
+    // SAFETY: async-signal-safe calls alone, on memory of this frame.
+    unsafe {
+        for signal in IGNORED {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGUSR1);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+        libc::chdir(c"/".as_ptr());
+        let all = libc::CLOSE_RANGE_CLOEXEC;
+        libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, all);
+        if let Some(image) = image {
+            let argv = [c"stead-keeper".as_ptr(), std::ptr::null()];
+            let env = [std::ptr::null::<std::ffi::c_char>()];
+            let here = libc::AT_EMPTY_PATH;
+            let (argv, env) = (argv.as_ptr(), env.as_ptr());
+            libc::syscall(libc::SYS_execveat, image, c"".as_ptr(), argv, env, here);
+        }
+        libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, 0);
+        let mut caught = 0;
+        while libc::sigwait(&raw const set, &raw mut caught) != 0 {}
+        let group = libc::getpid();
+        libc::ioctl(0, libc::TIOCSPGRP, &raw const group);
+        libc::_exit(0)
+    }
+}
+
+/// Makes this process a group of its own that has the terminal.
+///
+/// # Safety
+/// Only in a child of fork, before it executes.
+pub(super) unsafe fn to_foreground() {
+    // SAFETY: async-signal-safe calls alone, on memory of this frame.
+    unsafe {
+        libc::setpgid(0, 0);
+        // A process in the background that touches its terminal is stopped, unless it says so.
+        libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+        let group = libc::getpid();
+        libc::ioctl(0, libc::TIOCSPGRP, &raw const group);
+        libc::signal(libc::SIGTTOU, libc::SIG_DFL);
+    }
+}
