@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::Signal;
-use rustix::termios::Termios;
+use rustix::termios::{Termios, tcgetattr};
 
 use super::commands::{Commands, Status};
 use super::dialect::{Drive, Launch, Paths};
@@ -83,6 +83,8 @@ pub struct Driver {
     buffer: Vec<u8>,
     pub(super) history: Option<Vec<u8>>,
     replacement: Option<State>,
+    /// The terminal's modes while the line editor reads.
+    raw: Option<Termios>,
 }
 
 /// What happened to a command, in the events that told of it.
@@ -143,6 +145,7 @@ pub(super) enum Job {
     Reread {
         id: String,
         started: Instant,
+        end: End,
     },
     Quiet {
         token: u64,
@@ -162,11 +165,13 @@ pub(super) struct Run {
     pub status: Option<i32>,
     pub ended: Option<Instant>,
     deadline: Option<Instant>,
-    check: Instant,
+    pub check: Instant,
     step: Duration,
-    pub cooked: Option<(Termios, Termios)>,
+    pub cooked: bool,
     copy: screen::Copy,
     touched: bool,
+    /// To be sent when it has begun.
+    pub signal: Option<Signal>,
 }
 
 impl Driver {
@@ -228,6 +233,7 @@ impl Driver {
             buffer: Vec::new(),
             history: None,
             replacement: None,
+            raw: None,
         })
     }
 
@@ -380,12 +386,15 @@ impl Driver {
             return;
         }
         run.begun = true;
+        if run.signal.is_some() {
+            run.check = at.now;
+        }
         if let Ok(status) = what.parse::<i32>() {
             run.status = Some(status);
             run.ended = Some(at.now);
-            if let Some((raw, cooked)) = run.cooked.take() {
-                super::ending::restore_modes(at.master, &raw, &cooked);
-            }
+            run.step = Duration::from_millis(5);
+            run.check = at.now + run.step;
+            self.uncook(at);
             self.read_state();
             self.try_finish(at, effects);
         }
@@ -707,6 +716,7 @@ impl Driver {
                 return;
             }
             self.at_prompt = true;
+            self.raw = tcgetattr(at.master).ok();
         }
         if capture {
             let _ = self.begin(Job::Capture, at, effects);
@@ -844,12 +854,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Gives the line editor its modes back while nobody looks after them.
+    /// Gives the line editor its modes back: it does not look for itself after a key of ours, and a
+    /// command may have left others.
     pub(super) fn uncook(&mut self, at: At) {
-        if let Phase::Running(run) = &mut self.phase
-            && let Some((raw, cooked)) = run.cooked.take()
-        {
-            super::ending::restore_modes(at.master, &raw, &cooked);
+        if let Some(raw) = &self.raw {
+            super::ending::restore_modes(at.master, raw);
+        }
+        if let Phase::Running(run) = &mut self.phase {
+            run.cooked = false;
         }
     }
 
@@ -922,9 +934,10 @@ impl Driver {
                 self.status = status;
                 self.end_job(*run, (Outcome::Finished, Some(status), None), effects);
             }
-            Job::Reread { .. } => {
-                self.status = 130;
-                self.end_job(*run, (Outcome::Finished, Some(130), Some(2)), effects);
+            Job::Reread { end, .. } => {
+                let end = *end;
+                self.status = end.1.unwrap_or(0);
+                self.end_job(*run, end, effects);
             }
         }
         if !self.at_prompt {
@@ -962,9 +975,8 @@ impl Driver {
                 let duration = ended.saturating_duration_since(run.started);
                 self.finish_command(&id, end, duration, restarted, Some(changes), effects);
             }
-            Job::Reread { id, started } => {
+            Job::Reread { id, started, end } => {
                 let duration = run.started.saturating_duration_since(started);
-                let end = (Outcome::Finished, Some(130), Some(2));
                 self.finish_command(&id, end, duration, restarted, Some(changes), effects);
             }
             Job::Quiet { token, .. } => {
@@ -1146,6 +1158,14 @@ impl Driver {
             if at.now >= ended + DUMP {
                 let end = (Outcome::Finished, run.status, None);
                 self.end_running(end);
+            } else if at.now >= run.check {
+                run.step = (run.step * 2).min(Duration::from_secs(1));
+                run.check = at.now + run.step;
+                let end = (Outcome::Finished, run.status, None);
+                self.read_state();
+                if !self.dumped && prompt::left_drive(self.pid, at.master) {
+                    self.reread(end, at, effects);
+                }
             }
             return;
         }
@@ -1154,6 +1174,10 @@ impl Driver {
             return;
         }
         if run.begun && at.now >= run.check {
+            if let (Some(signal), Some(id)) = (run.signal.take(), run.job.command().cloned()) {
+                let _ = self.signal(&id, signal, at);
+                return;
+            }
             run.step = (run.step * 2).min(Duration::from_secs(1));
             run.check = at.now + run.step;
             self.check_run(at, effects);
@@ -1165,13 +1189,14 @@ impl Driver {
         let Phase::Running(run) = &mut self.phase else { return };
         let gone = prompt::left_drive(self.pid, at.master) && ctl_empty(&self.paths);
         if gone {
-            self.interrupted(at, effects);
+            self.reread((Outcome::Finished, Some(130), Some(2)), at, effects);
             return;
         }
         let Job::Command { id, .. } = &run.job else { return };
         let id = id.clone();
-        if run.cooked.is_none() {
-            run.cooked = super::ending::cook_modes(at.master);
+        if !run.cooked {
+            run.cooked = true;
+            super::ending::cook_modes(at.master);
         }
         let waiting = super::ending::foreground_reads(at.master);
         if let Some(command) = self.commands.get_mut(&id)
@@ -1183,28 +1208,30 @@ impl Driver {
         self.feed(&id, at.now);
     }
 
-    /// The shell dropped the drive file on SIGINT and is back at its prompt.
-    fn interrupted(&mut self, at: At, effects: &mut Vec<Effect>) {
+    /// The shell dropped the drive file, as it does on SIGINT, and is back at its prompt: the state
+    /// is read by another one.
+    fn reread(&mut self, end: End, at: At, effects: &mut Vec<Effect>) {
         self.drain(effects);
+        self.uncook(at);
         let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let run = *run;
-        if let Some((raw, cooked)) = &run.cooked {
-            super::ending::restore_modes(at.master, raw, cooked);
-        }
         match run.job {
             Job::Command { id, .. } => {
                 effects.push(Effect::Show(run.copy.end()));
-                let job = Job::Reread { id: id.clone(), started: run.started };
+                let job = Job::Reread { id: id.clone(), started: run.started, end };
                 if self.begin(job, at, effects).is_err() {
-                    let end = (Outcome::Finished, Some(130), Some(2));
                     self.finish_command(&id, end, at.now - run.started, false, None, effects);
                 }
             }
-            Job::Quiet { token, .. } => {
-                effects.push(Effect::Emit(Happened::Applied { token, exit_code: Some(130) }));
+            Job::Reread { id, started, end } => {
+                self.finish_command(&id, end, at.now - started, false, None, effects);
             }
-            Job::Capture | Job::Reread { .. } => {}
+            Job::Quiet { token, .. } => {
+                effects.push(Effect::Emit(Happened::Applied { token, exit_code: end.1 }));
+            }
+            Job::Capture => {}
         }
+        self.poll_soon(at.now + SETTLE);
     }
 
     /// The key did not do it: the line editor was in the middle of something, or a command redefined
@@ -1272,9 +1299,10 @@ impl Run {
             deadline,
             check: started + SLOW,
             step: SLOW,
-            cooked: None,
+            cooked: false,
             copy: screen::Copy::default(),
             touched: false,
+            signal: None,
         }
     }
 
@@ -1289,7 +1317,7 @@ impl Run {
 
     fn next(&self) -> Instant {
         let mut due = match self.ended {
-            Some(ended) => ended + DUMP,
+            Some(ended) => (ended + DUMP).min(self.check),
             None if !self.begun => self.typed + CONFIRM,
             None => self.check,
         };

@@ -128,7 +128,16 @@ impl Driver {
     /// Signals a running command: the group that has the terminal, or all of its processes. An
     /// interrupt goes to the shell too, and so does what finds no process.
     pub fn signal(&mut self, command: &str, signal: Signal, at: At) -> Result<(), Code> {
-        let since = self.running(command)?.moment;
+        let run = self.running(command)?;
+        let since = run.moment;
+        if !run.begun || !prompt::in_command(self.pid, &self.paths.run) {
+            // It would meet the line editor, or what comes before and behind the command.
+            if let Phase::Running(run) = &mut self.phase {
+                run.signal = Some(signal);
+                run.check = at.now + Duration::from_millis(1);
+            }
+            return Ok(());
+        }
         if !prompt::in_foreground(self.pid, at.master)
             && let Ok(group) = tcgetpgrp(at.master)
         {
@@ -257,33 +266,27 @@ impl Stdin {
 }
 
 /// Makes the terminal what a program expects: the line editor's own modes would keep a person's
-/// Enter from ending a line. The modes before and after; `None` when they are not the line editor's.
-pub(super) fn cook_modes(master: BorrowedFd) -> Option<(Termios, Termios)> {
-    let raw = tcgetattr(master).ok()?;
-    if raw.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO) {
-        return None;
+/// Enter from ending a line.
+pub(super) fn cook_modes(master: BorrowedFd) {
+    let Ok(mut modes) = tcgetattr(master) else { return };
+    if modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO) {
+        return;
     }
-    let mut cooked = raw.clone();
-    cooked.local_modes |= LocalModes::ICANON
+    modes.local_modes |= LocalModes::ICANON
         | LocalModes::ECHO
         | LocalModes::ECHOE
         | LocalModes::ECHOK
         | LocalModes::ISIG
         | LocalModes::IEXTEN;
-    cooked.input_modes |= InputModes::ICRNL;
-    cooked.input_modes &= !InputModes::INLCR;
-    cooked.special_codes[SpecialCodeIndex::VEOF] = 4;
-    tcsetattr(master, OptionalActions::Now, &cooked).ok()?;
-    let cooked = tcgetattr(master).ok()?;
-    Some((raw, cooked))
+    modes.input_modes |= InputModes::ICRNL;
+    modes.input_modes &= !InputModes::INLCR;
+    modes.special_codes[SpecialCodeIndex::VEOF] = 4;
+    let _ = tcsetattr(master, OptionalActions::Now, &modes);
 }
 
-/// Gives the line editor its modes back, unless somebody has set others since.
-pub(super) fn restore_modes(master: BorrowedFd, raw: &Termios, cooked: &Termios) {
-    let same = tcgetattr(master).is_ok_and(|modes| {
-        modes.local_modes == cooked.local_modes && modes.input_modes == cooked.input_modes
-    });
-    if same {
+/// Gives the line editor its modes back, when others are set.
+pub(super) fn restore_modes(master: BorrowedFd, raw: &Termios) {
+    if tcgetattr(master).is_ok_and(|modes| !prompt::raw(&modes)) {
         let _ = tcsetattr(master, OptionalActions::Now, raw);
     }
 }

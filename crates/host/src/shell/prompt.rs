@@ -1,6 +1,7 @@
 //! Whether the shell's line editor is reading the terminal.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::fd::BorrowedFd;
 use rustix::termios::{InputModes, LocalModes, Termios, tcgetattr, tcgetpgrp};
@@ -29,7 +30,13 @@ pub fn left_drive(pid: i32, master: BorrowedFd) -> bool {
     in_foreground(pid, master) && procs::waits_for_key(pid) && to_terminal(1) && to_terminal(2)
 }
 
-fn raw(modes: &Termios) -> bool {
+/// Whether the shell is within a command: its output goes to one of the FIFOs in `run`.
+pub fn in_command(pid: i32, run: &Path) -> bool {
+    fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|target| target.starts_with(run))
+}
+
+/// Whether the modes are a line editor's.
+pub fn raw(modes: &Termios) -> bool {
     !modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
         && !modes.input_modes.contains(InputModes::ICRNL)
 }
