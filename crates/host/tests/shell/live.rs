@@ -7,6 +7,19 @@ use host::wire::{Code, Event, IfBusy, Outcome, Request, Shell, StdinMode, Stream
 use crate::bench::Bench;
 use crate::support::{Host, PATIENCE, contains, is_alive, wait_until};
 
+/// Waits until the shell has a child of that name.
+fn child(bench: &mut Bench, name: &str) {
+    let pid = bench.session.info(&bench.terminal.clone()).pid;
+    wait_until("the child", || {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_ascii_whitespace().find(|child| {
+            let comm = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            comm.is_ok_and(|comm| comm.trim_end() == name)
+        })?;
+        Some(())
+    });
+}
+
 #[test]
 fn a_person_sees_what_is_run_as_if_it_had_been_typed() {
     let host = Host::start();
@@ -67,12 +80,13 @@ fn a_persons_program_is_never_typed_into() {
     bench.session.see("$ ");
     bench.types("cat -v\r");
     bench.session.see("cat -v\r\n");
+    child(&mut bench, "cat");
     let busy = |bench: &mut Bench| {
         let mut spec = bench.spec(b"echo refused");
         spec.if_busy = IfBusy::Fail;
         bench.submit(&spec)
     };
-    wait_until("the shell is busy", || (busy(&mut bench) == Code::Busy).then_some(()));
+    assert_eq!(busy(&mut bench), Code::Busy);
     let spec = bench.spec(b"echo waited");
     assert_eq!(bench.submit(&spec), Code::Ok);
     bench.types("typed\r");
@@ -176,12 +190,7 @@ fn a_signal_reaches_the_command_and_the_shell_lives_on() {
         let begun = |event: &Event| matches!(event, Event::Started { .. }).then_some(());
         bench.until(begun);
         if text.contains("sleep") {
-            // The process is there when the shell has a child.
-            let pid = bench.session.info(&bench.terminal.clone()).pid;
-            wait_until("the child", || {
-                let path = format!("/proc/{pid}/task/{pid}/children");
-                std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty()).then_some(())
-            });
+            child(&mut bench, "sleep");
         } else {
             let pid = bench.session.info(&bench.terminal.clone()).pid;
             wait_until("the loop", || {
