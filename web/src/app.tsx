@@ -97,7 +97,7 @@ function Frame() {
             </li>
           ))}
         </ul>
-        <button type="button" class="palette-button" aria-label="Command palette" onClick={() => setPalette(true)}>
+        <button type="button" class="palette-button" title="Command palette" onClick={() => setPalette(true)}>
           <Icon name="search" />
           <span>Find or do</span>
           <kbd>Ctrl K</kbd>

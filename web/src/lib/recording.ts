@@ -12,10 +12,19 @@ export interface Recording {
   length: number;
 }
 
+interface Header {
+  width?: number;
+  height?: number;
+  /** In whole seconds. */
+  timestamp?: number;
+  /** What the format has no room for. */
+  stead?: { began_ms?: number };
+}
+
 /** Reads a recording; lines that are not understood are left out. */
 export function parseRecording(text: string): Recording {
   const lines = text.split("\n").filter((line) => line !== "");
-  const header = JSON.parse(lines[0] ?? "{}") as { width?: number; height?: number; timestamp?: number };
+  const header = JSON.parse(lines[0] ?? "{}") as Header;
   const events: RecordedEvent[] = [];
   for (const line of lines.slice(1)) {
     let entry: unknown;
@@ -34,7 +43,7 @@ export function parseRecording(text: string): Recording {
   return {
     cols: header.width ?? 80,
     rows: header.height ?? 24,
-    began: header.timestamp === undefined ? null : header.timestamp * 1000,
+    began: header.stead?.began_ms ?? (header.timestamp === undefined ? null : header.timestamp * 1000),
     events,
     length: events.at(-1)?.at ?? 0,
   };

@@ -51,7 +51,7 @@ export class Screen {
   readonly #events: ScreenEvents;
   readonly #tasks: Task[] = [];
   #flying = 0;
-  #search: SearchAddon | null = null;
+  #search: Promise<SearchAddon> | null = null;
   #fontSize: number;
   #box: HTMLElement | null = null;
   #disposed = false;
@@ -208,17 +208,18 @@ export class Screen {
 
   /** Finds a text; the add-on comes when it is first needed. */
   async find(text: string, direction: "next" | "previous"): Promise<boolean> {
-    if (!this.#search) {
-      const { SearchAddon } = await import("@xterm/addon-search");
-      if (this.#disposed) return false;
-      this.#search = new SearchAddon();
-      this.terminal.loadAddon(this.#search);
-    }
+    this.#search ??= import("@xterm/addon-search").then(({ SearchAddon }) => {
+      const search = new SearchAddon();
+      if (!this.#disposed) this.terminal.loadAddon(search);
+      return search;
+    });
+    const search = await this.#search;
+    if (this.#disposed) return false;
     if (text === "") {
-      this.#search.clearDecorations();
+      this.terminal.clearSelection();
       return true;
     }
-    return direction === "next" ? this.#search.findNext(text) : this.#search.findPrevious(text);
+    return direction === "next" ? search.findNext(text) : search.findPrevious(text);
   }
 
   #onPaste = (event: ClipboardEvent): void => {

@@ -1,6 +1,6 @@
 /** One terminal in the page: its screen, who drives it, and what can be done with it. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api/client.ts";
 import { prefer, useDark, usePreferences } from "../lib/preferences.ts";
 import type { Mode } from "../protocol/protocol.ts";
@@ -314,7 +314,7 @@ function linkWords(link: Link, now: number): string {
 function Find({ screen, close }: { screen: Screen | undefined; close: () => void }) {
   const field = useRef<HTMLInputElement>(null);
   const [found, setFound] = useState<boolean | null>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const look = (direction: "next" | "previous"): void =>
     void screen?.find(field.current?.value ?? "", direction).then((any) => setFound(field.current?.value ? any : null));
   return (

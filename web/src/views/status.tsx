@@ -124,12 +124,12 @@ function TerminalFields({ terminal, count }: { terminal: Terminal; count: number
 }
 
 /** A variable; what may be a secret is masked until it is asked for. */
-export function Variable({ name, value }: { name: string; value: string | null }) {
+export function Variable({ name, value, sign }: { name: string; value: string | null; sign?: "+" | "−" }) {
   const secret = isSecret(name, value);
   const [shown, setShown] = useState(false);
   return (
-    <li>
-      <code class="variable-name">{name}</code>
+    <li class={sign === "+" ? "plus" : sign === "−" ? "minus" : ""}>
+      <code class="variable-name">{sign && `${sign} `}{name}</code>
       {value === null ? (
         <span class="quiet-text">unset</span>
       ) : (

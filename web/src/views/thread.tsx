@@ -188,13 +188,13 @@ function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
   });
   return (
     <div class="terminals">
-      <div class="terminal-tabs" role="tablist" aria-label="Terminals">
+      <div class="terminal-tabs" role="group" aria-label="Terminals">
         {all.map((terminal, index) => {
           const label = terminalLabel(terminal, index);
           const on = shown.includes(terminal.terminal_id);
           return (
-            <span key={terminal.terminal_id} class={`terminal-tab${on ? " on" : ""}`} role="presentation">
-              <button type="button" role="tab" aria-selected={on} onClick={() => setShown([terminal.terminal_id])} title={terminal.terminal_id}>
+            <span key={terminal.terminal_id} class={`terminal-tab${on ? " on" : ""}`}>
+              <button type="button" aria-pressed={on} onClick={() => setShown([terminal.terminal_id])} title={terminal.terminal_id}>
                 {label}
               </button>
               <button

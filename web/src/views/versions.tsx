@@ -152,12 +152,10 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
         <>
           <h3>Environment</h3>
           <ul class="variables">
-            {environment.map((change) => (
-              <span key={change.name} class="change" role="presentation">
-                {change.kind !== "added" && <span class="minus"><Variable name={`− ${change.name}`} value={change.from} /></span>}
-                {change.kind !== "removed" && <span class="plus"><Variable name={`+ ${change.name}`} value={change.to} /></span>}
-              </span>
-            ))}
+            {environment.flatMap((change) => [
+              ...(change.kind === "added" ? [] : [<Variable key={`- ${change.name}`} sign="−" name={change.name} value={change.from} />]),
+              ...(change.kind === "removed" ? [] : [<Variable key={`+ ${change.name}`} sign="+" name={change.name} value={change.to} />]),
+            ])}
           </ul>
         </>
       )}

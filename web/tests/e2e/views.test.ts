@@ -122,7 +122,7 @@ test("versions are compared, taken up again and forked", async () => {
   await page.getByText(/Back at the state/).waitFor();
   expect((await server.exec("versioned", "echo $COLOUR")).stdout).toBe("red\n");
   await page.locator("table.versions tbody tr").first().getByRole("button", { name: "Fork" }).click();
-  await until("a second terminal", async () => (await page.getByRole("tab").count()) === 2);
+  await until("a second terminal", async () => (await page.locator(".terminal-tab").count()) === 2);
   await context.close();
 });
 

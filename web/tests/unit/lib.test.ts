@@ -230,6 +230,7 @@ describe("a recording", () => {
     expect([0, 0.5, 3, 500].map((time) => eventsBefore(read.events, time))).toEqual([0, 1, 2, 3]);
     expect(secondOf(read, "1970-01-01T00:16:42Z")).toBe(2);
     expect(secondOf(read, 0)).toBe(0);
+    expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(1_000_250);
   });
 
   test("plays without its silences", () => {
