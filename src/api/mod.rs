@@ -162,7 +162,7 @@ pub fn router(app: App) -> Router {
         .merge(leases::routes())
         .merge(events::routes())
         .split_for_parts();
-    let document = openapi::finish(document);
+    let document = openapi::text(&openapi::finish(document));
     router
         .merge(interactive::older_routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))

@@ -1,6 +1,6 @@
 //! The OpenAPI document, made of the routes themselves.
 
-use axum::{Json, extract::State};
+use axum::{body::Bytes, extract::State, http::header, response::IntoResponse};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref,
     RefOr, Required, Response as Described, ResponseBuilder, SecurityRequirement,
@@ -103,7 +103,12 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     .filter_map(Option::as_mut)
 }
 
-/// The document.
-pub(super) async fn serve(State(document): State<OpenApi>) -> Json<OpenApi> {
-    Json(document)
+/// The document, written once.
+pub(super) fn text(document: &OpenApi) -> Bytes {
+    Bytes::from(serde_json::to_vec(document).expect("the document is plain data"))
+}
+
+/// Answers with the document.
+pub(super) async fn serve(State(document): State<Bytes>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], document)
 }

@@ -62,7 +62,9 @@ pub(super) async fn serve(request: Request) -> Response {
 }
 
 fn built(request: &Request, name: &str, file: EmbeddedFile) -> Response {
-    let hash = file.metadata.sha256_hash();
+    let gzip = accepts_gzip(request).then(|| Built::get(&format!("{name}.gz"))).flatten();
+    // The packed form is another thing than the plain one, so it has another tag.
+    let hash = gzip.as_ref().unwrap_or(&file).metadata.sha256_hash();
     let tag = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let tag = HeaderValue::try_from(format!("\"{tag}\"")).expect("hex in quotes is a header value");
     // Vite puts a hash into the names under assets/: such a file never changes.
@@ -85,7 +87,6 @@ fn built(request: &Request, name: &str, file: EmbeddedFile) -> Response {
     if let Ok(kind) = HeaderValue::try_from(kind) {
         headers.insert(header::CONTENT_TYPE, kind);
     }
-    let gzip = accepts_gzip(request).then(|| Built::get(&format!("{name}.gz"))).flatten();
     let data = match gzip {
         Some(packed) => {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

@@ -53,8 +53,8 @@ settings! {
         "connections open at once; further ones wait";
     "limits.requests" = "1024" => limits.requests,
         "requests being answered at once, open streams not counted; further ones get a 503";
-    "limits.header_time" = "10s" => limits.header_time,
-        "time a client has to send a request head";
+    "limits.header_time" = "30s" => limits.header_time,
+        "time a client has to send a request head, and to leave a connection idle";
     "limits.body_time" = "30s" => limits.body_time,
         "time a client has to send a request body";
     "limits.stall_time" = "60s" => limits.stall_time,

@@ -5,4 +5,5 @@ mod compute;
 mod door;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 mod harness;
+mod line;
 mod tidy;

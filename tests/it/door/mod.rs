@@ -3,6 +3,5 @@
 mod hostile;
 mod keys;
 mod lifecycle;
-mod line;
 mod settings;
 mod stack;

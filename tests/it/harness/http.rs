@@ -221,6 +221,13 @@ impl Answer {
         self
     }
 
+    /// This answer, which must be a success.
+    #[track_caller]
+    pub fn expect_success(&self) -> &Answer {
+        assert!((200..300).contains(&self.status), "{} {}", self.status, self.text());
+        self
+    }
+
     /// The `code` of a refusal that must have this status and be a whole problem.
     #[track_caller]
     pub fn problem(&self, status: u16) -> String {

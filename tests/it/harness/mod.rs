@@ -1,10 +1,12 @@
 //! Starts and kills the real server, and talks to it over plain sockets.
 
 mod http;
+mod person;
 mod server;
 mod socket;
 
 pub use http::{Answer, Client, Event, Events, Request};
+pub use person::Person;
 pub use server::{Home, Server, run};
 pub use socket::{Frame, Socket};
 

@@ -81,9 +81,23 @@ impl Server {
         Server::start_as(home, arguments, &[])
     }
 
+    /// Starts it again where it was, so that its clients find it.
+    pub fn start_at(home: &Home, address: SocketAddr) -> Server {
+        Server::launch(home, &address.to_string(), &[], &[])
+    }
+
     pub fn start_as(home: &Home, arguments: &[&str], environment: &[(&str, &str)]) -> Server {
+        Server::launch(home, "127.0.0.1:0", arguments, environment)
+    }
+
+    fn launch(
+        home: &Home,
+        address: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--home"])
+            .args(["serve", "--listen", address, "--home"])
             .arg(home.path())
             .args(arguments)
             .envs(environment.iter().copied())

@@ -1,4 +1,4 @@
-//! The command line, as far as it needs no terminal.
+//! The command line.
 
 use crate::harness::{Home, Server, run};
 
