@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host::log::{Entry, Reader};
-use host::wire::{Event, RecordKind, Request};
+use host::wire::{Event, RecordKind, Request, Shell};
 
 use crate::support::{Host, Session, wait_until};
 
@@ -183,4 +183,29 @@ fn output_becomes_durable_by_itself() {
         let info = session.info("t");
         (info.durable_offset == info.end_offset && info.end_offset == 7).then_some(())
     });
+}
+
+#[test]
+fn an_idle_terminal_costs_the_host_little() {
+    const COUNT: u64 = 60;
+    for kind in [Shell::Plain, Shell::Bash] {
+        let host = Host::start();
+        let mut session = host.connect();
+        let mut open = |number: u64| {
+            let id = format!("t{number}");
+            let mut opening = host.opening(&id, &["bash"]);
+            if let Request::Open { shell, .. } = &mut opening {
+                *shell = kind;
+            }
+            session.open(opening);
+            wait_until("it prompts", || (session.info(&id).end_offset > 0).then_some(()));
+        };
+        // What is made once, for all, is not counted.
+        (0..5).for_each(&mut open);
+        let before = rss_kib(host.pid());
+        (5..5 + COUNT).for_each(&mut open);
+        let each = rss_kib(host.pid()).saturating_sub(before) / COUNT;
+        eprintln!("{kind:?}: {each} KiB");
+        assert!(each <= 40, "{kind:?}: {each} KiB");
+    }
 }
