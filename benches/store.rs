@@ -1,10 +1,10 @@
 //! What the store costs: commits alone and together, and with 10,000 threads of 20 versions each.
 //!
-//! `cargo bench --bench store`. Set `TMPDIR` to a directory on the disk that matters.
+//! `cargo bench --bench store [-- THREADS]`. Set `TMPDIR` to a directory on the disk that matters.
 #![allow(missing_docs)]
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -20,12 +20,13 @@ use stead::{
     },
 };
 
-const THREADS: usize = 10_000;
 const VERSIONS: u64 = 20;
 
 fn main() -> Result<()> {
     let home = Home::new()?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(&home.0))
+    let threads = std::env::args().find_map(|text| text.parse().ok()).unwrap_or(10_000);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(run(&home.0, threads))
 }
 
 struct Home(PathBuf);
@@ -44,7 +45,7 @@ impl Drop for Home {
     }
 }
 
-async fn run(home: &PathBuf) -> Result<()> {
+async fn run(home: &Path, threads: usize) -> Result<()> {
     let store = Store::open(home)?;
     let clock = Clock::system();
 
@@ -85,7 +86,7 @@ async fn run(home: &PathBuf) -> Result<()> {
         .map(|maker| {
             let (store, clock) = (store.clone(), clock.clone());
             tokio::spawn(async move {
-                for n in (maker..THREADS).step_by(64) {
+                for n in (maker..threads).step_by(64) {
                     let thread = make_thread(&store, &clock, &format!("t{n}")).await?;
                     for version in 0..VERSIONS {
                         let finish = exec(&clock, &thread, version);
@@ -100,7 +101,7 @@ async fn run(home: &PathBuf) -> Result<()> {
         maker.await??;
     }
     let size = std::fs::metadata(home.join("stead.db"))?.len() >> 20;
-    println!("made {THREADS} x {VERSIONS} in {:.1?}, {size} MiB", started.elapsed());
+    println!("made {threads} x {VERSIONS} in {:.1?}, {size} MiB", started.elapsed());
 
     let many = time_exec(&store, &clock, &first, 500).await?;
     println!("exec's record, many threads {many}");
@@ -108,7 +109,7 @@ async fn run(home: &PathBuf) -> Result<()> {
     let page = PageRequest { limit: 100, after: last.next };
     let listing = time_each(200, || store.threads(ThreadFilter::default(), page.clone())).await?;
     println!("a page of 100 threads       {listing}");
-    let id: ThreadId = "t5000".parse()?;
+    let id: ThreadId = format!("t{}", threads / 2).parse()?;
     let terminal = store.thread(&id).await?.map(|thread| thread.terminal_id);
     if let Some(terminal) = terminal {
         let history = time_each(200, || {
@@ -157,6 +158,7 @@ fn first_use(clock: &Clock, thread_id: ThreadId) -> FirstUse {
         provider: "local".into(),
         shell: ShellKind::Bash,
         size: (80, 24),
+        policy: stead::model::SessionPolicy::default(),
         now: clock.now(),
     }
 }

@@ -4,6 +4,8 @@
 //! something that others may have changed carries the version (or revision) that was read and is
 //! refused, never merged, when that is no longer the one. Readers never wait for the writer.
 
+mod check;
+mod checkpoint;
 mod commands;
 mod error;
 mod idempotency;
@@ -101,8 +103,8 @@ impl Store {
     pub fn open(home: &Path) -> Result<Self, OpenError> {
         schema::check_library()?;
         let path = home.join("stead.db");
-        let connection = connect(&path).map_err(|error| named(&path, error))?;
-        check(&path, &connection)?;
+        let connection = connect(&path).map_err(|error| check::named(&path, error))?;
+        let checked = check::at_start(&path, &connection)?;
         schema::migrate(&connection)?;
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
@@ -110,8 +112,9 @@ impl Store {
         }
         let (health_sender, health) = watch::channel(Health::Good);
         let counts = Arc::new(writer::WriterCounts::default());
-        let writer = writer::Writer::start(path.clone(), connection, health_sender, counts.clone())
-            .map_err(StoreError::unavailable)?;
+        let writer =
+            writer::Writer::start(path.clone(), connection, health_sender, counts.clone(), checked)
+                .map_err(StoreError::unavailable)?;
         let inner = Inner {
             path,
             writer,
@@ -199,6 +202,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    // The checkpointer does it sooner; this only bounds the log should that fall behind.
+    connection.pragma_update(None, "wal_autocheckpoint", 16 * 1024)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
@@ -213,23 +218,4 @@ fn connect_reader(path: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
-}
-
-/// Refuses a file whose structure is damaged.
-fn check(path: &Path, connection: &Connection) -> Result<(), OpenError> {
-    let verdict: String = connection
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(|error| named(path, error.into()))?;
-    if verdict == "ok" {
-        return Ok(());
-    }
-    Err(OpenError::Damaged { path: path.to_owned(), reason: verdict })
-}
-
-/// Says which file is damaged, if that is what is wrong.
-fn named(path: &Path, error: StoreError) -> OpenError {
-    match error {
-        StoreError::Damaged { reason, .. } => OpenError::Damaged { path: path.to_owned(), reason },
-        error => error.into(),
-    }
 }

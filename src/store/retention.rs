@@ -1,8 +1,9 @@
 //! What is not kept for ever.
 //!
 //! A version of a terminal's state goes when it is neither among the last so many nor younger than
-//! so long; the present one never goes. Commands that have ended go by number alone. Done a few
-//! terminals at a time, so that the writer is never held up.
+//! so long, or when there are far too many; the present one never goes. Commands that have ended go by
+//! number alone. What is to go is found by reading, and then let go a few terminals at a time, so that
+//! the writer is never held up.
 
 use rusqlite::{Connection, params};
 
@@ -18,15 +19,17 @@ use crate::model::{CommandId, TerminalId, Timestamp};
 pub struct Retention {
     /// This many versions of a terminal's state are kept in any case.
     pub versions: u64,
-    /// And all that are younger than this.
+    /// And all that are younger than this,
     pub days: u32,
+    /// but never more than this many.
+    pub most_versions: u64,
     /// This many commands of a terminal are kept.
     pub commands: u64,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { versions: 1000, days: 30, commands: 10_000 }
+        Self { versions: 1000, days: 30, most_versions: 10_000, commands: 10_000 }
     }
 }
 
@@ -39,42 +42,43 @@ pub struct Pruned {
     pub commands: Vec<(TerminalId, CommandId)>,
 }
 
-/// How many terminals, and how many commands, one transaction deals with.
-const STEP: u32 = 64;
+/// How many terminals one transaction deals with.
+const STEP: usize = 16;
 
 impl Store {
     /// Lets go of what is no longer kept, over all terminals.
     pub async fn prune(&self, keep: Retention, now: Timestamp) -> Result<Pruned, StoreError> {
         let mut pruned = Pruned::default();
-        let mut after = String::new();
-        loop {
-            let from = after.clone();
-            let (ids, step) = self
+        let full = self.read(move |db| full_terminals(db, keep)).await?;
+        for ids in full.chunks(STEP) {
+            let ids = ids.to_vec();
+            let step = self
                 .write(move |db| {
-                    let ids = terminals_after(db, &from)?;
                     let mut step = Pruned::default();
                     for id in &ids {
                         step.versions += prune_versions(db, id, keep, now)?;
                         step.commands.extend(prune_commands(db, id, keep)?);
                     }
-                    Ok((ids, step))
+                    Ok(step)
                 })
                 .await?;
             pruned.versions += step.versions;
             pruned.commands.extend(step.commands);
-            match ids.last() {
-                Some(last) => after = last.to_string(),
-                None => return Ok(pruned),
-            }
         }
+        Ok(pruned)
     }
 }
 
-fn terminals_after(db: &Connection, after: &str) -> Result<Vec<TerminalId>, StoreError> {
+/// The terminals that have more of anything than is kept in any case.
+fn full_terminals(db: &Connection, keep: Retention) -> Result<Vec<TerminalId>, StoreError> {
     let mut statement = db.prepare_cached(
-        "SELECT terminal_id FROM terminals WHERE terminal_id > ?1 ORDER BY terminal_id LIMIT ?2",
+        "SELECT terminal_id FROM terminals WHERE version > ?1
+         UNION
+         SELECT terminal_id FROM commands GROUP BY terminal_id HAVING count(*) > ?2",
     )?;
-    let rows = statement.query_map(params![after, STEP], |row| row::parsed(row, "terminal_id"))?;
+    let rows = statement.query_map(params![int(keep.versions), int(keep.commands)], |row| {
+        row::parsed(row, "terminal_id")
+    })?;
     Ok(rows.collect::<Read<_>>()?)
 }
 
@@ -85,19 +89,25 @@ fn prune_versions(
     now: Timestamp,
 ) -> Result<u64, StoreError> {
     let since = micros(now) - i64::from(keep.days) * 24 * 60 * 60 * 1_000_000;
-    // The oldest to stay: the first that is young enough, or the first of the last so many,
-    // whichever is the older; the present one if neither is there.
+    // The oldest to stay: the first that is young enough or the first of the last so many, whichever
+    // is the older, unless that makes too many.
     let oldest: u64 = db
         .prepare_cached(
-            "SELECT min(
+            "SELECT max(t.version - ?4 + 1, min(
                coalesce((SELECT min(version) FROM terminal_versions
                          WHERE terminal_id = ?1 AND at >= ?2), t.version),
-               max(t.version - ?3 + 1, 1)) AS oldest
+               t.version - ?3 + 1)) AS oldest
              FROM terminals t WHERE t.terminal_id = ?1",
         )?
-        .query_row(params![id.as_str(), since, int(keep.versions.max(1))], |row| {
-            row.get::<_, i64>("oldest").map(|oldest| u64::try_from(oldest).unwrap_or(0))
-        })?;
+        .query_row(
+            params![
+                id.as_str(),
+                since,
+                int(keep.versions.max(1)),
+                int(keep.most_versions.max(keep.versions).max(1)),
+            ],
+            |row| row.get::<_, i64>("oldest").map(|oldest| u64::try_from(oldest).unwrap_or(0)),
+        )?;
     if oldest <= 1 {
         return Ok(0);
     }

@@ -16,7 +16,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Health, connect, error::StoreError};
+use super::{Health, check::Checked, checkpoint::Checkpointer, connect, error::StoreError};
 
 /// How many jobs may wait. One that finds the queue full waits before it.
 const QUEUE: usize = 1024;
@@ -55,9 +55,12 @@ impl Writer {
         connection: Connection,
         health: watch::Sender<Health>,
         counts: std::sync::Arc<WriterCounts>,
+        checked: Checked,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let mut work = Work { path, connection: Some(connection), health, counts };
+        let checkpointer = Checkpointer::start(path.clone())?;
+        let connection = Some(connection);
+        let mut work = Work { path, connection, health, counts, checked, checkpointer };
         std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run(queue))?;
         Ok(Self { jobs })
     }
@@ -94,6 +97,8 @@ struct Work {
     connection: Option<Connection>,
     health: watch::Sender<Health>,
     counts: std::sync::Arc<WriterCounts>,
+    checked: Checked,
+    checkpointer: Checkpointer,
 }
 
 impl Work {
@@ -118,6 +123,7 @@ impl Work {
         let failed = match result {
             Ok(()) => {
                 self.counts.commits.fetch_add(1, Ordering::Relaxed);
+                self.checkpointer.committed();
                 self.health.send_if_modified(|health| {
                     let changed = *health != Health::Good;
                     *health = Health::Good;
@@ -146,6 +152,7 @@ impl Work {
         jobs: &mut impl Iterator<Item = Job>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), StoreError> {
+        self.checked.verdict()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => connect(&self.path)?,

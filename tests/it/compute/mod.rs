@@ -1,5 +1,6 @@
 //! Instances, leases and sessions, with real hosts and a real store.
 
+mod faults;
 mod faulty;
 mod lease;
 mod link;
@@ -7,7 +8,7 @@ mod provider;
 mod session;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -82,7 +83,17 @@ impl World {
     }
 
     pub fn with(home: Arc<Home>, hands: Hands, provider: Arc<dyn Provider>) -> World {
-        let store = Store::open(home.path()).unwrap();
+        let path = home.path().to_owned();
+        World { home, ..World::on(path, hands, provider).unwrap() }
+    }
+
+    /// A world on a home that somebody else removes.
+    pub fn on(
+        home: PathBuf,
+        hands: Hands,
+        provider: Arc<dyn Provider>,
+    ) -> Result<World, anyhow::Error> {
+        let store = Store::open(&home)?;
         let events = Events::new(hands.clock());
         let stop = CancellationToken::new();
         let providers = Providers::new([provider.clone()]);
@@ -95,7 +106,9 @@ impl World {
             stop.clone(),
         );
         let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), hands.clock());
-        World { home, hands, store, provider, events, leases, sessions, stop }
+        // Not this home, which is somebody else's, but one that may be removed.
+        let home = Arc::new(Home::new());
+        Ok(World { home, hands, store, provider, events, leases, sessions, stop })
     }
 
     /// What is left when the server is killed, and another is started.

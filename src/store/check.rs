@@ -1,0 +1,78 @@
+//! Finding out that the file is not what we wrote.
+//!
+//! A small file is checked before anything is read from it. A large one is checked while it is already
+//! in use, so that a server with a long history starts at once; should it prove damaged, not one more
+//! change is made to it.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use rusqlite::Connection;
+use tracing::error;
+
+use super::{OpenError, StoreError, connect_reader};
+
+/// Up to this size a file is checked first.
+const SMALL: u64 = 16 << 20;
+
+/// What a check that goes on in the background found: nothing, or what is wrong.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Checked(Arc<OnceLock<String>>);
+
+impl Checked {
+    /// Refuses if damage was found.
+    pub(super) fn verdict(&self) -> Result<(), StoreError> {
+        match self.0.get() {
+            None => Ok(()),
+            Some(reason) => {
+                let what = "the database".to_owned();
+                Err(StoreError::Damaged { what, reason: reason.clone() })
+            }
+        }
+    }
+}
+
+/// Checks a file that was just opened, or begins to.
+pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, OpenError> {
+    let checked = Checked::default();
+    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if size <= SMALL {
+        let verdict = check(connection).map_err(|error| named(path, error))?;
+        return match verdict {
+            None => Ok(checked),
+            Some(reason) => Err(OpenError::Damaged { path: path.to_owned(), reason }),
+        };
+    }
+    let (file, found) = (path.to_owned(), checked.clone());
+    let spawned = std::thread::Builder::new().name("store-check".into()).spawn(move || {
+        let verdict = connect_reader(&file).and_then(|connection| check(&connection));
+        let reason = match verdict {
+            Ok(None) => return,
+            Ok(Some(reason)) | Err(StoreError::Damaged { reason, .. }) => reason,
+            Err(error) => {
+                error!(file = %file.display(), %error, "cannot check the database");
+                return;
+            }
+        };
+        error!(file = %file.display(), reason, "the database is damaged; it is not written to");
+        let _ = found.0.set(reason);
+    });
+    spawned.map_err(StoreError::unavailable)?;
+    Ok(checked)
+}
+
+/// What is wrong with the file, if anything.
+fn check(connection: &Connection) -> Result<Option<String>, StoreError> {
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    Ok((verdict != "ok").then_some(verdict))
+}
+
+/// Says which file is damaged, if that is what is wrong.
+pub(super) fn named(path: &Path, error: StoreError) -> OpenError {
+    match error {
+        StoreError::Damaged { reason, .. } => OpenError::Damaged { path: path.to_owned(), reason },
+        error => error.into(),
+    }
+}
