@@ -3,6 +3,7 @@
 
 mod compute;
 mod door;
+mod durable;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 mod harness;
 mod line;

@@ -1,6 +1,7 @@
 //! The front door: who gets in, what is refused and how.
 
 mod hostile;
+mod input;
 mod keys;
 mod lifecycle;
 mod settings;

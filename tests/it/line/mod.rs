@@ -1,5 +1,8 @@
 //! The command line.
 
+mod attach;
+mod exec;
+
 use crate::harness::{Home, Server, run};
 
 #[test]

@@ -1,0 +1,138 @@
+//! `stead exec` and what looks at its commands.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, run};
+
+fn stead(home: &Home, arguments: &[&str]) -> Output {
+    run(arguments, &[("STEAD_HOME", home.path().to_str().unwrap())])
+}
+
+fn start(home: &Home) -> Server {
+    let server = Server::start(home);
+    server.client().put("/api/threads/main", json!({"provider": "local"})).expect_success();
+    server
+}
+
+/// Standard output, standard error and exit code.
+fn parts(output: &Output) -> (String, String, Option<i32>) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn streams_stay_apart_and_the_exit_code_is_the_commands() {
+    let home = Home::new();
+    let _server = start(&home);
+    for stream in [&[][..], &["--stream"]] {
+        let arguments = [&["exec"], stream, &["--", "echo out; echo err >&2; (exit 3)"]].concat();
+        let output = stead(&home, &arguments);
+        assert_eq!(parts(&output), ("out\n".into(), "err\n".into(), Some(3)));
+    }
+    stead(&home, &["exec", "--", "cd /usr && A=kept"]);
+    let output = stead(&home, &["exec", "--", "echo", "$A", "in", "$PWD"]);
+    assert_eq!(parts(&output), ("kept in /usr\n".into(), String::new(), Some(0)));
+    let output = stead(&home, &["exec", "-e", "B=1", "--cwd", "/tmp", "--", "echo $B $PWD"]);
+    assert_eq!(parts(&output).0, "1 /tmp\n");
+    let output = stead(&home, &["exec", "--timeout", "200ms", "--", "echo a; sleep 100"]);
+    let said = "stead: the command was ended after its time-out\n";
+    assert_eq!(parts(&output), ("a\n".into(), said.into(), Some(124)));
+}
+
+#[test]
+fn history_and_output_look_back() {
+    let home = Home::new();
+    let _server = start(&home);
+    stead(&home, &["exec", "--", "echo first"]);
+    stead(&home, &["exec", "--", "echo second"]);
+    let history = stead(&home, &["history", "--json", "-q", "second"]);
+    let history: Value = serde_json::from_slice(&history.stdout).unwrap();
+    assert_eq!(history.as_array().map(Vec::len), Some(1), "{history}");
+    assert_eq!(history[0]["command"], "echo second");
+    let id = history[0]["command_id"].as_str().unwrap();
+    assert_eq!(parts(&stead(&home, &["output", id])).0, "second\n");
+    assert_eq!(parts(&stead(&home, &["output", id, "--follow"])).0, "second\n");
+    let table = parts(&stead(&home, &["history"])).0;
+    assert!(table.lines().count() == 3 && table.contains("echo first"), "{table}");
+}
+
+#[test]
+fn an_interrupt_reaches_the_command() {
+    let home = Home::new();
+    let _server = start(&home);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+        .args(["exec", "--stream", "--", "echo started; sleep 100"])
+        .env("STEAD_HOME", home.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "started\n");
+    let started = Instant::now();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_killed_server_costs_neither_output_nor_result() {
+    let home = Home::new();
+    let server = start(&home);
+    let address = server.address;
+    let command = "for n in $(seq 1 200); do echo $n; sleep 0.01; done; (exit 5)";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+        .args(["exec", "--stream", "--", command])
+        .env("STEAD_HOME", home.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut seen: Vec<String> = lines.by_ref().take(20).collect();
+    server.kill();
+    let _server = Server::start_at(&home, address);
+    seen.extend(lines);
+    assert_eq!(seen, (1..=200).map(|n: u32| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn the_verbs_of_a_terminal_work_from_a_script() {
+    let home = Home::new();
+    let _server = start(&home);
+    let made = stead(&home, &["new", "-t", "main", "-d", "--cols", "100", "--rows", "30"]);
+    let terminal = parts(&made).0.trim().to_owned();
+    assert!(terminal.starts_with("term_"), "{made:?}");
+    let listed = stead(&home, &["ls", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let ids: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["terminal_id"]).collect();
+    assert!(ids.len() == 2 && ids.contains(&&json!(terminal)), "{listed}");
+
+    let sent = stead(&home, &["send", "-t", &terminal, "echo \"<$((6*7))>\"", "--enter"]);
+    assert!(sent.status.success(), "{sent:?}");
+    crate::harness::wait_for("the output", || {
+        let shown = parts(&stead(&home, &["snapshot", &terminal])).0;
+        if shown.contains("<42>") { Ok(()) } else { Err(shown) }
+    });
+    assert!(parts(&stead(&home, &["logs", &terminal])).0.contains("<42>"));
+    assert!(stead(&home, &["resize", &terminal, "90x20"]).status.success());
+    let shown = stead(&home, &["terminals", "show", &terminal, "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&shown["cols"], &shown["rows"]), (&json!(90), &json!(20)), "{shown}");
+    let recorded = parts(&stead(&home, &["record", &terminal])).0;
+    let head: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
+    assert_eq!(head["version"], 2, "{recorded}");
+    assert!(recorded.contains("<42>"));
+    assert!(stead(&home, &["kill", &terminal]).status.success());
+    let gone = parts(&stead(&home, &["snapshot", &terminal]));
+    assert!(gone.1.contains("not_found, 404"), "{gone:?}");
+}
