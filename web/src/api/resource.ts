@@ -11,19 +11,22 @@ export interface Resource<T> {
 }
 
 /**
- * Runs asks one at a time: however often it is poked while one is under way, exactly one more follows, so the last
- * answer is never older than the last poke.
+ * Runs asks one at a time and not too close together: however often it is poked meanwhile, exactly one more follows,
+ * so the last answer is never older than the last poke, and a busy server is not asked for every event.
  */
 export class Latest<T> {
   readonly #ask: () => Promise<T>;
   readonly #done: (value: T | undefined, error: unknown) => void;
+  readonly #rest: () => Promise<void>;
   #busy = false;
   #again = false;
   #stopped = false;
 
-  constructor(ask: () => Promise<T>, done: (value: T | undefined, error: unknown) => void) {
+  /** `rest` is waited for between an answer and the next ask. */
+  constructor(ask: () => Promise<T>, done: (value: T | undefined, error: unknown) => void, rest: () => Promise<void>) {
     this.#ask = ask;
     this.#done = done;
+    this.#rest = rest;
   }
 
   poke(): void {
@@ -33,10 +36,11 @@ export class Latest<T> {
       return;
     }
     this.#busy = true;
-    const settled = (value: T | undefined, error: unknown): void => {
-      this.#busy = false;
+    const settled = async (value: T | undefined, error: unknown): Promise<void> => {
       if (this.#stopped) return;
       this.#done(value, error);
+      await this.#rest();
+      this.#busy = false;
       if (this.#again) {
         this.#again = false;
         this.poke();
@@ -53,11 +57,15 @@ export class Latest<T> {
   }
 }
 
+/** Milliseconds between two asks for the same. */
+const REST_MS = 200;
+
 /** `key` names what is asked for; `concerns` says which events touch it. A key of `null` asks for nothing. */
 export function useResource<T>(
   key: string | null,
   ask: () => Promise<T>,
   concerns: (what: Happening) => boolean,
+  rest = REST_MS,
 ): Resource<T> {
   const [held, setHeld] = useState<{ key: string | null; value: T | undefined; error: unknown }>({
     key,
@@ -81,6 +89,7 @@ export function useResource<T>(
           value: error === undefined || before.key !== key ? value : before.value,
           error,
         })),
+      () => new Promise((resolve) => setTimeout(resolve, rest)),
     );
     latest.current = asking;
     asking.poke();

@@ -10,7 +10,7 @@ import { Ago, Badge, Button, Empty, Failure, toneOf } from "../ui/parts.tsx";
 
 /** The threads with what they stand on, kept fresh. */
 export function useThreads(): Resource<Thread[]> {
-  return useResource<Thread[]>("threads", threadsNow, (what) => what.name !== "project_expiring");
+  return useResource<Thread[]>("threads", threadsNow, (what) => what.name !== "project_expiring", 1000);
 }
 
 async function threadsNow(): Promise<Thread[]> {

@@ -259,24 +259,30 @@ test("an event names what it is about", () => {
   expect(understand("lease", "not json")).toMatchObject({ name: "lease", lease: null });
 });
 
-test("however often it is poked, one more ask follows", async () => {
+test("however often it is poked, one more ask follows, after a rest", async () => {
   let asked = 0;
   let answer: (value: number) => void = () => {};
+  let rested: () => void = () => {};
   const got: unknown[] = [];
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   const latest = new Latest<number>(
     () => ((asked += 1), new Promise((resolve) => (answer = resolve))),
     (value, error) => got.push(error ?? value),
+    () => new Promise((resolve) => (rested = resolve)),
   );
   latest.poke();
   latest.poke();
   latest.poke();
   expect(asked).toBe(1);
   answer(1);
-  await Promise.resolve().then(() => {});
+  await turn();
+  expect([asked, got]).toEqual([1, [1]]);
+  rested();
+  await turn();
   expect(asked).toBe(2);
   latest.stop();
   answer(2);
-  await Promise.resolve().then(() => {});
+  await turn();
   expect(got).toEqual([1]);
 });
 
