@@ -14,7 +14,8 @@ use tokio::sync::broadcast;
 use crate::{
     clock::Clock,
     model::{
-        Ended, InstanceId, LeaseId, OnExpiry, ProjectId, SessionId, TerminalId, ThreadId, Timestamp,
+        CommandId, Ended, InstanceId, LeaseId, MessageId, OnExpiry, ProjectId, SessionId,
+        TerminalId, ThreadId, Timestamp,
     },
 };
 
@@ -58,6 +59,16 @@ pub enum Happened {
     TerminalRestored { terminal_id: TerminalId, version: u64 },
     /// A terminal was deleted.
     TerminalDeleted { terminal_id: TerminalId },
+    /// A terminal's shell has another state.
+    TerminalChanged { terminal_id: TerminalId, version: u64 },
+    /// Somebody began or ceased to look at a terminal, or to drive it.
+    TerminalWatched { thread_id: ThreadId, terminal_id: TerminalId },
+    /// A command began to run.
+    CommandStarted { terminal_id: TerminalId, command_id: CommandId },
+    /// A command is over, and that is on record.
+    CommandEnded { terminal_id: TerminalId, command_id: CommandId },
+    /// Something was said in a thread.
+    MessageAdded { thread_id: ThreadId, message_id: MessageId },
     /// An instance was made.
     InstanceCreated { lease_id: LeaseId, instance_id: InstanceId, generation: u64 },
     /// An instance was found gone.

@@ -25,7 +25,7 @@ struct From {
     from: Option<u64>,
 }
 
-/// Threads, sessions, terminals, leases and projects as they change. The event's name is its type.
+/// Threads, sessions, terminals, commands, leases and projects as they change. The event's name is its type.
 #[utoipa::path(get, path = "/api/events", tag = "server",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last event seen")),
     responses((status = 200, description = "Events", body = String,

@@ -19,7 +19,7 @@ use crate::model::{
     ChatSession, Env, LeaseId, Message, MessageId, OnExpiry, ProjectId, Role, SessionPolicy,
     Terminal, Thread, ThreadId,
 };
-use crate::store::{PageRequest, ThreadChoices, ThreadFilter};
+use crate::store::{CommandQuery, Page, PageRequest, ThreadChoices, ThreadFilter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -67,6 +67,14 @@ struct Row {
     lease_id: String,
     /// The provider that was asked for.
     provider: Option<String>,
+    /// What it stands on.
+    sandbox: RowSandbox,
+    /// What was last run in its default terminal.
+    last_command: Option<LastCommand>,
+    /// Clients that look at its terminals.
+    clients: usize,
+    /// Who has the keyboard of one of its terminals.
+    driver: Option<String>,
     /// A client's own notes.
     labels: BTreeMap<String, String>,
     /// When it was made.
@@ -77,19 +85,64 @@ struct Row {
     updated_at: Timestamp,
 }
 
-impl From<Thread> for Row {
-    fn from(thread: Thread) -> Row {
-        Row {
-            thread_id: thread.thread_id.to_string(),
-            project_id: thread.project_id.to_string(),
-            terminal_id: thread.terminal_id.to_string(),
-            lease_id: thread.lease_id.to_string(),
-            provider: thread.provider,
-            labels: thread.labels,
-            created_at: thread.created_at,
-            updated_at: thread.updated_at,
-        }
-    }
+/// What a thread of a list stands on.
+#[derive(Debug, Serialize, ToSchema)]
+struct RowSandbox {
+    /// The provider's name.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Of the instance: `running`, `paused`, `dead` or `none`.
+    status: &'static str,
+}
+
+/// What was run last.
+#[derive(Debug, Serialize, ToSchema)]
+struct LastCommand {
+    /// Its id.
+    command_id: String,
+    /// Its text, or the beginning of a long one.
+    command: String,
+    /// Where it is in its life.
+    status: &'static str,
+    /// Exit code.
+    exit_code: Option<i32>,
+}
+
+/// Characters of a command that a list shows.
+const SHOWN_COMMAND: usize = 200;
+
+/// A row; `attended` is how many look, and who drives.
+async fn row(
+    app: &App,
+    thread: Thread,
+    attended: Option<(usize, Option<String>)>,
+) -> Result<Row, Problem> {
+    let lease = app.store.lease(&thread.lease_id).await?;
+    let query = CommandQuery::default();
+    let page = app.store.commands(&thread.terminal_id, query, PageRequest::first(1)).await?;
+    let (clients, driver) = attended.unwrap_or_default();
+    Ok(Row {
+        thread_id: thread.thread_id.to_string(),
+        project_id: thread.project_id.to_string(),
+        terminal_id: thread.terminal_id.to_string(),
+        lease_id: thread.lease_id.to_string(),
+        provider: thread.provider,
+        sandbox: RowSandbox {
+            status: super::leases::instance_word(lease.as_ref()).unwrap_or("none"),
+            kind: lease.map_or_else(String::new, |lease| lease.provider),
+        },
+        last_command: page.items.into_iter().next().map(|command| LastCommand {
+            command_id: command.command_id.to_string(),
+            command: command.text.chars().take(SHOWN_COMMAND).collect(),
+            status: command.status.word(),
+            exit_code: command.exit_code,
+        }),
+        clients,
+        driver,
+        labels: thread.labels,
+        created_at: thread.created_at,
+        updated_at: thread.updated_at,
+    })
 }
 
 /// All threads, in the order they were made.
@@ -102,7 +155,13 @@ async fn list(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = ThreadFilter { project_id: query.project_id };
     let page = app.store.threads(filter, request).await?;
-    Ok(axum::Json(page.map(Row::from).into()))
+    let mut attended = app.terminals.attended();
+    let mut items = Vec::with_capacity(page.items.len());
+    for thread in page.items {
+        let attended = attended.remove(&thread.thread_id);
+        items.push(row(&app, thread, attended).await?);
+    }
+    Ok(axum::Json(Page { items, next: page.next }.into()))
 }
 
 /// A policy, or the parts of one.
@@ -365,6 +424,8 @@ async fn say(
         at: app.now().at,
     };
     app.store.add_message(&id, message.clone()).await?;
+    let message_id = message.message_id.clone();
+    app.events.tell(crate::event::Happened::MessageAdded { thread_id: id, message_id });
     Ok((StatusCode::CREATED, axum::Json(message.into())))
 }
 

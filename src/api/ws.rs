@@ -29,6 +29,7 @@ use super::{
     stream::WatchQuery,
     target::Target,
 };
+use crate::event::Happened;
 use crate::model::Terminal;
 use crate::terminal::{Ask, ClientId, Event, From, Mode, Told, Watcher};
 
@@ -65,12 +66,18 @@ async fn serve(app: App, terminal: Terminal, watcher: Watcher, mode: Mode, socke
     let client = watcher.client();
     let stopping = app.stopping.clone();
     let asks = watcher.asks();
+    let watched = || Happened::TerminalWatched {
+        thread_id: terminal.thread_id.clone(),
+        terminal_id: terminal.terminal_id.clone(),
+    };
+    app.events.tell(watched());
     tokio::select! {
         () = tell(&app, &terminal, watcher, mode, sink, messages) => {}
         () = listen(&app, &terminal, client, asks, stream, control) => {}
         // `tell` says so to the client; this is for one that does not read.
         () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
     }
+    app.events.tell(watched());
 }
 
 type Sink = SplitSink<WebSocket, Message>;

@@ -136,6 +136,8 @@ fn header((width, height): (u16, u16), time_ms: u64, title: &str) -> String {
     let header = serde_json::json!({
         "version": 2, "width": width, "height": height, "timestamp": time_ms / 1000,
         "title": title, "env": {"TERM": "xterm-256color"},
+        // The format's own time is in whole seconds; players pass over what they do not know.
+        "stead": {"began_ms": time_ms},
     });
     format!("{header}\n")
 }

@@ -156,6 +156,22 @@ impl Terminals {
         self.live(terminal).await.shared.facts()
     }
 
+    /// How many clients look at the terminals of each thread, and who drives one of them; threads
+    /// nobody looks at are left out.
+    pub fn attended(&self) -> HashMap<ThreadId, (usize, Option<String>)> {
+        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads: HashMap<ThreadId, (usize, Option<String>)> = HashMap::new();
+        for terminal in live.values() {
+            let facts = terminal.shared.facts();
+            if facts.clients > 0 {
+                let (clients, driver) = threads.entry(terminal.thread.clone()).or_default();
+                *clients += facts.clients;
+                *driver = driver.take().or(facts.driver);
+            }
+        }
+        threads
+    }
+
     /// Types into a terminal, at most once. `write_id` makes it safe to say again.
     pub async fn input(
         &self,

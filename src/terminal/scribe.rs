@@ -123,6 +123,8 @@ impl Scribe {
             Event::Started { command, offset, time_ms, .. } => {
                 if let Ok(id) = command.parse::<CommandId>() {
                     self.flights.started(&id, time(time_ms), offset);
+                    let terminal_id = self.id.clone();
+                    self.events.tell(Happened::CommandStarted { terminal_id, command_id: id });
                 }
             }
             done @ Event::Done { .. } => self.finish(done).await,
@@ -280,6 +282,8 @@ impl Scribe {
                         self.moved_to(done.version);
                     }
                     self.flights.stage(&id, Stage::Recorded(done.command.into()));
+                    let terminal_id = self.id.clone();
+                    self.events.tell(Happened::CommandEnded { terminal_id, command_id: id });
                     return;
                 }
                 Err(error) => {
@@ -426,6 +430,7 @@ impl Scribe {
     fn moved_to(&mut self, version: u64) {
         self.version = version;
         self.told.send_replace(version);
+        self.events.tell(Happened::TerminalChanged { terminal_id: self.id.clone(), version });
     }
 
     /// The next version as a change of the store, with the environment and directory after it.

@@ -26,8 +26,9 @@ export interface Thread {
   lease_id?: string;
   provider?: string | null;
   labels?: Record<string, string>;
-  last_command?: { command_id?: string; command: string; exit_code?: number | null } | string | null;
+  last_command?: { command_id: string; command: string; status: string; exit_code: number | null } | null;
   clients?: number;
+  driver?: string | null;
   created_at: string;
   updated_at: string;
 }

@@ -3,27 +3,14 @@
 import { useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Lease, Provider, Sandbox, Thread } from "../api/types.ts";
+import type { Provider, Thread } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure, toneOf } from "../ui/parts.tsx";
 
 /** The threads with what they stand on, kept fresh. */
 export function useThreads(): Resource<Thread[]> {
-  return useResource<Thread[]>("threads", threadsNow, (what) => what.name !== "project_expiring", 1000);
-}
-
-async function threadsNow(): Promise<Thread[]> {
-  const threads = await list<Thread>("/api/threads?limit=1000");
-  if (threads.every((thread) => thread.sandbox)) return threads;
-  const leases = await list<Lease>("/api/leases?limit=1000");
-  const byId = new Map(leases.map((lease) => [lease.lease_id, lease]));
-  return threads.map((thread) => {
-    const lease = byId.get(thread.lease_id ?? "");
-    if (thread.sandbox || !lease) return thread;
-    const sandbox: Sandbox = { type: lease.provider_name, status: lease.instance?.state ?? "none" };
-    return { ...thread, sandbox };
-  });
+  return useResource<Thread[]>("threads", () => list<Thread>("/api/threads?limit=1000", 2000), (what) => what.name !== "project_expiring", 1000);
 }
 
 /** Asks for a name and makes the thread. */
@@ -49,11 +36,7 @@ export async function newThread(): Promise<void> {
   if (made) go(threadAddress(thread));
 }
 
-function lastCommand(thread: Thread): string {
-  const last = thread.last_command;
-  if (!last) return "";
-  return typeof last === "string" ? last : last.command;
-}
+const lastCommand = (thread: Thread): string => thread.last_command?.command ?? "";
 
 export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
   const [filter, setFilter] = useState("");
@@ -109,7 +92,7 @@ export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
                     <Badge tone={toneOf(thread.sandbox?.status)}>{thread.sandbox?.status ?? "new"}</Badge>
                   </td>
                   <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
-                  <td class="wide-only"><code class="cut">{lastCommand(thread)}</code></td>
+                  <td class="wide-only">{thread.last_command && <LastCommand last={thread.last_command} />}</td>
                   <td class="wide-only">{attached(thread)}</td>
                   <td><Ago time={thread.updated_at} /></td>
                 </tr>
@@ -123,6 +106,16 @@ export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
 }
 
 function attached(thread: Thread): string {
-  if (thread.clients === undefined) return "";
-  return thread.clients === 0 ? "nobody" : `${thread.clients} attached`;
+  if (!thread.clients) return "nobody";
+  return thread.driver ? `${thread.clients}, ${thread.driver} drives` : String(thread.clients);
+}
+
+function LastCommand({ last }: { last: NonNullable<Thread["last_command"]> }) {
+  const failed = last.status !== "running" && last.status !== "queued" && last.exit_code !== 0;
+  return (
+    <span class="last-command">
+      {failed && <Badge tone="bad">{last.exit_code === null ? last.status.replace("_", " ") : `exit ${last.exit_code}`}</Badge>}
+      <code class="cut">{last.command}</code>
+    </span>
+  );
 }

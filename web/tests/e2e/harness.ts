@@ -163,6 +163,7 @@ async function fromDisk(context: BrowserContext, server: Server, dist: string): 
     (route) => {
       const path = new URL(route.request().url()).pathname;
       const file = join(dist, /^\/(assets|icon)/.test(path) ? path : "index.html");
+      if (!existsSync(file)) return route.fulfill({ status: 404, body: "" });
       return route.fulfill({
         body: readFileSync(file),
         headers: { "content-type": KINDS[extname(file)] ?? "text/plain", "content-security-policy": policy },

@@ -73,7 +73,8 @@ describe("the status panel follows", () => {
     await panelSays(page, /Directory\s+\/usr/);
     const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
     process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
-    const again = await server.exec("dying", "echo $KEPT in $PWD");
+    // Until the server has noticed, it may answer 503 and say to come back.
+    const again = await until("an answer", () => server.exec("dying", "echo $KEPT in $PWD"));
     expect(again.stdout).toBe("yes in /usr\n");
     await panelSays(page, /Recreated\s+1 times/);
     await connected(page);
