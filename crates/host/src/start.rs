@@ -38,7 +38,8 @@ const READY: &str = "ready";
 pub enum StartError {
     /// The arguments make no sense.
     #[error(
-        "{0}; usage: stead host --dir DIR [--label TEXT] [--max-terminals N] [--detach] [--no-cgroup]"
+        "{0}; usage: stead host --dir DIR [--label TEXT] [--max-terminals N] [--detach] [--no-cgroup] \
+         [--listen-fd N]"
     )]
     Usage(String),
     /// Another host serves the directory.
@@ -78,6 +79,8 @@ struct Options {
     max_terminals: usize,
     detach: bool,
     cgroup: bool,
+    /// A socket that has a name already, where the host itself cannot see it.
+    listen_fd: Option<i32>,
 }
 
 /// Runs `stead host` with the arguments that follow `host`, and returns when the host has ended.
@@ -106,6 +109,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
     let mut max_terminals = MAX_TERMINALS;
     let mut detach = false;
     let mut cgroup = true;
+    let mut listen_fd = None;
     while let Some(name) = args.next() {
         let name = name.to_string_lossy().into_owned();
         let mut value =
@@ -121,6 +125,12 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
             }
             "--detach" => detach = true,
             "--no-cgroup" => cgroup = false,
+            "--listen-fd" => {
+                let text = value()?.to_string_lossy().into_owned();
+                let fd = text.parse();
+                listen_fd =
+                    Some(fd.map_err(|_| StartError::Usage(format!("{text} is no descriptor")))?);
+            }
             "--dir" => dir = Some(PathBuf::from(value()?)),
             "--label" => label = value()?.to_string_lossy().into_owned(),
             "--max-terminals" => {
@@ -133,7 +143,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
         }
     }
     let dir = dir.ok_or_else(|| StartError::Usage("--dir is missing".into()))?;
-    Ok(Asked::Serve(Options { dir, label, max_terminals, detach, cgroup }))
+    Ok(Asked::Serve(Options { dir, label, max_terminals, detach, cgroup, listen_fd }))
 }
 
 fn serve(options: Options) -> Result<(), StartError> {
@@ -150,7 +160,11 @@ fn serve(options: Options) -> Result<(), StartError> {
         std::env::set_current_dir("/").map_err(io("leave the starter's directory"))?;
     }
     let lock = lock(&dir)?;
-    let listener = listen(&dir).map_err(io("listen on the host's socket"))?;
+    let listener = match options.listen_fd {
+        Some(fd) => take_listener(fd),
+        None => listen(&dir).map(OwnedFd::from),
+    };
+    let listener = listener.map_err(io("listen on the host's socket"))?;
     fs::write(dir.join(PID), format!("{}\n", std::process::id()))
         .map_err(io("write the host's process id"))?;
     let settings = Settings {
@@ -163,8 +177,7 @@ fn serve(options: Options) -> Result<(), StartError> {
     let instance =
         dir.file_name().map_or("host".into(), |name| name.to_string_lossy().into_owned());
     let cgroup = if options.cgroup { Cgroup::make(&instance) } else { None };
-    let mut host =
-        Host::new(settings, lock, listener.into(), cgroup).map_err(io("start the loop"))?;
+    let mut host = Host::new(settings, lock, listener, cgroup).map_err(io("start the loop"))?;
     println!("{READY}");
     let _ = io::stdout().flush();
     if options.detach {
@@ -209,6 +222,14 @@ fn listen(dir: &Path) -> io::Result<UnixListener> {
     let _ = fs::remove_file(dir.join(SOCKET));
     let listener = UnixListener::bind(short.join(SOCKET))?;
     fs::set_permissions(dir.join(SOCKET), Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Listens on a socket that was handed to us. Beginning to listen is what makes us the one whose
+/// process id a client is told.
+fn take_listener(fd: i32) -> io::Result<OwnedFd> {
+    let listener = sys::inherited(fd)?;
+    rustix::net::listen(&listener, 128)?;
     Ok(listener)
 }
 
@@ -311,6 +332,7 @@ mod tests {
             max_terminals: MAX_TERMINALS,
             detach,
             cgroup: true,
+            listen_fd: None,
         };
         check(&["--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(false))));
         check(&["--detach", "--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(true))));
@@ -318,6 +340,7 @@ mod tests {
         check(&[], Err("--dir is missing"));
         check(&["--dir"], Err("--dir needs a value"));
         check(&["--dir", "/d", "--max-terminals", "x"], Err("x is no number"));
+        check(&["--dir", "/d", "--listen-fd", "x"], Err("x is no descriptor"));
         check(&["--dir", "/d", "--colour"], Err("unknown argument --colour"));
     }
 }

@@ -208,6 +208,13 @@ fn child(
             libc::c_uint::MAX,
             libc::CLOSE_RANGE_CLOEXEC,
         );
+        // When a sandbox is out of memory its first process has to be the last to be killed. Nobody
+        // in it may lower his own weight below the one we have.
+        if libc::getppid() == 1 {
+            let file =
+                libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(file, c"700".as_ptr().cast(), 3);
+        }
         if let Some(soft) = spawn.descriptors {
             let mut limit: libc::rlimit = std::mem::zeroed();
             if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
@@ -278,7 +285,13 @@ pub fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Empties what [`signals`] returned; whether we are asked to end.
+/// Whether we are the first process of a sandbox.
+pub fn is_first_process() -> bool {
+    std::process::id() == 1
+}
+
+/// Empties what [`signals`] returned; whether we are asked to end. The first process of a sandbox
+/// is asked from outside alone, where senders have no number that it could see.
 pub fn told_to_end(signals: BorrowedFd<'_>) -> bool {
     let mut told = false;
     let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
@@ -288,7 +301,8 @@ pub fn told_to_end(signals: BorrowedFd<'_>) -> bool {
         }
         // The signal's number is the first field.
         let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
-        told |= number == libc::SIGTERM as u32;
+        let sender = u32::from_ne_bytes([info[12], info[13], info[14], info[15]]);
+        told |= number == libc::SIGTERM as u32 && (sender == 0 || !is_first_process());
     }
     told
 }

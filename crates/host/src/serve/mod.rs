@@ -53,12 +53,6 @@ const TURN: usize = 64;
 /// The shared read buffer; no terminal and no connection has one of its own.
 const BUFFER: usize = 64 << 10;
 
-/// How many descriptors are kept back for connections.
-const RESERVE: usize = 4;
-
-/// How long nobody is let in when there is no descriptor for him.
-const LOOK_AWAY: Duration = Duration::from_millis(100);
-
 /// How long written logs wait for company before they are synced.
 const SYNC_DELAY: Duration = Duration::from_millis(500);
 
@@ -83,8 +77,6 @@ pub(crate) struct Host {
     epoll: OwnedFd,
     listener: OwnedFd,
     signals: OwnedFd,
-    /// Descriptors kept back, so that a server can connect when terminals have used up all others.
-    reserve: Vec<OwnedFd>,
     syncer: Arc<Syncer>,
     cgroup: Option<Cgroup>,
     connections: Slots<Connection>,
@@ -178,7 +170,6 @@ impl Host {
             epoll,
             listener,
             signals,
-            reserve: reserve(),
             syncer: Syncer::start()?,
             cgroup,
             connections: Slots::default(),
@@ -225,7 +216,6 @@ impl Host {
                     Due::Sync => self.sync(),
                     Due::Closing => self.check_closing(),
                     Due::Check => self.trial_is_due(),
-                    Due::Listen => self.listen(EventFlags::IN),
                 }
             }
         }
@@ -249,19 +239,7 @@ impl Host {
     /// Takes in whoever knocks, when he is us.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = loop {
-            match rustix::net::accept_with(&self.listener, flags) {
-                Ok(socket) => break socket,
-                Err(Errno::MFILE | Errno::NFILE) if self.reserve.pop().is_some() => {}
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-                Err(_) => {
-                    // Whoever knocks goes on knocking: looking away for a moment saves the CPU.
-                    self.listen(EventFlags::empty());
-                    self.timers.arm(Due::Listen, LOOK_AWAY);
-                    return;
-                }
-            }
-        };
+        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
         if !is_trusted(socket.as_fd()) || self.connections.len() >= MAX_CONNECTIONS {
             self.counters.refused_connections += 1;
             return;
@@ -288,10 +266,6 @@ impl Host {
             }
         }
         self.flush(key);
-    }
-
-    fn listen(&self, flags: EventFlags) {
-        let _ = epoll::modify(&self.epoll, &self.listener, Token::Listener.data(), flags);
     }
 
     fn connection_ready(&mut self, key: Key, flags: EventFlags) {
@@ -334,9 +308,6 @@ impl Host {
             terminal.watchers.retain(|watcher| watcher.connection != key);
         }
         self.exec.forget_connection(key);
-        if self.reserve.len() < RESERVE {
-            self.reserve = reserve();
-        }
     }
 
     /// Sends to every connection.
@@ -412,10 +383,13 @@ impl Host {
     }
 }
 
-/// Whether a peer is of our user, or root, who can do everything anyway.
+/// Whether a peer is of our user, or root, who can do everything anyway. The first process of a
+/// sandbox has a socket that has no name inside, so whoever reaches it came from outside, where users
+/// have numbers that mean nothing here.
 fn is_trusted(socket: BorrowedFd<'_>) -> bool {
-    rustix::net::sockopt::socket_peercred(socket)
-        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+    sys::is_first_process()
+        || rustix::net::sockopt::socket_peercred(socket)
+            .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
 fn exit(status: WaitStatus) -> Exit {
@@ -423,12 +397,6 @@ fn exit(status: WaitStatus) -> Exit {
         Some(signal) => Exit { code: -1, signal },
         None => Exit { code: status.exit_status().unwrap_or(-1), signal: 0 },
     }
-}
-
-/// Descriptors to give up later.
-fn reserve() -> Vec<OwnedFd> {
-    let null = || std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
-    std::iter::from_fn(null).take(RESERVE).collect()
 }
 
 /// The wall clock.

@@ -4,7 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::state::State;
-use super::{Kind, bash};
+use super::{Kind, Setup, bash};
+
+/// Where the files of a sandbox's terminals are.
+const SANDBOX_RUN: &str = "/run/stead";
 
 /// The files through which a shell is driven, all in one directory.
 #[derive(Debug, Clone)]
@@ -14,6 +17,16 @@ pub struct Paths {
 }
 
 impl Paths {
+    /// The files of a terminal. In a sandbox the shell cannot see the terminal's directory, which is
+    /// the host's alone; they are in the sandbox's own RAM disk instead.
+    pub fn of(setup: &Setup) -> Self {
+        let run = if crate::sys::is_first_process() {
+            Path::new(SANDBOX_RUN).join(&setup.terminal)
+        } else {
+            setup.dir.join("run")
+        };
+        Self { run }
+    }
     fn at(&self, name: &str) -> Vec<u8> {
         self.run.join(name).into_os_string().into_encoded_bytes()
     }

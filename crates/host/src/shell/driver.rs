@@ -177,7 +177,7 @@ pub(super) struct Run {
 impl Driver {
     /// A driver for a shell that is to be started as the [`Launch`] says.
     pub fn new(setup: Setup, state: State) -> io::Result<(Self, Launch)> {
-        let paths = Paths { run: setup.dir.join("run") };
+        let paths = Paths::of(&setup);
         if paths.run.exists() {
             fs::remove_dir_all(&paths.run)?;
         }
@@ -193,13 +193,13 @@ impl Driver {
 
     /// A driver for a shell that another executable of this host started.
     pub(super) fn adopted(setup: Setup, state: State, state_pipe: OwnedFd) -> io::Result<Self> {
-        let paths = Paths { run: setup.dir.join("run") };
+        let paths = Paths::of(&setup);
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state()));
         Self::make(setup, state, Pipe::adopt(path, state_pipe))
     }
 
     fn make(setup: Setup, state: State, state_pipe: Pipe) -> io::Result<Self> {
-        let paths = Paths { run: setup.dir.join("run") };
+        let paths = Paths::of(&setup);
         let commands = Commands::new(setup.dir.join("commands"));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, &state_pipe, STATE)?;
