@@ -6,6 +6,8 @@ RELEASE := target/$(HOST)/release
 FUZZ_SECONDS ?= 60
 # Programs some tests drive; without them those tests say that they are skipped.
 TOOLS := zsh busybox tmux strace
+# The same for sandboxes: program and package.
+SANDBOX_TOOLS := runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base
 
 .PHONY: help run build web test check unit product browser screenshots screen short-fuzz tools bench soak fuzz fmt lint deny
 
@@ -29,7 +31,8 @@ test: tools web check unit product browser screen short-fuzz ## everything that 
 	@echo "all tests passed"
 
 tools:
-	@missing=; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	@missing=; for tool in $(TOOLS) $(SANDBOX_TOOLS); do \
+	  command -v $${tool%%:*} >/dev/null || missing="$$missing $${tool##*:}"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null \

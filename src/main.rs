@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The host is this same file started again. It is told apart before anything else happens: no
-    // runtime, no thread and no parser of the command line may exist in it.
+    // The host and a sandbox's launcher are this same file started again. They are told apart before
+    // anything else happens: no runtime, no thread and no parser of the command line may exist in them.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|verb| verb == "host") {
-        return host::main(arguments);
+    match arguments.next() {
+        Some(verb) if verb == "host" => host::main(arguments),
+        Some(verb) if verb == "sandbox" => stead::provider::namespace::main(arguments),
+        _ => stead::cli::main(),
     }
-    stead::cli::main()
 }

@@ -207,19 +207,34 @@ struct Provided {
     name: String,
     /// Whether threads that name none get it.
     default: bool,
+    /// Whether it can be had on this machine.
+    available: bool,
     /// What it can do.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
-    capabilities: Capabilities,
+    capabilities: Option<Capabilities>,
+    /// What this machine lacks for it.
+    missing: Vec<String>,
 }
 
 /// The providers there are, and what each can do.
 #[utoipa::path(get, path = "/api/providers", tag = "leases",
     responses((status = 200, description = "All of them", body = List<Provided>)))]
 async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
-    let items = app.leases.providers().all().map(|provider| Provided {
+    let providers = app.leases.providers();
+    let items = providers.all().map(|provider| Provided {
         name: provider.name().to_owned(),
         default: provider.name() == app.provider,
-        capabilities: provider.capabilities(),
+        available: true,
+        capabilities: Some(provider.capabilities()),
+        missing: vec![],
     });
-    axum::Json(List::whole(items.collect()))
+    let absent = providers.absent().map(|(name, lacks)| Provided {
+        name: name.to_owned(),
+        default: false,
+        available: false,
+        capabilities: None,
+        missing: lacks.to_vec(),
+    });
+    axum::Json(List::whole(items.chain(absent).collect()))
 }

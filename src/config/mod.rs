@@ -43,8 +43,29 @@ pub struct Settings {
     pub policy: Policy,
     /// Terminals: how many, how large, for how long.
     pub terminal: Terminals,
+    /// What a sandbox gets that does not say otherwise.
+    pub sandbox: Sandbox,
     /// How long old states of a terminal are kept.
     pub history: History,
+}
+
+/// What a sandbox gets that does not say otherwise. The words are those of a lease's `spec`.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    /// The OCI runtime.
+    pub runtime: String,
+    /// Memory, or `auto`.
+    pub memory: String,
+    /// Processors, or `auto`.
+    pub cpus: String,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Disk.
+    pub disk: String,
+    /// What may be reached.
+    pub egress: String,
+    /// Directories of this machine that are shown read-only.
+    pub show: Vec<String>,
 }
 
 /// What one client may ask of the server.

@@ -3,7 +3,8 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
-    History, Limits, LogFormat, LogLevel, OnExpiry, Policy, Settings, Terminals, value::put,
+    History, Limits, LogFormat, LogLevel, OnExpiry, Policy, Sandbox, Settings, Terminals,
+    value::put,
 };
 
 /// One row of the table.
@@ -79,6 +80,20 @@ settings! {
         "lines of scrollback the screen keeps";
     "terminal.checksum_reports" = "false" => terminal.checksum_reports,
         "answer DECRQCRA, which lets a program read the screen back";
+    "sandbox.runtime" = "runc" => sandbox.runtime,
+        "OCI runtime of sandboxes: a name or a path";
+    "sandbox.memory" = "auto" => sandbox.memory,
+        "memory of a sandbox that names none; auto: half of this machine's, at most 4 GiB";
+    "sandbox.cpus" = "auto" => sandbox.cpus,
+        "processors of a sandbox that names none; auto: three quarters of this machine's";
+    "sandbox.processes" = "1024" => sandbox.processes,
+        "processes and threads of a sandbox that names none";
+    "sandbox.disk" = "8GiB" => sandbox.disk,
+        "disk of a sandbox that names none";
+    "sandbox.egress" = "public" => sandbox.egress,
+        "what a sandbox may reach that names none: none, public, all, or host:port,host:port";
+    "sandbox.show" = "" => sandbox.show,
+        "directories of this machine that sandboxes see read-only beside /usr, separated by commas";
     "history.versions" = "1000" => history.versions,
         "state versions kept of each terminal";
     "history.age" = "30d" => history.age,
@@ -117,6 +132,15 @@ pub(super) fn blank() -> Settings {
             log_limit_bytes: 0,
             scrollback: 0,
             checksum_reports: false,
+        },
+        sandbox: Sandbox {
+            runtime: String::new(),
+            memory: String::new(),
+            cpus: String::new(),
+            processes: 0,
+            disk: String::new(),
+            egress: String::new(),
+            show: Vec::new(),
         },
         history: History { versions: 0, age: Duration::ZERO },
     }

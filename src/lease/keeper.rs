@@ -363,6 +363,9 @@ impl Keeper {
             let instance = found.instance(lease.updated_at);
             self.try_often(|| provider.destroy(&instance)).await.map_err(of)?;
         }
+        if lease.desired == Desired::Destroyed {
+            self.try_often(|| provider.forget(&self.id)).await.map_err(of)?;
+        }
         let was_alive = matches!(lease.state, LeaseState::Running(_) | LeaseState::Paused(_));
         let lease = self.save(lease.apply(LeaseEvent::Ended)?).await?;
         if let Some(instance) = known.filter(|_| was_alive) {

@@ -25,8 +25,8 @@ pub use error::LeaseError;
 use crate::{
     clock::Clock,
     event::Events,
-    model::{Instance, InstanceId, Lease, LeaseId},
-    provider::{Connection, Metrics, Providers},
+    model::{Env, Instance, InstanceId, Lease, LeaseId},
+    provider::{Connection, Metrics, Place, Placed, Providers},
     store::Store,
 };
 use keeper::{Ask, Keeper, Make};
@@ -131,6 +131,19 @@ impl Leases {
         let of = |source| LeaseError::provider(lease_id, "connect to", source);
         let provider = self.shared.providers.named(&running.provider).map_err(of)?;
         provider.connect(&running.instance).await.map_err(of)
+    }
+
+    /// Makes a terminal's directory and a project's files be there inside a running instance.
+    pub async fn place(&self, running: &Running, place: &Place) -> Result<Placed, LeaseError> {
+        let of = |source| LeaseError::provider(&running.lease_id, "prepare", source);
+        let provider = self.shared.providers.named(&running.provider).map_err(of)?;
+        provider.place(&running.instance, place).await.map_err(of)
+    }
+
+    /// What a shell's environment begins with under this lease; `None` for the server's own.
+    #[must_use]
+    pub fn environment(&self, running: &Running) -> Option<Env> {
+        self.shared.providers.named(&running.provider).ok()?.environment()
     }
 
     /// Tells that an instance was not there when it was used. The provider is asked, and the loss

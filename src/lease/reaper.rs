@@ -7,7 +7,7 @@ use super::{LeaseError, Leases, keeper::chain};
 use crate::{
     event::Happened,
     model::{Lease, LeaseState},
-    provider::{Found, Observed},
+    provider::{Found, Observed, Provider},
 };
 
 impl Leases {
@@ -29,6 +29,7 @@ impl Leases {
     pub async fn reap(&self) -> usize {
         let mut ended = 0;
         for provider in self.shared.providers.all() {
+            self.forget_kept(&**provider).await;
             let found = match provider.find_by_label(None).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -63,6 +64,27 @@ impl Leases {
             }
         }
         ended
+    }
+
+    /// Removes what a provider keeps for leases that are over.
+    async fn forget_kept(&self, provider: &dyn Provider) {
+        let kept = match provider.kept().await {
+            Ok(kept) => kept,
+            Err(error) => {
+                let name = provider.name();
+                warn!(provider = name, error = chain(&error), "cannot look for what is kept");
+                return;
+            }
+        };
+        for lease_id in kept {
+            let over = match self.shared.store.lease(&lease_id).await {
+                Ok(lease) => lease.is_none_or(|lease| lease.state == LeaseState::Destroyed),
+                Err(_) => false,
+            };
+            if over && let Err(error) = provider.forget(&lease_id).await {
+                warn!(lease = %lease_id, error = chain(&error), "cannot remove what was kept");
+            }
+        }
     }
 
     async fn write_down(&self, found: &Found, reason: &'static str) {

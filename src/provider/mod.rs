@@ -6,16 +6,24 @@
 
 mod error;
 pub mod local;
+pub mod namespace;
 
-use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+};
 
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use error::ProviderError;
 pub use local::Local;
+pub use namespace::Namespace;
 
-use crate::model::{Env, Instance, InstanceId, LeaseId, Timestamp};
+use crate::model::{Env, Instance, InstanceId, LeaseId, TerminalId, Timestamp};
 
 /// What every operation answers.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProviderError>> + Send + 'a>>;
@@ -59,6 +67,30 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
 
     /// What an instance uses.
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics>;
+
+    /// What a shell's environment begins with inside; `None` for the server's own.
+    fn environment(&self) -> Option<Env> {
+        None
+    }
+
+    /// Makes a terminal's directory and a project's files be there for the host and the shells of an
+    /// instance, and answers under which names.
+    fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
+        let _ = instance;
+        let seen = place.mounts.iter().map(|(outside, _)| (outside.clone(), outside.clone()));
+        Box::pin(std::future::ready(Ok(Placed { dir: place.dir.clone(), seen: seen.collect() })))
+    }
+
+    /// Makes everything be gone that is kept for a lease between its instances.
+    fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
+        let _ = lease;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The leases for which something is kept between their instances.
+    fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
+        Box::pin(std::future::ready(Ok(vec![])))
+    }
 
     /// Runs one command, where there is no host.
     fn execute<'a>(&'a self, instance: &'a Instance, _: &'a Execute) -> Reply<'a, Executed> {
@@ -144,6 +176,35 @@ pub enum Observed {
     Paused,
     /// It is not there, or no longer alive.
     Gone,
+}
+
+/// What a terminal needs inside an instance, by its names outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The terminal.
+    pub terminal: TerminalId,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Directories, and where they are to be seen if names differ inside.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
+}
+
+/// The names inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The terminal's directory, for the host.
+    pub dir: PathBuf,
+    /// The directories that were given, and where each is seen.
+    pub seen: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Placed {
+    /// The name inside of a directory that was given; any other keeps its own.
+    #[must_use]
+    pub fn inside(&self, outside: &Path) -> PathBuf {
+        let seen = self.seen.iter().find(|(given, _)| given == outside);
+        seen.map_or_else(|| outside.to_owned(), |(_, inside)| inside.clone())
+    }
 }
 
 /// Something that carries our label.
@@ -232,6 +293,7 @@ pub fn unsupported<'a, T: 'a + Send>(provider: &str, what: &'static str) -> Repl
 #[derive(Debug, Clone, Default)]
 pub struct Providers {
     by_name: Arc<BTreeMap<String, Arc<dyn Provider>>>,
+    absent: Arc<BTreeMap<String, Vec<String>>>,
 }
 
 impl Providers {
@@ -239,7 +301,18 @@ impl Providers {
     #[must_use]
     pub fn new(providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
         let named = providers.into_iter().map(|p| (p.name().to_owned(), p));
-        Self { by_name: Arc::new(named.collect()) }
+        Self { by_name: Arc::new(named.collect()), absent: Arc::default() }
+    }
+
+    /// The same, and why these others are not among them.
+    #[must_use]
+    pub fn without(self, absent: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
+        Self { absent: Arc::new(absent.into_iter().collect()), ..self }
+    }
+
+    /// The providers that this machine cannot have, and what each lacks.
+    pub fn absent(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.absent.iter().map(|(name, lacks)| (name.as_str(), lacks.as_slice()))
     }
 
     /// The one with this name.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::compute::Compute;
 use crate::{
     api::{Engine, ThreadRuntimes},
     background::Background,
@@ -16,20 +17,21 @@ use crate::{
     metrics::Metrics,
     model::Env,
     project::{Workspace, workspace},
-    provider::{Local, Providers},
     session::Sessions,
     store::{Retention, Store},
     terminal::{self, Place, Terminals},
 };
 
-/// The provider `auto` means.
-const FALLBACK: &str = "local";
-
 /// Puts everything together; nothing runs yet.
-pub fn build(settings: &Settings, store: &Store, stop: &CancellationToken) -> Engine {
+pub fn build(
+    settings: &Settings,
+    compute: Compute,
+    store: &Store,
+    stop: &CancellationToken,
+) -> Engine {
     let clock = Clock::system();
     let events = Events::new(clock.clone());
-    let providers = Providers::new([Arc::new(Local::new(&settings.home)) as _]);
+    let Compute { providers, chosen: provider } = compute;
     let leases = Leases::new(
         store.clone(),
         providers,
@@ -43,7 +45,11 @@ pub fn build(settings: &Settings, store: &Store, stop: &CancellationToken) -> En
         let workspace = workspace(&home, project)?;
         let memories = workspace.memories.to_string_lossy().into_owned();
         let env = Env::from([(Workspace::MEMORIES_VARIABLE.to_owned(), memories)]);
-        Ok(Place { directory: workspace.repo, env })
+        let mounts = vec![
+            (workspace.repo.clone(), "/workspace".into()),
+            (workspace.memories, "/memories/persistent".into()),
+        ];
+        Ok(Place { directory: workspace.repo, env, mounts })
     };
     let terminals = Terminals::new(
         terminal::Settings {
@@ -61,10 +67,6 @@ pub fn build(settings: &Settings, store: &Store, stop: &CancellationToken) -> En
     );
     let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), clock.clone());
     sessions.set_runtimes(ThreadRuntimes::shared(store.clone(), terminals.clone()));
-    let provider = match settings.provider.as_str() {
-        "auto" => FALLBACK.to_owned(),
-        named => named.to_owned(),
-    };
     Engine { leases, sessions, terminals, events, clock, provider }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Stopping ends no shell: those live in hosts, which are found again at the next start.
 
+mod compute;
 mod engine;
 mod home;
 mod listen;
@@ -26,6 +27,7 @@ use crate::{
     store::Store,
 };
 
+pub use compute::sandboxes;
 pub use home::{Home, read_address, read_token};
 pub use log::start as start_log;
 
@@ -49,7 +51,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let store = store.context("cannot open the store")?;
     let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
     let metrics = Metrics::new();
-    let engine = engine::build(&settings, &store, &stopping);
+    let compute = compute::gather(&settings).await?;
+    let engine = engine::build(&settings, compute, &store, &stopping);
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);

@@ -86,8 +86,10 @@ pub type Places = Arc<dyn Fn(&ProjectId) -> std::io::Result<Place> + Send + Sync
 pub struct Place {
     /// The directory.
     pub directory: PathBuf,
-    /// Variables that tell of it.
+    /// Variables that tell of it; a value that is one of `mounts` is told by its name inside.
     pub env: Env,
+    /// Directories that have to be there, and where a sandbox shows them.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Recent output kept in memory of a terminal that somebody watches.

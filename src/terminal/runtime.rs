@@ -5,6 +5,7 @@
 //! what it does not hold is opened from the state in the store.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::model::{
     CommandEnd, Env, InstanceId, LeaseId, LeaseState, ShellKind, Terminal, TerminalEvent,
     TerminalId, Thread,
 };
+use crate::provider;
 
 /// Output events that wait for an owner before the terminal counts as behind.
 const OUTPUT: usize = 128;
@@ -73,7 +75,7 @@ impl Terminals {
         live: &Arc<Live>,
         resume: Resume,
     ) -> Result<Link, TerminalError> {
-        let running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
+        let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
         let mut slot = live.runtime.lock().await;
         if let Some(alive) = &*slot {
             let facts = live.shared.facts();
@@ -87,7 +89,8 @@ impl Terminals {
             Err(error) => {
                 tracing::warn!(lease = %running.lease_id, %error, "a host is not there any more");
                 self.0.leases.lost(&running.lease_id, &running.instance.instance_id).await?;
-                self.link(&self.0.leases.running(&running.lease_id).await?).await?
+                running = self.0.leases.running(&running.lease_id).await?;
+                self.link(&running).await?
             }
         };
         let held = link.list().await?;
@@ -97,9 +100,9 @@ impl Terminals {
             Some(_) => {
                 let id = live.id.to_string();
                 link.call(|seq| Request::AckExit { seq, terminal: id }).await?;
-                self.start(terminal, live, &link).await?
+                self.start(terminal, live, &running, &link).await?
             }
-            None => self.start(terminal, live, &link).await?,
+            None => self.start(terminal, live, &running, &link).await?,
         };
         *slot = Some(alive);
         Ok(link)
@@ -279,6 +282,7 @@ impl Terminals {
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
+        running: &Running,
         link: &Link,
     ) -> Result<Alive, TerminalError> {
         let thread = self.0.store.thread(&terminal.thread_id).await?;
@@ -293,6 +297,14 @@ impl Terminals {
                 code: Code::Storage,
                 message: format!("the terminal's directory cannot be made: {error}"),
             })?;
+        let needed = provider::Place {
+            terminal: live.id.clone(),
+            dir: directory,
+            mounts: place.mounts.clone(),
+        };
+        let placed = self.0.leases.place(running, &needed).await?;
+        let place = place.inside(&placed);
+        let base = self.0.leases.environment(running).unwrap_or_else(inherited);
         let facts = live.shared.facts();
         let again = facts.offset > 0;
         let (alive, output) = self.listen(live, link).await?;
@@ -303,13 +315,13 @@ impl Terminals {
             terminal: live.id.to_string(),
             argv: argv(terminal),
             cwd: start_directory(terminal, thread.as_ref(), &state.cwd, &place),
-            env: environment(terminal, thread.as_ref(), place.env)
+            env: environment(base, terminal, thread.as_ref(), place.env)
                 .into_iter()
                 .map(|(name, value)| (name.into_bytes(), value.into_bytes()))
                 .collect(),
             cols: size.0,
             rows: size.1,
-            dir: directory.into_os_string().into_encoded_bytes(),
+            dir: placed.dir.into_os_string().into_encoded_bytes(),
             log_limit: self.0.settings.log_limit,
             base_offset: start,
             shell: wire_shell(terminal.shell),
@@ -418,6 +430,20 @@ impl Terminals {
     }
 }
 
+impl Place {
+    /// The same place by its names inside an instance.
+    fn inside(self, placed: &provider::Placed) -> Self {
+        let name = |value: String| {
+            placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
+        };
+        Self {
+            directory: placed.inside(&self.directory),
+            env: self.env.into_iter().map(|(key, value)| (key, name(value))).collect(),
+            mounts: placed.seen.clone(),
+        }
+    }
+}
+
 /// The first of these that says anything.
 fn start_directory(
     terminal: &Terminal,
@@ -458,13 +484,17 @@ const INHERITED: &[&str] = &[
     "NO_PROXY",
 ];
 
-fn environment(terminal: &Terminal, thread: Option<&Thread>, place: Env) -> Env {
+/// What a shell on this machine gets of the server's own environment.
+fn inherited() -> Env {
     let inherited = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         let wanted = INHERITED.contains(&name.as_str()) || name.starts_with("LC_");
         wanted.then_some((name, value.into_string().ok()?))
     });
-    let mut env: Env = inherited.collect();
+    inherited.collect()
+}
+
+fn environment(mut env: Env, terminal: &Terminal, thread: Option<&Thread>, place: Env) -> Env {
     env.entry("PATH".into())
         .or_insert_with(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
     env.entry("HOME".into()).or_insert_with(|| "/".into());

@@ -24,17 +24,6 @@ impl Screen {
         out
     }
 
-    /// The same lines one by one, blank ones too, and whether each continues the one above.
-    pub fn lines(&self, scrollback_lines: usize) -> Vec<(String, bool)> {
-        let mut lines = Vec::new();
-        self.each_row(scrollback_lines, |row, clusters| {
-            let mut text = String::new();
-            row_text(row, self.cols, clusters, &mut text);
-            lines.push((text, row.wrapped));
-        });
-        lines
-    }
-
     /// The same as HTML: one `pre`, with a `span` for each run of cells that look alike.
     pub fn html(&self, scrollback_lines: usize) -> String {
         let mut out = String::from("<pre class=\"terminal\">");
@@ -56,7 +45,7 @@ impl Screen {
     }
 
     /// Rows of the scrollback (when the normal buffer is shown), then those of the screen.
-    fn each_row(&self, scrollback: usize, mut see: impl FnMut(&Row, &Clusters)) {
+    pub(crate) fn each_row(&self, scrollback: usize, mut see: impl FnMut(&Row, &Clusters)) {
         let mut clusters = self.clusters.clone();
         for line in self.buf.scrollback.last(scrollback) {
             let row = line.row(&mut clusters);
@@ -160,7 +149,7 @@ fn is_web(uri: &str) -> bool {
     lower.starts_with("http://") || lower.starts_with("https://")
 }
 
-fn row_text(row: &Row, cols: usize, clusters: &Clusters, out: &mut String) {
+pub(crate) fn row_text(row: &Row, cols: usize, clusters: &Clusters, out: &mut String) {
     let length = row.trimmed_len().min(cols).min(row.cells().len());
     let start = out.len();
     cells_text(&row.cells()[..length], clusters, out);

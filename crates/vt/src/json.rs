@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::html::row_text;
 use crate::screen::{MouseEncoding, MouseMode, Screen};
 
 /// One JSON object: size, cursor, title, modes and the lines, scrollback first.
@@ -50,14 +51,17 @@ pub fn screen_json(screen: &Screen) -> String {
     let _ = write!(out, "\"mouse\":\"{mouse}\",\"mouse_encoding\":\"{encoding}\"}},");
     let scrollback = screen.buf.scrollback.len();
     let _ = write!(out, "\"scrollback\":{scrollback},\"lines\":[");
-    for (i, (text, wrapped)) in screen.lines(usize::MAX).into_iter().enumerate() {
-        if i > 0 {
+    let mut first = true;
+    screen.each_row(usize::MAX, |row, clusters| {
+        if !std::mem::take(&mut first) {
             out.push(',');
         }
+        let mut text = String::new();
+        row_text(row, screen.cols, clusters, &mut text);
         out.push_str("{\"text\":");
         string(&text, &mut out);
-        let _ = write!(out, ",\"wrapped\":{wrapped}}}");
-    }
+        let _ = write!(out, ",\"wrapped\":{}}}", row.wrapped);
+    });
     out.push_str("]}\n");
     out
 }

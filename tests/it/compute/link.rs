@@ -11,6 +11,9 @@ use tokio::{
 
 use crate::harness::PATIENCE;
 
+/// A program that says something every few milliseconds.
+pub const TICKING: &[&str] = &["/bin/sh", "-c", "while :; do printf .; sleep 0.01; done"];
+
 pub struct Link {
     stream: Connection,
     decoder: Decoder,
@@ -28,8 +31,12 @@ impl Link {
 
     /// Opens a terminal with a program that says something every few milliseconds, and attaches.
     pub async fn open_ticking(&mut self, home: &Path) {
-        let script = "while :; do printf .; sleep 0.01; done";
-        let terminal = self.open(home, &["/bin/sh", "-c", script]).await;
+        let terminal = self.open(home, TICKING).await;
+        self.attach(&terminal).await;
+    }
+
+    /// Attaches, and waits for the first output.
+    pub async fn attach(&mut self, terminal: &TerminalId) {
         let seq = self.seq();
         self.send(&Request::Attach { seq, terminal: terminal.to_string(), from: 0 }).await;
         self.ticks().await;
@@ -40,6 +47,12 @@ impl Link {
         let terminal = TerminalId::fresh();
         let dir = home.join("terminals").join(terminal.as_str());
         std::fs::create_dir_all(&dir).unwrap();
+        self.open_at(&terminal, &dir, argv).await;
+        terminal
+    }
+
+    /// Opens a terminal whose directory the host knows by this name.
+    pub async fn open_at(&mut self, terminal: &TerminalId, dir: &Path, argv: &[&str]) {
         let seq = self.seq();
         self.send(&Request::Open {
             seq,
@@ -62,7 +75,7 @@ impl Link {
             if event.answers() == Some(seq) {
                 let fine = matches!(event, Event::Reply { code: Code::Ok, .. });
                 assert!(fine, "{event:?}");
-                return terminal;
+                return;
             }
         }
     }

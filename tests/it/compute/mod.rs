@@ -21,7 +21,7 @@ use stead::{
     event::{Events, Happened, Listener},
     lease::{Leases, Pace},
     model::{LeaseId, Moment, ShellKind, Timestamp},
-    provider::{Local, Provider, Providers},
+    provider::{Local, Namespace, Provider, Providers, namespace},
     session::Sessions,
     store::{Chain, FirstUse, Store, ThreadChoices},
 };
@@ -64,6 +64,14 @@ pub struct World {
 
 pub fn local(home: &Path) -> Local {
     Local::with_executable(home, Path::new(env!("CARGO_BIN_EXE_stead")))
+}
+
+pub fn namespace(home: &Path) -> Namespace {
+    let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
+    let mut options = namespace::Options { executable, ..namespace::Options::new(home) };
+    options.defaults.disk = 64 << 20;
+    options.defaults.egress = namespace::Egress::None;
+    Namespace::new(options)
 }
 
 /// As quick as a test likes it.

@@ -1,13 +1,19 @@
 //! The contract of every provider that has a host inside, run against each this machine can have.
 
-use std::{os::unix::fs::PermissionsExt, path::Path};
-
-use stead::{
-    model::{Instance, InstanceId, LeaseId, Timestamp},
-    provider::{Intent, Local, Observed, Provider, ProviderError},
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
 };
 
-use super::{link::Link, local};
+use stead::{
+    model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp},
+    provider::{Intent, Local, Observed, Place, Provider, ProviderError, namespace::Check},
+};
+
+use super::{
+    link::{Link, TICKING},
+    local, namespace,
+};
 use crate::harness::{Home, PATIENCE};
 
 /// One provider with a home of its own.
@@ -19,7 +25,20 @@ struct Fixture {
 fn fixtures() -> Vec<Fixture> {
     let plain = Home::new();
     let provider = Box::new(local(plain.path()));
-    vec![Fixture { home: plain, provider }, without_cgroup()]
+    let mut fixtures = vec![Fixture { home: plain, provider }, without_cgroup()];
+    fixtures.extend(sandboxed());
+    fixtures
+}
+
+fn sandboxed() -> Option<Fixture> {
+    let home = Home::new();
+    let provider = namespace(home.path());
+    let missing = Check::look(&provider).missing();
+    if missing.is_empty() {
+        return Some(Fixture { provider: Box::new(provider), home });
+    }
+    eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
+    None
 }
 
 /// As on a machine where no cgroup can be made.
@@ -31,6 +50,14 @@ fn without_cgroup() -> Fixture {
     std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).unwrap();
     let provider = Box::new(Local::with_executable(home.path(), &executable));
     Fixture { home, provider }
+}
+
+impl Drop for Fixture {
+    /// A test that failed leaves nothing running.
+    fn drop(&mut self) {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stead"));
+        let _ = command.args(["sandbox", "end"]).arg(self.home.path()).status();
+    }
 }
 
 impl Fixture {
@@ -46,6 +73,38 @@ impl Fixture {
 
     async fn link(&self, instance: &Instance) -> Link {
         Link::new(self.provider.connect(instance).await.unwrap()).await
+    }
+
+    /// Opens a terminal in an instance.
+    async fn open(&self, link: &mut Link, instance: &Instance, argv: &[&str]) -> TerminalId {
+        let terminal = TerminalId::fresh();
+        let dir = self.home.path().join("terminals").join(terminal.as_str());
+        std::fs::create_dir_all(&dir).unwrap();
+        let place = Place { terminal: terminal.clone(), dir, mounts: vec![] };
+        let placed = self.provider.place(instance, &place).await.unwrap();
+        link.open_at(&terminal, &placed.dir, argv).await;
+        terminal
+    }
+
+    async fn open_ticking(&self, link: &mut Link, instance: &Instance) {
+        let terminal = self.open(link, instance, TICKING).await;
+        link.attach(&terminal).await;
+    }
+
+    /// What is left of instances on disk.
+    fn left(&self) -> Vec<PathBuf> {
+        let dirs = ["run", "sandboxes"].map(|name| self.home.path().join(name));
+        let entries = dirs.into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+        entries.flatten().flatten().map(|entry| entry.path()).collect()
+    }
+
+    /// Ends a host as nothing it could see coming. Who listens on its socket is the host.
+    fn kill_host(&self, instance: &InstanceId) {
+        let dirs = ["run", "sandboxes"].map(|name| self.home.path().join(name));
+        let dir = dirs.iter().map(|dir| dir.join(instance.as_str())).find(|dir| dir.is_dir());
+        let stream = host::client::connect(&dir.unwrap()).unwrap();
+        let pid = rustix::net::sockopt::socket_peercred(&stream).unwrap().pid;
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 
     async fn observed(&self, instance: &Instance) -> Observed {
@@ -112,7 +171,7 @@ async fn a_pause_stops_every_process_and_a_resume_continues_them() {
         let provider = &fixture.provider;
         let instance = fixture.create(&intent(1)).await;
         let mut link = fixture.link(&instance).await;
-        link.open_ticking(fixture.home.path()).await;
+        fixture.open_ticking(&mut link, &instance).await;
         for _ in 0..3 {
             provider.pause(&instance).await.unwrap();
             provider.pause(&instance).await.unwrap();
@@ -132,7 +191,7 @@ async fn a_paused_instance_can_be_ended() {
     for fixture in fixtures() {
         let instance = fixture.create(&intent(1)).await;
         let mut link = fixture.link(&instance).await;
-        link.open_ticking(fixture.home.path()).await;
+        fixture.open_ticking(&mut link, &instance).await;
         fixture.provider.pause(&instance).await.unwrap();
         fixture.provider.destroy(&instance).await.unwrap();
         assert_eq!(fixture.observed(&instance).await, Observed::Gone);
@@ -153,17 +212,16 @@ async fn nothing_is_left_of_an_instance_that_was_ended() {
              (setsid sh -c 'trap \"\" HUP TERM; sleep 1001; : {mark}' &) ; \
              echo up; while :; do sleep 1; : {mark}; done"
         );
-        link.open(fixture.home.path(), &["/bin/sh", "-c", &script]).await;
+        fixture.open(&mut link, &instance, &["/bin/sh", "-c", &script]).await;
         let deadline = std::time::Instant::now() + PATIENCE;
-        while living(fixture.home.path()).len() < 4 {
+        while living(fixture.home.path()).len() < 3 {
             let seen = living(fixture.home.path());
             assert!(std::time::Instant::now() < deadline, "they do not come up: {seen:?}");
             tokio::task::yield_now().await;
         }
         fixture.provider.destroy(&instance).await.unwrap();
         assert_eq!(living(fixture.home.path()), Vec::<String>::new());
-        let left: Vec<_> = std::fs::read_dir(fixture.home.path().join("run")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(fixture.left(), Vec::<PathBuf>::new());
     }
 }
 
@@ -175,8 +233,8 @@ async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
         let mut link = fixture.link(&instance).await;
         let mark = fixture.home.path().display().to_string();
         let script = format!("trap '' HUP; while :; do sleep 1; : {mark}; done");
-        link.open(fixture.home.path(), &["/bin/sh", "-c", &script]).await;
-        kill_host(fixture.home.path(), &intent.instance_id);
+        fixture.open(&mut link, &instance, &["/bin/sh", "-c", &script]).await;
+        fixture.kill_host(&intent.instance_id);
         let deadline = std::time::Instant::now() + PATIENCE;
         while fixture.observed(&instance).await != Observed::Gone {
             assert!(std::time::Instant::now() < deadline, "its socket is still open");
@@ -199,7 +257,7 @@ async fn metrics_are_measured() {
         assert!(quiet.memory_bytes > 100_000, "{quiet:?}");
         let mut link = fixture.link(&instance).await;
         let script = "echo some output; while :; do :; done";
-        link.open(fixture.home.path(), &["/bin/sh", "-c", script]).await;
+        fixture.open(&mut link, &instance, &["/bin/sh", "-c", script]).await;
         let deadline = std::time::Instant::now() + PATIENCE;
         let busy = loop {
             let busy = provider.metrics(&instance).await.unwrap();

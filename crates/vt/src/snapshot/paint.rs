@@ -69,14 +69,6 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, clusters: &'a Clusters, out: &m
         out.push(Piece { style: cell.style, content, width: cell.width(), span }.sound());
         at += usize::from(span);
     }
-    trim(out);
-}
-
-/// What lies beyond the last piece is blank anyway.
-fn trim(out: &mut Vec<Piece<'_>>) {
-    while out.last().is_some_and(|last| last.is_blank() && last.style == 0) {
-        out.pop();
-    }
 }
 
 /// Makes a blank last column a space, unless the whole row is one blank, which can be
@@ -116,10 +108,9 @@ impl<'a> Line<'a> {
             }
             out.push(piece);
         });
-        for piece in out.iter_mut() {
+        for piece in out {
             *piece = piece.sound();
         }
-        trim(out);
     }
 }
 

@@ -8,7 +8,9 @@
 //
 // PROGRAM is the example `serve` of this crate. Exits with 1 below the bars.
 
-import { Screens, differences, recordings, state, terminal, write } from './lib.mjs';
+import fs from 'node:fs';
+import path from 'node:path';
+import { Screens, differences, root, state, terminal, write } from './lib.mjs';
 import { random, stream } from './generate.mjs';
 
 const BARS = { agreement: 98, whole: 97, cut: 97 };
@@ -19,6 +21,18 @@ const option = (name, otherwise) => {
 };
 const verbose = process.argv.includes('--verbose');
 const seed = option('--seed', 1);
+
+function recordings() {
+  const folder = path.join(root, 'crates/vt/tests/recordings');
+  const files = fs.existsSync(folder) ? fs.readdirSync(folder) : [];
+  return files.filter((file) => file.endsWith('.rec')).sort().map((file) => {
+    // The first line says the size, the rest is what the program wrote.
+    const all = fs.readFileSync(path.join(folder, file));
+    const end = all.indexOf(10);
+    const [cols, rows] = all.subarray(0, end).toString().split('x').map(Number);
+    return { name: file, bytes: all.subarray(end + 1), cols, rows };
+  });
+}
 
 function* generated(count) {
   for (let i = 0; i < count; i++) {

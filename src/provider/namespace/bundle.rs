@@ -1,0 +1,271 @@
+//! The OCI bundle of a sandbox: everything that an OCI runtime is told about it.
+//!
+//! Pure. The root file system and what is mounted into it is made by the launcher beforehand; the
+//! runtime adds the mounts that belong to the sandbox's own namespaces, drops every right, and starts
+//! the host as process 1.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{
+    Capabilities, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
+    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
+    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResourcesBuilder, Mount,
+    MountBuilder, PosixRlimitBuilder, PosixRlimitType, ProcessBuilder, RootBuilder, Spec,
+    SpecBuilder, UserBuilder,
+};
+
+use super::seccomp;
+use super::spec::SandboxSpec;
+
+/// How many users a sandbox has.
+pub(super) const USERS: u32 = 65_536;
+
+/// Where the host's executable is inside.
+pub(super) const PROGRAMS: &str = "/.stead";
+
+/// The host's own directory inside; the short-lived files of its terminals are in it, too.
+const RUN: &str = "/run/stead";
+
+/// The number under which process 1 holds its listening socket.
+pub(super) const SOCKET_FD: i32 = 3;
+
+/// The number under which process 1 holds the directory of its terminals, which has no path inside.
+pub(super) const TERMINALS_FD: i32 = 4;
+
+/// A period of processor time, in microseconds.
+const PERIOD: u64 = 100_000;
+
+/// The weight against everything outside: a sandbox that is busy yields to the server.
+const SHARES: u64 = 256;
+
+/// What a bundle is made from.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    /// Where the root file system is mounted.
+    pub(super) root: &'a Path,
+    /// The limits.
+    pub(super) spec: &'a SandboxSpec,
+    /// The machine's user that is the sandbox's user 0.
+    pub(super) first_user: u32,
+    /// The path of its cgroup in every hierarchy.
+    pub(super) cgroup: &'a str,
+    /// The host's executable, by its name in [`PROGRAMS`].
+    pub(super) program: &'a str,
+    /// What the host answers when it is asked what it was made for.
+    pub(super) label: &'a str,
+}
+
+/// The configuration for the runtime.
+///
+/// # Errors
+/// When a builder refuses, which would be our mistake.
+pub(super) fn config(plan: &Plan<'_>) -> Result<Spec, OciSpecError> {
+    SpecBuilder::default()
+        .version("1.0.2")
+        .hostname("stead")
+        .root(RootBuilder::default().path(plan.root).readonly(false).build()?)
+        .process(process(plan)?)
+        .mounts(mounts()?)
+        .linux(linux(plan)?)
+        .build()
+}
+
+fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> {
+    let none = Capabilities::new();
+    let capabilities = LinuxCapabilitiesBuilder::default()
+        .bounding(none.clone())
+        .effective(none.clone())
+        .inheritable(none.clone())
+        .permitted(none.clone())
+        .ambient(none)
+        .build()?;
+    let limit = |kind, soft: u64, hard: u64| {
+        PosixRlimitBuilder::default().typ(kind).soft(soft).hard(hard).build()
+    };
+    let args: Vec<String> = [
+        &format!("{PROGRAMS}/{}", plan.program),
+        "host",
+        "--dir",
+        RUN,
+        "--listen-fd",
+        &SOCKET_FD.to_string(),
+        "--no-cgroup",
+        "--label",
+        plan.label,
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    ProcessBuilder::default()
+        .terminal(false)
+        .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
+        .args(args)
+        .env(["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()])
+        .cwd("/")
+        .capabilities(capabilities)
+        .no_new_privileges(true)
+        .rlimits([
+            limit(PosixRlimitType::RlimitCore, 0, 0)?,
+            limit(PosixRlimitType::RlimitMemlock, 64 << 10, 64 << 10)?,
+            limit(PosixRlimitType::RlimitMsgqueue, 819_200, 819_200)?,
+        ])
+        .build()
+}
+
+/// The mounts of the sandbox's own namespaces. RAM disks are small, because what is in them is
+/// memory that killing a process does not give back.
+fn mounts() -> Result<Vec<Mount>, OciSpecError> {
+    [
+        ("/proc", "proc", "proc", "nosuid,noexec,nodev"),
+        ("/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k"),
+        ("/dev/pts", "devpts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),
+        ("/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777,size=8m"),
+        ("/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev"),
+        ("/sys", "tmpfs", "tmpfs", "nosuid,noexec,nodev,ro,mode=555,size=4k"),
+        ("/run", "tmpfs", "tmpfs", "nosuid,nodev,mode=755,size=32m"),
+    ]
+    .into_iter()
+    .map(|(at, kind, source, options)| {
+        MountBuilder::default()
+            .destination(at)
+            .typ(kind)
+            .source(source)
+            .options(options.split(',').map(str::to_owned).collect::<Vec<_>>())
+            .build()
+    })
+    .collect()
+}
+
+fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
+    let users = LinuxIdMappingBuilder::default()
+        .container_id(0u32)
+        .host_id(plan.first_user)
+        .size(USERS)
+        .build()?;
+    // The network namespace is the launcher's, which has set it up and is in it.
+    let namespaces = [
+        LinuxNamespaceType::Pid,
+        LinuxNamespaceType::Ipc,
+        LinuxNamespaceType::Uts,
+        LinuxNamespaceType::Mount,
+        LinuxNamespaceType::User,
+        LinuxNamespaceType::Cgroup,
+    ]
+    .map(|kind| LinuxNamespaceBuilder::default().typ(kind).build());
+    let memory = i64::try_from(plan.spec.memory).unwrap_or(i64::MAX);
+    let resources = LinuxResourcesBuilder::default()
+        .devices([LinuxDeviceCgroupBuilder::default()
+            .allow(false)
+            .typ(LinuxDeviceType::A)
+            .access("rwm")
+            .build()?])
+        // Swap included: a limit that swaps is none.
+        .memory(LinuxMemoryBuilder::default().limit(memory).swap(memory).build()?)
+        .cpu(
+            LinuxCpuBuilder::default()
+                .period(PERIOD)
+                .quota((plan.spec.milli_cpus * PERIOD / 1000) as i64)
+                .shares(SHARES)
+                .build()?,
+        )
+        .pids(LinuxPidsBuilder::default().limit(plan.spec.processes as i64).build()?)
+        .build()?;
+    LinuxBuilder::default()
+        .namespaces(namespaces.into_iter().collect::<Result<Vec<_>, _>>()?)
+        .uid_mappings([users])
+        .gid_mappings([users])
+        .cgroups_path(PathBuf::from(plan.cgroup))
+        .resources(resources)
+        .seccomp(seccomp::oci()?)
+        // Shared memory with a name outlives its processes; bounded, and gone with the last of them.
+        .sysctl(HashMap::from([
+            ("kernel.shm_rmid_forced".to_owned(), "1".to_owned()),
+            ("kernel.shmall".to_owned(), "16384".to_owned()),
+        ]))
+        .masked_paths(MASKED.map(str::to_owned))
+        .readonly_paths(READ_ONLY.map(str::to_owned))
+        .build()
+}
+
+/// What of the kernel's files tells or changes something beyond the sandbox.
+const MASKED: [&str; 22] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/config.gz",
+    "/proc/interrupts",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/mtrr",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/vmallocinfo",
+];
+
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys"];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn bundle() -> Value {
+        let spec = SandboxSpec::default_for(4 << 30, 2);
+        let config = config(&Plan {
+            root: Path::new("/mnt/root"),
+            spec: &spec,
+            first_user: 0x4000_0000,
+            cgroup: "/stead/inst_1",
+            program: "stead-1",
+            label: "lease_1:1",
+        });
+        serde_json::to_value(config.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn nobody_inside_has_a_capability_or_gains_one() {
+        let process = &bundle()["process"];
+        for set in ["bounding", "effective", "inheritable", "permitted", "ambient"] {
+            let held = &process["capabilities"][set];
+            assert!(held.as_array().is_none_or(Vec::is_empty), "{set}: {held}");
+        }
+        assert_eq!(process["noNewPrivileges"], true);
+    }
+
+    #[test]
+    fn user_0_is_a_nobody_outside_and_every_namespace_is_its_own() {
+        let linux = &bundle()["linux"];
+        assert_eq!(linux["uidMappings"][0]["hostID"], 0x4000_0000);
+        assert_eq!(linux["uidMappings"][0]["size"], 65_536);
+        let kinds: Vec<&str> = linux["namespaces"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|namespace| namespace["type"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds, ["pid", "ipc", "uts", "mount", "user", "cgroup"]);
+        assert_eq!(linux["cgroupsPath"], "/stead/inst_1");
+        assert_eq!(linux["resources"]["cpu"]["quota"], 150_000);
+        assert_eq!(linux["resources"]["memory"]["swap"], linux["resources"]["memory"]["limit"]);
+    }
+
+    #[test]
+    fn nothing_of_the_machine_is_mounted_by_the_runtime() {
+        for mount in bundle()["mounts"].as_array().unwrap() {
+            assert!(!mount["source"].as_str().unwrap().contains('/'), "{mount}");
+        }
+    }
+}

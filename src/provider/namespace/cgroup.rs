@@ -1,0 +1,289 @@
+//! The cgroups of a sandbox: one of the same name in every hierarchy this machine has.
+//!
+//! Version 1 has the limits on machines with both; version 2 has freezing and killing. Each
+//! operation takes the best that is there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A version 1 controller, or the one hierarchy of version 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hierarchy {
+    /// The controllers; empty for version 2.
+    controllers: Vec<String>,
+    mount: PathBuf,
+}
+
+/// The cgroups of one sandbox.
+#[derive(Debug, Clone)]
+pub(super) struct Cgroups {
+    hierarchies: Vec<Hierarchy>,
+    /// The path in each, with its slash.
+    path: String,
+}
+
+/// What was killed or refused for going beyond a limit, since the sandbox began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exceeded {
+    /// Processes that were killed because memory was at its limit.
+    pub out_of_memory: u64,
+    /// Processes that could not be made because there were as many as may be.
+    pub processes: u64,
+}
+
+/// What a sandbox uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Usage {
+    pub(super) cpu_us: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) processes: u64,
+}
+
+impl Cgroups {
+    /// The cgroups with this path on this machine.
+    pub(super) fn new(path: &str) -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        Ok(Self { hierarchies: hierarchies(&mounts), path: path.to_owned() })
+    }
+
+    /// Whether memory, processes and processor time can be limited here.
+    pub(super) fn limits(&self) -> bool {
+        ["memory", "pids", "cpu"].iter().all(|name| self.with(name).is_some())
+    }
+
+    /// Makes everything in it hold still; returns when it does.
+    pub(super) fn freeze(&self, patience: Duration) -> io::Result<()> {
+        if let Some(dir) = self.unified("cgroup.freeze") {
+            fs::write(dir.join("cgroup.freeze"), "1")?;
+            return wait(patience, || line(&dir.join("cgroup.events"), "frozen 1"));
+        }
+        let dir = self.freezer()?;
+        wait(patience, || {
+            // A process that is being made meanwhile is only caught by asking again.
+            fs::write(dir.join("freezer.state"), "FROZEN").is_ok()
+                && line(&dir.join("freezer.state"), "FROZEN")
+        })
+    }
+
+    /// Makes everything in it go on.
+    pub(super) fn thaw(&self, patience: Duration) -> io::Result<()> {
+        if let Some(dir) = self.unified("cgroup.freeze") {
+            fs::write(dir.join("cgroup.freeze"), "0")?;
+            return wait(patience, || line(&dir.join("cgroup.events"), "frozen 0"));
+        }
+        let dir = self.freezer()?;
+        fs::write(dir.join("freezer.state"), "THAWED")?;
+        wait(patience, || line(&dir.join("freezer.state"), "THAWED"))
+    }
+
+    /// Whether it was told to hold still.
+    pub(super) fn is_frozen(&self) -> bool {
+        match self.unified("cgroup.freeze") {
+            Some(dir) => line(&dir.join("cgroup.freeze"), "1"),
+            None => self.freezer().is_ok_and(|dir| !line(&dir.join("freezer.state"), "THAWED")),
+        }
+    }
+
+    /// Ends everything in it and removes it. One that is not there is a success.
+    pub(super) fn kill(&self, patience: Duration) -> io::Result<()> {
+        let dirs: Vec<PathBuf> = self.dirs().collect();
+        wait(patience, || {
+            let mut empty = true;
+            for dir in &dirs {
+                let _ = fs::write(dir.join("cgroup.kill"), "1");
+                for pid in members(dir) {
+                    empty = false;
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+            // What is frozen dies only when it goes on.
+            let _ = self.thaw(Duration::ZERO);
+            empty
+        })?;
+        wait(patience, || dirs.iter().all(|dir| remove(dir)))
+    }
+
+    /// What it uses.
+    pub(super) fn usage(&self) -> Usage {
+        let memory = self.file("memory", "memory.usage_in_bytes");
+        let memory = memory.or_else(|| self.file("memory", "memory.current"));
+        let cpu_us = match self.file("cpuacct", "cpuacct.usage") {
+            Some(text) => text.trim().parse::<u64>().unwrap_or(0) / 1000,
+            None => self
+                .file("cpu", "cpu.stat")
+                .and_then(|text| field(&text, "usage_usec"))
+                .unwrap_or(0),
+        };
+        Usage {
+            cpu_us,
+            memory_bytes: memory.and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+            // The kernel counts threads, too.
+            processes: self.with("pids").map_or(0, |h| members(&self.dir(h)).len() as u64),
+        }
+    }
+
+    /// What was killed or refused for going beyond a limit.
+    pub(super) fn exceeded(&self) -> Exceeded {
+        let memory = self.file("memory", "memory.oom_control");
+        let memory = memory.or_else(|| self.file("memory", "memory.events"));
+        let processes = self.file("pids", "pids.events");
+        Exceeded {
+            out_of_memory: memory.and_then(|text| field(&text, "oom_kill")).unwrap_or(0),
+            processes: processes.and_then(|text| field(&text, "max")).unwrap_or(0),
+        }
+    }
+
+    fn file(&self, controller: &str, name: &str) -> Option<String> {
+        fs::read_to_string(self.dir(self.with(controller)?).join(name)).ok()
+    }
+
+    /// The hierarchy that has a controller.
+    fn with(&self, controller: &str) -> Option<&Hierarchy> {
+        let named = |h: &&Hierarchy| h.controllers.iter().any(|name| name == controller);
+        self.hierarchies.iter().find(named).or_else(|| {
+            self.hierarchies.iter().find(|hierarchy| {
+                let all = fs::read_to_string(hierarchy.mount.join("cgroup.controllers"));
+                hierarchy.controllers.is_empty()
+                    && all.is_ok_and(|all| all.split_whitespace().any(|name| name == controller))
+            })
+        })
+    }
+
+    fn freezer(&self) -> io::Result<PathBuf> {
+        let none = || io::Error::other("this machine has no cgroup that can be frozen");
+        Ok(self.dir(self.with("freezer").ok_or_else(none)?))
+    }
+
+    /// The directory in version 2's hierarchy, if it is there and has a file of this name.
+    fn unified(&self, file: &str) -> Option<PathBuf> {
+        let unified = self.hierarchies.iter().find(|h| h.controllers.is_empty())?;
+        Some(self.dir(unified)).filter(|dir| dir.join(file).exists())
+    }
+
+    fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        self.hierarchies.iter().map(|hierarchy| self.dir(hierarchy))
+    }
+
+    fn dir(&self, hierarchy: &Hierarchy) -> PathBuf {
+        hierarchy.mount.join(self.path.trim_start_matches('/'))
+    }
+}
+
+fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
+    let found = mountinfo.lines().filter_map(|line| {
+        let (mount, rest) = line.split_once(" - ")?;
+        let mut rest = rest.split(' ');
+        let (kind, options) = (rest.next()?, rest.nth(1)?);
+        let at = PathBuf::from(mount.split(' ').nth(4)?);
+        match kind {
+            "cgroup2" => Some(Hierarchy { controllers: vec![], mount: at }),
+            "cgroup" => Some(Hierarchy {
+                controllers: options
+                    .split(',')
+                    .filter(|word| !matches!(*word, "rw" | "ro"))
+                    .map(str::to_owned)
+                    .collect(),
+                mount: at,
+            }),
+            _ => None,
+        }
+    });
+    let mut list: Vec<Hierarchy> = Vec::new();
+    for hierarchy in found {
+        // One that is mounted twice is still one.
+        if !list.iter().any(|known| known.controllers == hierarchy.controllers) {
+            list.push(hierarchy);
+        }
+    }
+    list
+}
+
+fn members(dir: &Path) -> Vec<rustix::process::Pid> {
+    let mut pids: Vec<_> = fs::read_to_string(dir.join("cgroup.procs"))
+        .unwrap_or_default()
+        .lines()
+        .filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?))
+        .collect();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            pids.extend(members(&entry.path()));
+        }
+    }
+    pids
+}
+
+/// Removes a cgroup and those below it; whether it is gone.
+fn remove(dir: &Path) -> bool {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !remove(&entry.path()) {
+            return false;
+        }
+    }
+    match fs::remove_dir(dir) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+fn line(file: &Path, wanted: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line.trim() == wanted))
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Looks until a condition holds.
+fn wait(patience: Duration, mut holds: impl FnMut() -> bool) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if holds() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 25 0:26 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+31 25 0:27 / /sys/fs/cgroup/memory rw,relatime shared:4 - cgroup cgroup rw,memory
+32 25 0:28 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+33 25 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+34 25 0:29 / /elsewhere rw,relatime - cgroup2 cgroup2 rw
+35 25 0:30 / /proc rw - proc proc rw
+";
+
+    #[test]
+    fn both_versions_are_seen_side_by_side() {
+        let list = hierarchies(HYBRID);
+        let seen: Vec<(&str, &str)> = list
+            .iter()
+            .map(|h| (h.mount.to_str().unwrap(), h.controllers.first().map_or("", String::as_str)))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("/sys/fs/cgroup/cpu", "cpu"),
+                ("/sys/fs/cgroup/memory", "memory"),
+                ("/sys/fs/cgroup/systemd", "name=systemd"),
+                ("/sys/fs/cgroup/unified", ""),
+            ]
+        );
+    }
+
+    #[test]
+    fn counters_are_found_by_their_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(field(text, "oom_kill"), Some(3));
+        assert_eq!(field(text, "oom"), None);
+    }
+}

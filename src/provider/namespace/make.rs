@@ -1,0 +1,202 @@
+//! Making a sandbox.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, PoisonError};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::disk::{self, Base};
+use super::host::Host;
+use super::label::Label;
+use super::launch::{self, Launch};
+use super::{LOOK, Namespace, PATIENCE, blocking};
+use crate::provider::{Created, Intent, ProviderError};
+
+/// What a sandbox is refused for is said by the launcher in at most so many bytes.
+const COMPLAINT: usize = 4096;
+
+impl Namespace {
+    /// Makes the instance; whoever asks for it meanwhile waits and finds it.
+    pub(super) async fn make_once(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let making = || self.0.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = making().entry(intent.instance_id.clone()).or_default().clone();
+        let made = {
+            let _mine = turn.lock().await;
+            self.make(intent).await
+        };
+        let mut making = making();
+        // Ours and the map's: nobody waits.
+        if Arc::strong_count(&turn) == 2 {
+            making.remove(&intent.instance_id);
+        }
+        made
+    }
+
+    async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let failed = |source| ProviderError::failed("make a sandbox", source);
+        let created = Created { reference: String::new() };
+        let dir = self.dir(&intent.instance_id);
+        if Host::connect(&dir).await.map_err(failed)?.is_some() {
+            return Ok(created);
+        }
+        let spec = self.0.options.defaults.clone().with(&intent.spec).map_err(|bad| {
+            ProviderError::Refused { doing: "make a sandbox", reason: bad.to_string() }
+        })?;
+        let image = match &spec.image {
+            None => None,
+            Some(name) => Some(self.image(name)?),
+        };
+        // What an earlier try left is in the way of the next.
+        self.end(&intent.instance_id).await?;
+        let label = Label {
+            lease_id: intent.lease_id.clone(),
+            generation: intent.generation,
+            instance_id: intent.instance_id.clone(),
+            name: intent.instance_id.to_string(),
+        };
+        make_dir(&dir.join(launch::TERMINALS)).and_then(|()| label.write(&dir)).map_err(failed)?;
+        let base = if image.is_some() { Base::Image } else { Base::Machine };
+        let disk = self.disk(intent, base, spec.disk).await?;
+        let this = self.clone();
+        let (programs, program) =
+            blocking("copy the host's program", move || this.0.programs.ready()).await?;
+        let launch = Launch {
+            name: label.name,
+            label: format!("{}:{}", intent.lease_id, intent.generation),
+            spec,
+            disk,
+            image,
+            programs,
+            program,
+            runtime: self.runtime().map_err(failed)?,
+            shown: self.0.options.shown.clone(),
+        };
+        let text = serde_json::to_vec(&launch).map_err(|error| failed(error.into()))?;
+        fs::write(dir.join(launch::FILE), text).map_err(failed)?;
+        self.launch(&dir).await.map_err(failed)?;
+        Ok(created)
+    }
+
+    /// Runs the launcher, and waits until the host listens.
+    async fn launch(&self, dir: &Path) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let complaints = fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(dir.join("launch.err"))?;
+        let mut child = tokio::process::Command::new(&self.0.options.executable)
+            .args(["sandbox", "launch"])
+            .arg(dir)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(complaints.try_clone()?)
+            .stderr(complaints)
+            .spawn()?;
+        let status = match timeout(PATIENCE, child.wait()).await {
+            Ok(status) => status?,
+            Err(_) => {
+                let _ = child.start_kill();
+                return Err(io::Error::other("the launcher does not come to an end"));
+            }
+        };
+        if !status.success() {
+            return Err(io::Error::other(complaint(dir, &status.to_string())));
+        }
+        while Host::connect(dir).await?.is_none() {
+            if Instant::now() > deadline {
+                return Err(io::Error::other(complaint(dir, "the host does not listen")));
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// The disk of a lease: the one it has, or a fresh one.
+    async fn disk(
+        &self,
+        intent: &Intent,
+        base: Base,
+        bytes: u64,
+    ) -> Result<PathBuf, ProviderError> {
+        let home = self.0.options.home.clone();
+        let disk = disk::of_lease(&home, intent.lease_id.as_str());
+        if disk.exists() {
+            return Ok(disk);
+        }
+        let template = disk::template(&home, base, bytes);
+        if !template.exists() {
+            let _one_at_a_time = self.0.templates.lock().await;
+            if !template.exists() {
+                let image = template.clone();
+                blocking("make the disk that others are copied from", move || {
+                    make_dir(image.parent().unwrap_or(Path::new("/")))?;
+                    disk::make_template(base, bytes, &image)
+                })
+                .await?;
+            }
+        }
+        let target = disk.clone();
+        blocking("make a disk", move || {
+            make_dir(target.parent().unwrap_or(Path::new("/")))?;
+            disk::copy(&template, &target)
+        })
+        .await?;
+        Ok(disk)
+    }
+
+    /// The root of an imported image.
+    fn image(&self, name: &str) -> Result<PathBuf, ProviderError> {
+        let refused = |reason: String| ProviderError::Refused { doing: "make a sandbox", reason };
+        if !is_image_name(name) {
+            return Err(refused(format!("image {name:?} is no name of an image")));
+        }
+        let root = self.0.options.home.join("images").join(name).join("rootfs");
+        if !root.is_dir() {
+            return Err(refused(format!("there is no image {name}; stead image import makes one")));
+        }
+        Ok(root)
+    }
+
+    /// The OCI runtime's path.
+    fn runtime(&self) -> io::Result<PathBuf> {
+        find_program(&self.0.options.runtime).ok_or_else(|| {
+            io::Error::other(format!("there is no {}", self.0.options.runtime.display()))
+        })
+    }
+}
+
+/// Whether a string can name an image.
+pub(crate) fn is_image_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// A program of this machine.
+pub(super) fn find_program(name: &Path) -> Option<PathBuf> {
+    if name.components().count() > 1 {
+        return name.is_file().then(|| name.to_owned());
+    }
+    disk::PATH.split(':').map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
+}
+
+fn complaint(dir: &Path, how: &str) -> String {
+    let said = fs::read_to_string(dir.join("launch.err")).unwrap_or_default();
+    let said = said.trim();
+    let from = said.len().saturating_sub(COMPLAINT);
+    match said.get(from..) {
+        Some(said) if !said.is_empty() => format!("{how}: {said}"),
+        _ => how.to_owned(),
+    }
+}
+
+/// Makes a directory that is ours alone, if it is not there.
+pub(super) fn make_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}

@@ -1,0 +1,476 @@
+//! Sandboxes on this machine: Linux namespaces, one user range each, no capabilities, a filter of
+//! system calls, limits by cgroups, a disk of its own, rules for its network. The host is process 1.
+//!
+//! ```text
+//! HOME/sandboxes/<instance>/
+//!     label         what it was made for
+//!     launch.json   what the launcher was told
+//!     launch.err    what the launcher, the runtime and the host complained about
+//!     host.sock     the host's; nobody inside can see it
+//!     t/            the directories of its terminals; nobody inside but the host can see them
+//! HOME/disks/<lease>.img      outlives the instances of a lease
+//! HOME/images/<name>/rootfs   what an operator imported
+//! ```
+//! Whether a sandbox lives is told by its socket alone, as with a host on this machine. What is left
+//! of one that is dead is a directory and a cgroup of the same name; mounts, loop devices and network
+//! interfaces hang on its namespaces and go with its last process.
+
+mod bundle;
+mod cgroup;
+mod check;
+mod disk;
+mod host;
+mod label;
+mod launch;
+mod make;
+mod network;
+mod place;
+mod programs;
+mod seccomp;
+mod spec;
+mod sys;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub use cgroup::Exceeded;
+pub use check::{Check, Finding, Verdict};
+pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
+
+use super::{
+    Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Place, Placed,
+    Provider, ProviderError, Reply,
+};
+use crate::model::{Env, Instance, InstanceId, LeaseId};
+use cgroup::Cgroups;
+use host::Host;
+use label::Label;
+use programs::Programs;
+
+/// How long a sandbox has to come up, and to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it is looked whether something outside our control has come about.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What an operator chose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's home.
+    pub home: PathBuf,
+    /// The OCI runtime: a path, or a name to be found in `PATH`.
+    pub runtime: PathBuf,
+    /// The executable that hosts and launchers are started from.
+    pub executable: PathBuf,
+    /// Directories of this machine that are shown read-only beside `/usr`.
+    pub shown: Vec<PathBuf>,
+    /// The limits where a lease names none.
+    pub defaults: SandboxSpec,
+}
+
+impl Options {
+    /// The usual choices for a home.
+    #[must_use]
+    pub fn new(home: &Path) -> Self {
+        let memory = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_memory(&text));
+        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        Self {
+            home: home.to_owned(),
+            runtime: "runc".into(),
+            executable: "/proc/self/exe".into(),
+            shown: vec![],
+            defaults: SandboxSpec::default_for(memory.unwrap_or(2 << 30), cpus),
+        }
+    }
+}
+
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+/// Instances that are sandboxes on this machine. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Namespace(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    sandboxes: PathBuf,
+    terminals: PathBuf,
+    programs: Programs,
+    /// One template is made at a time.
+    templates: tokio::sync::Mutex<()>,
+    /// The instances that are being made, each by one task at a time.
+    making: Mutex<HashMap<InstanceId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Namespace {
+    /// The provider. Whether this machine can give what it promises is what [`Check`] says.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let home = &options.home;
+        Self(Arc::new(Inner {
+            sandboxes: home.join("sandboxes"),
+            terminals: home.join("terminals"),
+            programs: Programs::new(home.join("programs"), options.executable.clone()),
+            templates: tokio::sync::Mutex::new(()),
+            making: Mutex::default(),
+            options,
+        }))
+    }
+
+    /// Ends what a server that was killed had begun to make and not yet given a name, and removes
+    /// half-written files. For a start, before anything is made.
+    ///
+    /// # Errors
+    /// When something cannot be ended.
+    pub async fn sweep(&self) -> Result<(), ProviderError> {
+        let home = self.0.options.home.clone();
+        blocking("end what was left half made", move || {
+            end_all(&home, |dir| Label::read(dir).is_none())?;
+            for dir in ["disks", "templates"] {
+                for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
+                    if entry.path().extension().is_some_and(|end| end == "new") {
+                        fs::remove_file(entry.path())?;
+                    }
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The limits of an instance that lives.
+    #[must_use]
+    pub fn limits(&self, instance: &InstanceId) -> Option<SandboxSpec> {
+        let text = fs::read(self.dir(instance).join(launch::FILE)).ok()?;
+        Some(serde_json::from_slice::<launch::Launch>(&text).ok()?.spec)
+    }
+
+    fn dir(&self, instance: &InstanceId) -> PathBuf {
+        self.0.sandboxes.join(instance.as_str())
+    }
+
+    async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {
+        let failed = |source| ProviderError::failed("reach a sandbox", source);
+        let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
+        host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
+    }
+
+    async fn alive(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        match self.look(id).await? {
+            Observed::Running | Observed::Paused => Ok(()),
+            Observed::Gone => Err(ProviderError::Gone { instance: id.clone() }),
+        }
+    }
+
+    fn cgroups(&self, id: &InstanceId) -> Result<Cgroups, ProviderError> {
+        let failed = |source| ProviderError::failed("find the cgroups of a sandbox", source);
+        let name = Label::read(&self.dir(id)).map_or_else(|| id.to_string(), |label| label.name);
+        Cgroups::new(&format!("{}/{name}", launch::CGROUP)).map_err(failed)
+    }
+
+    async fn look(&self, id: &InstanceId) -> Result<Observed, ProviderError> {
+        let failed = |source| ProviderError::failed("look at a sandbox", source);
+        if !Host::lives(&self.dir(id)).await.map_err(failed)? {
+            return Ok(Observed::Gone);
+        }
+        let frozen = self.cgroups(id)?.is_frozen();
+        Ok(if frozen { Observed::Paused } else { Observed::Running })
+    }
+
+    async fn hold(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        self.alive(id).await?;
+        let cgroups = self.cgroups(id)?;
+        blocking("pause a sandbox", move || cgroups.freeze(PATIENCE)).await
+    }
+
+    async fn go_on(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        self.alive(id).await?;
+        let cgroups = self.cgroups(id)?;
+        blocking("resume a sandbox", move || cgroups.thaw(PATIENCE)).await
+    }
+
+    async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        let dir = self.dir(id);
+        let cgroups = self.cgroups(id)?;
+        let terminals = self.0.terminals.clone();
+        blocking("end a sandbox", move || end(&dir, &cgroups, &terminals)).await
+    }
+
+    async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {
+        let failed = |source| ProviderError::failed("look for sandboxes", source);
+        let entries = match fs::read_dir(&self.0.sandboxes) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            let Some(label) = Label::read(&entry.path()) else { continue };
+            let wanted = lease.is_none_or(|lease| *lease == label.lease_id);
+            // A directory that was renamed by somebody is not the instance its label names.
+            if !wanted || entry.file_name() != label.instance_id.as_str() {
+                continue;
+            }
+            found.push(Found {
+                observed: self.look(&label.instance_id).await?,
+                lease_id: label.lease_id,
+                generation: label.generation,
+                instance_id: label.instance_id,
+                reference: String::new(),
+            });
+        }
+        Ok(found)
+    }
+
+    async fn measure(&self, id: &InstanceId) -> Result<Metrics, ProviderError> {
+        let host = self.host(id).await?;
+        let cgroups = self.cgroups(id)?;
+        let failed = |source: rustix::io::Errno| {
+            ProviderError::failed("measure a sandbox", io::Error::from(source))
+        };
+        let disk = rustix::fs::statvfs(format!("/proc/{}/root", host.pid)).map_err(failed)?;
+        let usage = cgroups.usage();
+        Ok(Metrics {
+            cpu_us: usage.cpu_us,
+            memory_bytes: usage.memory_bytes,
+            processes: usage.processes,
+            disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+        })
+    }
+
+    /// What was killed or refused in an instance for going beyond its limits.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn exceeded(&self, id: &InstanceId) -> Result<Exceeded, ProviderError> {
+        Ok(self.cgroups(id)?.exceeded())
+    }
+
+    async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
+        let host = self.host(id).await?;
+        let area = self.dir(id).join(launch::TERMINALS);
+        let (terminal, outside) = (place.terminal.to_string(), place.dir.clone());
+        blocking("bring a terminal into a sandbox", move || {
+            place::take_in(&area, &terminal, &outside)
+        })
+        .await?;
+        let mut seen = Vec::with_capacity(place.mounts.len());
+        for (outside, target) in &place.mounts {
+            let inside = self.show(&host, outside, target).await?;
+            seen.push((outside.clone(), inside));
+        }
+        let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
+        Ok(Placed { dir, seen })
+    }
+
+    /// Shows a directory of the machine inside; answers where.
+    async fn show(
+        &self,
+        host: &Host,
+        source: &Path,
+        target: &Path,
+    ) -> Result<PathBuf, ProviderError> {
+        let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
+        let target = match place::seen(host.pid, source, target).map_err(failed)? {
+            place::Seen::Already => return Ok(target.to_owned()),
+            place::Seen::Nothing => target.to_owned(),
+            // A lease may be shared by projects; the first has the short name.
+            place::Seen::Another => {
+                let target = place::longer(source, target);
+                if place::seen(host.pid, source, &target).map_err(failed)? == place::Seen::Already {
+                    return Ok(target);
+                }
+                target
+            }
+        };
+        let output = tokio::process::Command::new(&self.0.options.executable)
+            .args(["sandbox", "mount"])
+            .arg(host.pid.to_string())
+            .arg(source)
+            .arg(&target)
+            .env_clear()
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(failed)?;
+        if output.status.success() {
+            return Ok(target);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(failed(io::Error::other(said)))
+    }
+}
+
+/// Ends every sandbox of a home that `which` names by its directory.
+fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<()> {
+    let entries = match fs::read_dir(home.join("sandboxes")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries.flatten().filter(|entry| which(&entry.path())) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let name = Label::read(&entry.path()).map_or(name, |label| label.name);
+        let cgroups = Cgroups::new(&format!("{}/{name}", launch::CGROUP))?;
+        end(&entry.path(), &cgroups, &home.join("terminals"))?;
+    }
+    Ok(())
+}
+
+/// Ends what is left of a sandbox, in an order in which nothing is forgotten when it is interrupted.
+fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
+    // Killed first, so that a launcher that became the runtime does not wait for its child.
+    cgroups.kill(PATIENCE)?;
+    if dir.exists() {
+        // A launcher may still be at work; what it starts is in the cgroup.
+        let launcher = launch::lock(&dir.join(launch::LOCK))?;
+        cgroups.kill(PATIENCE)?;
+        launch::disconnect(dir)?;
+        place::give_all_back(&dir.join(launch::TERMINALS), terminals)?;
+        disk::remove_all(dir)?;
+        drop(launcher);
+    }
+    Ok(())
+}
+
+async fn blocking<T: Send + 'static>(
+    doing: &'static str,
+    act: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ProviderError> {
+    match tokio::task::spawn_blocking(act).await {
+        Ok(result) => result.map_err(|source| ProviderError::failed(doing, source)),
+        Err(error) => Err(ProviderError::failed(doing, error)),
+    }
+}
+
+/// Runs `stead sandbox …` with the arguments that follow: what the provider starts of itself, each a
+/// process of one thread.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let error = match words.as_slice() {
+        ["launch", dir] => launch::launch(Path::new(dir)),
+        ["mount", pid, source, target] => {
+            let mount = place::Mount {
+                pid: pid.parse().unwrap_or(0),
+                source: source.into(),
+                target: target.into(),
+            };
+            match place::mount(&mount) {
+                Ok(()) => return ExitCode::SUCCESS,
+                Err(error) => error,
+            }
+        }
+        ["end", home] => match end_all(Path::new(home), |_| true) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error,
+        },
+        _ => {
+            io::Error::other("usage: stead sandbox launch DIR | mount PID SOURCE TARGET | end HOME")
+        }
+    };
+    eprintln!("stead sandbox: {error}");
+    ExitCode::FAILURE
+}
+
+impl Provider for Namespace {
+    fn name(&self) -> &str {
+        "namespace"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            hosted: true,
+            pause: Fidelity::Memory,
+            metrics: true,
+            isolation: [
+                "namespaces: user, mount, process, network, ipc, uts, cgroup",
+                "no capabilities, no new privileges",
+                "system call filter",
+                "limits of memory, processor, processes and disk",
+                "network egress rules",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        }
+    }
+
+    fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
+        Box::pin(self.make_once(intent))
+    }
+
+    fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {
+        Box::pin(self.look(&instance.instance_id))
+    }
+
+    fn pause<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.hold(&instance.instance_id))
+    }
+
+    fn resume<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.go_on(&instance.instance_id))
+    }
+
+    fn destroy<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.end(&instance.instance_id))
+    }
+
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+        Box::pin(async {
+            let host = self.host(&instance.instance_id).await?;
+            Ok(Box::new(host.stream) as Connection)
+        })
+    }
+
+    fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>> {
+        Box::pin(self.find(lease))
+    }
+
+    fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
+        Box::pin(self.measure(&instance.instance_id))
+    }
+
+    fn environment(&self) -> Option<Env> {
+        let pairs = [
+            ("HOME", "/root"),
+            ("USER", "root"),
+            ("LOGNAME", "root"),
+            ("SHELL", "/bin/bash"),
+            ("PATH", disk::PATH),
+            ("LANG", "C.UTF-8"),
+        ];
+        Some(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
+        Box::pin(self.bring_in(&instance.instance_id, place))
+    }
+
+    fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
+        let disk = disk::of_lease(&self.0.options.home, lease.as_str());
+        Box::pin(blocking("remove a sandbox's disk", move || match fs::remove_file(disk) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }))
+    }
+
+    fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
+        let dir = self.0.options.home.join("disks");
+        Box::pin(blocking("look for disks", move || {
+            let entries = match fs::read_dir(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+                entries => entries?,
+            };
+            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            Ok(names.filter_map(|name| name.strip_suffix(".img")?.parse().ok()).collect())
+        }))
+    }
+}

@@ -1,0 +1,232 @@
+//! What a sandbox reaches: the rules of its own network namespace, and the wire out of it.
+//!
+//! ```text
+//!   sandbox                       machine
+//!   eth0 198.18.x.2/30 ─────── stead?… 198.18.x.1/30 ──▶ forward, masquerade ──▶ uplink
+//!   output: the sandbox's rules   table inet stead: rules for all sandboxes
+//! ```
+//! The sandbox's own rules live in its namespace, where nobody has the right to change them, and go
+//! with it, as does the wire. The machine's table is the same for every sandbox and says only what
+//! holds for all: nothing reaches the machine itself, nothing reaches another sandbox, nobody reaches
+//! in. Which of the machine's rules hold for a wire is in its name.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::spec::Egress;
+
+/// Addresses that are not of the internet: this machine, private networks, links, metadata services,
+/// groups, and what is set aside. The benchmark range holds the sandboxes.
+const NOT_PUBLIC: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 168.63.129.16/32, \
+    169.254.0.0/16, 172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
+
+/// The first address of the range that sandboxes get theirs from; four for each slot.
+const RANGE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+
+/// What the name of every wire begins with; the machine's rules go by it.
+pub(super) const PREFIX: &str = "stead";
+
+/// Takes the machine's table away, for `nft -f`.
+pub(super) const NO_MACHINE_RULES: &str = "table inet stead {}\ndelete table inet stead\n";
+
+/// How many slots the range has.
+pub(super) const SLOTS: u32 = 1 << 15;
+
+/// The two ends of a sandbox's wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wire {
+    /// The name of the machine's end.
+    pub(super) name: String,
+    machine: Ipv4Addr,
+    sandbox: Ipv4Addr,
+}
+
+impl Wire {
+    /// The wire of a slot, or `None` where nothing may be reached.
+    pub(super) fn new(slot: u32, egress: &Egress) -> Option<Self> {
+        let kind = match egress {
+            Egress::None => return None,
+            Egress::Public => 'p',
+            Egress::All => 'a',
+            Egress::Only(_) => 'l',
+        };
+        let first = RANGE + (slot % SLOTS) * 4;
+        Some(Self {
+            name: format!("{PREFIX}{kind}{slot}"),
+            machine: Ipv4Addr::from(first + 1),
+            sandbox: Ipv4Addr::from(first + 2),
+        })
+    }
+
+    /// What `ip -batch` is told on the machine's side; `namespace` is a path.
+    pub(super) fn machine_side(&self, namespace: &str) -> String {
+        let Self { name, machine, .. } = self;
+        format!(
+            "link add {name} type veth peer name eth0 netns {namespace}\n\
+             addr add {machine}/30 dev {name}\n\
+             link set {name} up\n"
+        )
+    }
+
+    /// What `ip -batch` is told on the sandbox's side.
+    pub(super) fn sandbox_side(&self) -> String {
+        let Self { machine, sandbox, .. } = self;
+        format!(
+            "link set lo up\n\
+             addr add {sandbox}/30 dev eth0\n\
+             link set eth0 up\n\
+             route add default via {machine}\n"
+        )
+    }
+}
+
+/// What the machine's forwarding needs to know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Uplink {
+    /// The name of the interface of the default route.
+    pub(super) name: String,
+    /// The name servers that sandboxes may ask, wherever they are.
+    pub(super) resolvers: Vec<Ipv4Addr>,
+}
+
+/// The machine's table, whole, for `nft -f`.
+pub(super) fn machine_rules(uplink: &Uplink) -> String {
+    let ask = match addresses(&uplink.resolvers) {
+        None => String::new(),
+        Some(resolvers) => format!(
+            "iifname \"steadp*\" ip daddr {{ {resolvers} }} meta l4proto {{ tcp, udp }} \
+             th dport 53 accept"
+        ),
+    };
+    format!(
+        "{NO_MACHINE_RULES}\
+         table inet stead {{\n\
+         chain input {{ type filter hook input priority -5; iifname \"stead*\" drop; }}\n\
+         chain forward {{ type filter hook forward priority -5;\n\
+         oifname \"stead*\" ct state established,related accept\n\
+         oifname \"stead*\" drop\n\
+         {ask}\n\
+         iifname \"steadp*\" ip daddr {{ {NOT_PUBLIC} }} drop\n\
+         iifname \"stead*\" meta nfproto ipv6 drop\n\
+         }}\n\
+         chain postrouting {{ type nat hook postrouting priority 100; \
+         ip saddr 198.18.0.0/15 oifname != \"stead*\" masquerade; }}\n\
+         }}\n"
+    )
+}
+
+/// The rules of a sandbox's own namespace, whole, for `nft -f`. `allowed` are the addresses that the
+/// names of an allow-list have.
+pub(super) fn sandbox_rules(
+    egress: &Egress,
+    resolvers: &[Ipv4Addr],
+    allowed: &[(Ipv4Addr, u16)],
+) -> String {
+    let mut out = String::new();
+    match egress {
+        Egress::None => {}
+        Egress::Public => {
+            if let Some(resolvers) = addresses(resolvers) {
+                let _ = writeln!(
+                    out,
+                    "ip daddr {{ {resolvers} }} meta l4proto {{ tcp, udp }} th dport 53 accept"
+                );
+            }
+            let _ = writeln!(out, "ip daddr {{ {NOT_PUBLIC} }} reject with icmpx admin-prohibited");
+            out.push_str("meta nfproto ipv4 accept\n");
+        }
+        Egress::All => out.push_str("meta nfproto ipv4 accept\n"),
+        Egress::Only(_) => {
+            for (address, port) in allowed {
+                let _ = writeln!(out, "ip daddr {address} tcp dport {port} accept");
+            }
+        }
+    }
+    format!(
+        "table inet stead {{\n\
+         chain output {{ type filter hook output priority 0; policy drop;\n\
+         oifname \"lo\" accept\n\
+         ct state established,related accept\n\
+         {out}\
+         reject with icmpx admin-prohibited\n\
+         }}\n\
+         chain input {{ type filter hook input priority 0; policy drop;\n\
+         iifname \"lo\" accept\n\
+         ct state established,related accept\n\
+         }}\n\
+         }}\n"
+    )
+}
+
+fn addresses(list: &[Ipv4Addr]) -> Option<String> {
+    let list: Vec<String> = list.iter().map(Ipv4Addr::to_string).collect();
+    (!list.is_empty()).then(|| list.join(", "))
+}
+
+/// The name servers of a `resolv.conf` that a sandbox can be sent to. One on this machine's own
+/// loopback cannot be reached from inside.
+pub(super) fn resolvers(resolv_conf: &str) -> Vec<Ipv4Addr> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|rest| rest.trim().parse::<IpAddr>().ok())
+        .filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+        .filter(|address| !address.is_loopback() && !address.is_unspecified())
+        .take(3)
+        .collect()
+}
+
+/// The interface of the default route, from `/proc/net/route`.
+pub(super) fn default_interface(routes: &str) -> Option<String> {
+    routes.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
+        let ours = fields.first()?.starts_with(PREFIX);
+        (default && !ours).then(|| fields[0].to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_a_wire_of_its_own_with_a_name_that_fits() {
+        let last = Wire::new(SLOTS - 1, &Egress::Public).unwrap();
+        assert_eq!(last.sandbox, Ipv4Addr::new(198, 19, 255, 254));
+        assert!(last.name.len() <= 15, "{}", last.name);
+        let first = Wire::new(0, &Egress::All).unwrap();
+        assert_eq!((first.name.as_str(), first.machine), ("steada0", Ipv4Addr::new(198, 18, 0, 1)));
+        assert_eq!(Wire::new(7, &Egress::None), None);
+    }
+
+    #[test]
+    fn a_resolver_on_the_loopback_is_none() {
+        let text = "# x\nnameserver 127.0.0.53\nnameserver 10.0.0.2\nnameserver ::1\nsearch a\n";
+        assert_eq!(resolvers(text), [Ipv4Addr::new(10, 0, 0, 2)]);
+    }
+
+    #[test]
+    fn the_uplink_is_where_the_default_route_goes() {
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
+            eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n\
+            eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\n";
+        assert_eq!(default_interface(routes).as_deref(), Some("eth0"));
+        assert_eq!(default_interface("Iface\n"), None);
+    }
+
+    #[test]
+    fn an_allow_list_names_each_pair_and_nothing_else() {
+        let rules = sandbox_rules(
+            &Egress::Only(vec![]),
+            &[Ipv4Addr::new(9, 9, 9, 9)],
+            &[(Ipv4Addr::new(203, 0, 113, 5), 443)],
+        );
+        assert!(rules.contains("ip daddr 203.0.113.5 tcp dport 443 accept"));
+        assert_eq!(rules.matches("accept").count(), 5, "{rules}");
+        assert!(!rules.contains("9.9.9.9"));
+    }
+}

@@ -1,0 +1,45 @@
+//! The executable that sandboxes are started from, kept where each of them can see it.
+//!
+//! A copy, so that the machine's own may be replaced or removed while sandboxes run, and in a
+//! directory that is shown inside as a whole, so that a running host can become a later one.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+#[derive(Debug)]
+pub(super) struct Programs {
+    dir: PathBuf,
+    executable: PathBuf,
+    /// The name of the copy, once it is made.
+    name: Mutex<Option<String>>,
+}
+
+impl Programs {
+    pub(super) fn new(dir: PathBuf, executable: PathBuf) -> Self {
+        Self { dir, executable, name: Mutex::new(None) }
+    }
+
+    /// The directory, and the name of our executable in it. Blocking the first time.
+    pub(super) fn ready(&self) -> io::Result<(PathBuf, String)> {
+        let mut name = self.name.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(name) = &*name {
+            return Ok((self.dir.clone(), name.clone()));
+        }
+        fs::create_dir_all(&self.dir)?;
+        fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o755))?;
+        let found = fs::metadata(&self.executable)?;
+        let fresh = format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec());
+        let copy = self.dir.join(&fresh);
+        if !copy.exists() {
+            let beside = self.dir.join(format!(".{fresh}"));
+            fs::copy(&self.executable, &beside)?;
+            fs::set_permissions(&beside, fs::Permissions::from_mode(0o555))?;
+            fs::rename(&beside, &copy)?;
+        }
+        *name = Some(fresh.clone());
+        Ok((self.dir.clone(), fresh))
+    }
+}

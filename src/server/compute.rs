@@ -1,0 +1,80 @@
+//! The providers this server has.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    config::{Sandbox, Settings},
+    provider::{
+        Local, Namespace, Provider, Providers,
+        namespace::{Check, Options},
+    },
+};
+
+/// The provider `auto` means.
+const AUTO: &str = "local";
+
+/// The providers, and the one of a thread that names none.
+pub struct Compute {
+    /// The providers.
+    pub providers: Providers,
+    /// The name of the one that is taken where none is named.
+    pub chosen: String,
+}
+
+/// Finds out which providers this machine can have.
+pub async fn gather(settings: &Settings) -> anyhow::Result<Compute> {
+    let namespace = sandboxes(settings)?;
+    let check = match settings.provider.as_str() {
+        // What everything is going to stand on is tried out, not only looked at.
+        "namespace" => Check::try_out(&namespace).await,
+        _ => Check::look(&namespace),
+    };
+    let chosen = match settings.provider.as_str() {
+        "auto" => AUTO.to_owned(),
+        named => named.to_owned(),
+    };
+    let mut all: Vec<Arc<dyn Provider>> = vec![Arc::new(Local::new(&settings.home))];
+    let mut absent = Vec::new();
+    if check.passes() {
+        namespace.sweep().await.context("cannot end what an earlier server left half made")?;
+        all.push(Arc::new(namespace));
+    } else {
+        let missing = check.missing();
+        tracing::info!(missing = missing.join("; "), "there are no namespace sandboxes here");
+        if chosen == "namespace" {
+            anyhow::bail!("provider namespace cannot be had here: {}", missing.join("; "));
+        }
+        absent.push(("namespace".to_owned(), missing));
+    }
+    Ok(Compute { providers: Providers::new(all).without(absent), chosen })
+}
+
+/// The provider of sandboxes, as it is configured.
+pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
+    let mut options = Options::new(&settings.home);
+    options.runtime = settings.sandbox.runtime.clone().into();
+    options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
+    options.defaults = options
+        .defaults
+        .with(&limits(&settings.sandbox))
+        .map_err(|bad| anyhow::anyhow!("the setting sandbox.{bad}"))?;
+    Ok(Namespace::new(options))
+}
+
+fn limits(sandbox: &Sandbox) -> Value {
+    let mut limits = Map::from_iter([
+        ("processes".to_owned(), json!(sandbox.processes)),
+        ("disk".to_owned(), json!(sandbox.disk)),
+        ("egress".to_owned(), json!(sandbox.egress)),
+    ]);
+    for (name, value) in [("memory", &sandbox.memory), ("cpus", &sandbox.cpus)] {
+        if value != "auto" {
+            limits.insert(name.to_owned(), json!(value));
+        }
+    }
+    Value::Object(limits)
+}
