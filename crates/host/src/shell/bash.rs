@@ -10,8 +10,11 @@ use super::state::State;
 /// What the bound keys run, in the order they are tried: a command may have redefined any of these.
 const SOURCES: [&str; 4] = [".", "builtin .", "command .", "source"];
 
-/// How many keys there are.
+/// How many keys there are to try.
 pub const KEYS: usize = SOURCES.len();
+
+/// One more key: what it runs keeps standard error as it is.
+const PLAIN: usize = KEYS;
 
 /// The bytes to type for a key.
 pub fn key(which: usize) -> Vec<u8> {
@@ -90,9 +93,33 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
             );
         }
     }
+    for keymap in ["emacs", "vi-insert", "vi-command"] {
+        let mut binding = format!("\"\\e[5477;{}~\": . ", PLAIN + 1).into_bytes();
+        put(&mut binding, &[&drive]);
+        let binding = single(&binding);
+        put(&mut text, &[b"builtin bind -m ", keymap.as_bytes(), b" -x ", &binding, b"\n"]);
+    }
     dump(&mut text, paths, b"");
     put(&mut text, &[b">", &single(&paths.ctl(ready)), b"\n"]);
     text
+}
+
+/// The key for a command's drive file.
+pub fn key_for(drive: &Drive) -> Vec<u8> {
+    key(if redirects_all(drive) { PLAIN } else { drive.key })
+}
+
+/// Whether the shell as a whole is redirected for this command. A shell that ends takes its
+/// redirections back before it runs its EXIT trap, so the trap's output would be lost otherwise. An
+/// ERR trap runs for the sourcing itself once more, and that must not be seen.
+pub fn redirects_all(drive: &Drive) -> bool {
+    let sets = |word: &[u8]| find(drive.text, word).is_some();
+    // Not by `builtin exec`: that takes its redirections back.
+    let overridden = drive.state.lines("functions").any(|line| line == b"exec () ");
+    drive.key == 0
+        && !overridden
+        && !has_trap(drive.state, b" ERR")
+        && (has_trap(drive.state, b" EXIT") || sets(b"trap") && (sets(b"EXIT") || sets(b" 0")))
 }
 
 /// The drive file for a command.
@@ -117,6 +144,12 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if let Some(cwd) = drive.cwd {
         put(&mut text, &[b"builtin cd -- ", &single(cwd), b"\n"]);
     }
+    let all = redirects_all(drive);
+    let mut outputs = Vec::new();
+    put(&mut outputs, &[b" >", &single(&drive.stdout), b" 2>", &single(&drive.stderr)]);
+    if all {
+        put(&mut text, &[b"\\exec", &outputs, b"\n"]);
+    }
     status(&mut text, drive);
     for (name, value) in drive.env {
         put(&mut text, &[name, b"=", &single(value), b" "]);
@@ -125,22 +158,16 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if !drive.env.is_empty() && option(drive.state, "posix") {
         text.extend_from_slice(b"command ");
     }
-    put(
-        &mut text,
-        &[
-            SOURCES[drive.key].as_bytes(),
-            b" ",
-            &single(&paths.command()),
-            b" <",
-            &single(&drive.stdin),
-            b" >",
-            &single(&drive.stdout),
-            b" 2>",
-            &single(&drive.stderr),
-            b"\n",
-        ],
-    );
+    let source = SOURCES[drive.key].as_bytes();
+    put(&mut text, &[source, b" ", &single(&paths.command()), b" <", &single(&drive.stdin)]);
+    if !all {
+        text.extend_from_slice(&outputs);
+    }
+    text.push(b'\n');
     record(&mut text, drive);
+    if all {
+        text.extend_from_slice(BACK);
+    }
     if option(drive.state, "monitor") {
         text.extend_from_slice(b"builtin set -m || [[ 1 ]]\n");
     }
@@ -164,6 +191,9 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
         // What was interrupted was so with job control off.
         text.extend_from_slice(b"builtin set -m || [[ 1 ]]\n");
     }
+    if drive.interrupted && has_trap(drive.state, b" EXIT") {
+        text.extend_from_slice(BACK);
+    }
     dump(&mut text, drive.paths, b"builtin history 1; ");
     text
 }
@@ -173,6 +203,9 @@ fn record(text: &mut Vec<u8>, drive: &Drive) {
     name = single(&name);
     put(text, &[b">", &name, b"\"$?\"\n"]);
 }
+
+/// Takes the redirection of the whole shell back.
+const BACK: &[u8] = b"\\exec >/dev/tty 2>/dev/tty\n";
 
 /// Hands the last exit code over. `&&` keeps `errexit` and the ERR trap out of it.
 fn status(text: &mut Vec<u8>, drive: &Drive) {

@@ -82,6 +82,8 @@ pub struct Command {
     pub status: Option<Status>,
     /// Nobody will ask for it again.
     pub forgotten: bool,
+    /// How often it was tried to start it.
+    pub attempts: u32,
 }
 
 /// The writing end of a command's standard input.
@@ -121,6 +123,7 @@ impl Command {
             waiting: false,
             status: None,
             forgotten: false,
+            attempts: 0,
         }
     }
 }

@@ -74,6 +74,8 @@ pub struct Drive<'a> {
     pub interrupted: bool,
     /// The state before.
     pub state: &'a State,
+    /// The command's text.
+    pub text: &'a [u8],
     /// The exit code of what ran before.
     pub status: i32,
     /// Variables for this command alone.
@@ -147,6 +149,11 @@ impl Kind {
     pub(super) fn keys(self) -> usize {
         match self {
             Self::Bash | Self::Zsh | Self::Sh => bash::KEYS,
+        }
+    }
+    pub(super) fn key_for(self, drive: &Drive) -> Vec<u8> {
+        match self {
+            Self::Bash | Self::Zsh | Self::Sh => bash::key_for(drive),
         }
     }
     pub(super) fn key(self, which: usize) -> Vec<u8> {

@@ -494,6 +494,11 @@ impl Driver {
         match std::mem::replace(&mut self.phase, Phase::Absent) {
             Phase::Running(mut run) => {
                 died = true;
+                // The line editor of a shell that ends says goodbye to the terminal on standard
+                // error, wherever that goes.
+                if let Some(command) = run.job.command().and_then(|id| self.commands.get_mut(id)) {
+                    command.outputs[1].remove_last(b"\x1b[?2004l\r");
+                }
                 let status = run.status.unwrap_or(status);
                 let signal = if run.status.is_some() { None } else { signal };
                 run.ended.get_or_insert(at.now);
@@ -502,7 +507,7 @@ impl Driver {
             }
             Phase::Ending(ending) => {
                 let (run, end) = ending.into_parts();
-                self.end_job(run, end, effects);
+                self.ended_early(run, end, effects);
             }
             Phase::Starting { .. } => self.failures += 1,
             Phase::Idle => effects.push(Effect::Show(b"\r\n".to_vec())),
@@ -520,6 +525,29 @@ impl Driver {
                 Err(_) => self.give_up(effects),
             },
             _ => self.give_up(effects),
+        }
+    }
+
+    /// A run was ended and its shell with it. A command that never began because its shell could not
+    /// be driven is given another, which gets less of the state.
+    fn ended_early(&mut self, run: Run, end: End, effects: &mut Vec<Effect>) {
+        let again = end.0 == Outcome::NotStarted
+            && run
+                .job
+                .command()
+                .and_then(|id| self.commands.get(id))
+                .is_some_and(|command| command.attempts < 2);
+        match run.job {
+            Job::Command { id, spec } if again => {
+                self.failures = 1;
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.pipes = [None, None];
+                    command.stdin = None;
+                    command.phase = Progress::Queued;
+                }
+                self.queue.push_front(Waiting::Command { spec, until: run.deadline });
+            }
+            _ => self.end_job(run, end, effects),
         }
     }
 
@@ -825,12 +853,15 @@ impl Driver {
                 command.phase = Progress::Running;
                 command.started = Some(at.now);
                 command.started_ms = now_ms();
+                command.attempts += 1;
             }
             self.watch_command(&id)?;
         }
-        self.write_drive(&run, false)?;
-        effects.push(Effect::Type(self.setup.kind.key(self.key)));
-        if let Job::Command { id, .. } = &run.job {
+        let key = self.write_drive(&run, false)?;
+        effects.push(Effect::Type(key));
+        if let Job::Command { id, .. } = &run.job
+            && self.commands.get(id).is_some_and(|command| command.attempts == 1)
+        {
             effects.push(Effect::Emit(Happened::Started { command: id.clone() }));
         }
         self.at_prompt = false;
@@ -865,7 +896,8 @@ impl Driver {
         }
     }
 
-    fn write_drive(&mut self, run: &Run, once: bool) -> io::Result<()> {
+    /// Writes the drive file; the key that runs it.
+    fn write_drive(&mut self, run: &Run, once: bool) -> io::Result<Vec<u8>> {
         let null = b"/dev/null".to_vec();
         let path = |pipe: &Pipe| pipe.path.as_os_str().as_bytes().to_vec();
         let mut drive = Drive {
@@ -875,6 +907,7 @@ impl Driver {
             once,
             interrupted: matches!(run.job, Job::Reread { .. }),
             state: &self.state,
+            text: &[],
             status: self.status,
             env: &[],
             cwd: None,
@@ -882,9 +915,11 @@ impl Driver {
             stdout: null.clone(),
             stderr: null,
         };
+        let mut key = self.setup.kind.key(self.key);
         let text = match &run.job {
             Job::Command { id, spec } => {
                 drive.env = &spec.env;
+                drive.text = &spec.text;
                 drive.cwd = spec.cwd.as_deref();
                 if let Some(command) = self.commands.get(id) {
                     if let [Some(out), Some(err)] = &command.pipes {
@@ -898,6 +933,7 @@ impl Driver {
                             self.paths.run.join("stdin").into_os_string().into_encoded_bytes();
                     }
                 }
+                key = self.setup.kind.key_for(&drive);
                 self.setup.kind.drive(&drive)
             }
             Job::Quiet { pipes: [out, err], .. } => {
@@ -914,7 +950,8 @@ impl Driver {
                 status.as_bytes(),
             )?;
         }
-        write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())), &text)
+        write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())), &text)?;
+        Ok(key)
     }
 
     /// Ends the run when its status and its state are there.
@@ -1264,7 +1301,7 @@ impl Driver {
         let written = self.write_drive(&run, true);
         self.phase = Phase::Running(run);
         match written {
-            Ok(()) => effects.push(Effect::Type(self.setup.kind.key(self.key))),
+            Ok(key) => effects.push(Effect::Type(key)),
             Err(_) => self.end_running((Outcome::NotStarted, None, None)),
         }
     }

@@ -134,6 +134,16 @@ impl Output {
         self.written += bytes.len() as u64;
     }
 
+    /// Takes the last occurrence of `bytes` out, while all is in memory.
+    pub fn remove_last(&mut self, bytes: &[u8]) {
+        if let Place::Memory(kept) = &mut self.place
+            && let Some(at) = kept.windows(bytes.len()).rposition(|window| window == bytes)
+        {
+            kept.drain(at..at + bytes.len());
+            self.written = kept.len() as u64;
+        }
+    }
+
     /// At most `limit` bytes from `from` on, or from the next byte that was kept.
     pub fn read(&self, from: u64, limit: usize) -> io::Result<Piece> {
         let from = self.kept_from(from);

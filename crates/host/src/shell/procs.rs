@@ -215,6 +215,17 @@ pub fn waits_for_key(pid: i32) -> bool {
     }
 }
 
+/// Whether a process sleeps in a select.
+#[must_use]
+pub fn selects(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/syscall"))
+        .is_ok_and(|text| text.split(' ').next() == Some(SELECT))
+}
+
+#[cfg(target_arch = "x86_64")]
+const SELECT: &str = "270";
+#[cfg(not(target_arch = "x86_64"))]
+const SELECT: &str = "72";
 #[cfg(target_arch = "x86_64")]
 const READ: &str = "0";
 /// read, poll, select, pselect6, ppoll.

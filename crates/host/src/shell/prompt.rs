@@ -21,13 +21,17 @@ pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
 }
 
 /// Whether a shell that ran a drive file has left it for its line editor, whatever the terminal's
-/// modes are: the file, and the command within, run with output and errors elsewhere.
+/// modes are: the file, and the command within, run with output and errors elsewhere. When the whole
+/// shell is redirected, what tells is that the line editor selects before it reads.
 pub fn left_drive(pid: i32, master: BorrowedFd) -> bool {
     let to_terminal = |descriptor: i32| {
         fs::read_link(format!("/proc/{pid}/fd/{descriptor}"))
             .is_ok_and(|target| target.starts_with("/dev/pts"))
     };
-    in_foreground(pid, master) && procs::waits_for_key(pid) && to_terminal(1) && to_terminal(2)
+    in_foreground(pid, master)
+        && procs::waits_for_key(pid)
+        && to_terminal(0)
+        && (to_terminal(1) && to_terminal(2) || procs::selects(pid))
 }
 
 /// Whether the shell is within a command: its output goes to one of the FIFOs in `run`.
