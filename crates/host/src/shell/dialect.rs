@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::state::State;
-use super::{Kind, Setup, bash};
+use super::{Kind, Setup, bash, sh, zsh};
 
 /// Where the files of a sandbox's terminals are.
 const SANDBOX_RUN: &str = "/run/stead";
@@ -27,7 +27,9 @@ impl Paths {
         };
         Self { run }
     }
-    fn at(&self, name: &str) -> Vec<u8> {
+
+    /// A file in it.
+    pub fn at(&self, name: &str) -> Vec<u8> {
         self.run.join(name).into_os_string().into_encoded_bytes()
     }
     /// What the key sources.
@@ -116,49 +118,98 @@ impl Kind {
         let rc = paths.rc().into_os_string().into_encoded_bytes();
         match self {
             Self::Bash => vec![program.to_vec(), b"--rcfile".to_vec(), rc, b"-i".to_vec()],
-            Self::Zsh | Self::Sh => vec![program.to_vec()],
+            Self::Zsh | Self::Sh => vec![program.to_vec(), b"-i".to_vec()],
         }
     }
+
+    /// The variables that make the program read our rc file.
+    pub(super) fn env(self, paths: &Paths) -> Option<(Vec<u8>, Vec<u8>)> {
+        match self {
+            Self::Bash => None,
+            Self::Zsh => Some((b"ZDOTDIR".to_vec(), paths.at("zdot"))),
+            Self::Sh => Some((b"ENV".to_vec(), paths.at("rc"))),
+        }
+    }
+
+    /// Files beside the rc file that the program reads first, in a directory of their own.
+    pub(super) fn dot_files(self, paths: &Paths) -> Vec<(&'static str, Vec<u8>)> {
+        match self {
+            Self::Zsh => zsh::dot_files(paths).to_vec(),
+            Self::Bash | Self::Sh => Vec::new(),
+        }
+    }
+
     pub(super) fn rc(self, paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::rc(paths, restore, ready),
+            Self::Bash => bash::rc(paths, restore, ready),
+            Self::Zsh => zsh::rc(paths, restore, ready),
+            Self::Sh => sh::rc(paths, restore, ready),
         }
     }
+
     pub(super) fn restore(self, state: &State, cwd: &Path, after_death: bool) -> Vec<u8> {
+        let cwd = cwd.as_os_str().as_bytes();
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => {
-                bash::restore(state, cwd.as_os_str().as_bytes(), after_death)
-            }
+            Self::Bash => bash::restore(state, cwd, after_death),
+            Self::Zsh => zsh::restore(state, cwd, after_death),
+            Self::Sh => sh::restore(state, cwd, after_death),
         }
     }
+
     pub(super) fn drive(self, drive: &Drive) -> Vec<u8> {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::drive(drive),
+            Self::Bash => bash::drive(drive),
+            Self::Zsh => zsh::drive(drive),
+            Self::Sh => sh::drive(drive),
         }
     }
+
     pub(super) fn capture(self, drive: &Drive) -> Vec<u8> {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::capture(drive),
+            Self::Bash => bash::capture(drive),
+            Self::Zsh => zsh::capture(drive),
+            Self::Sh => sh::capture(drive),
         }
     }
-    pub(super) fn parse(self, raw: &[u8]) -> Dump {
+
+    pub(super) fn parse(self, raw: &[u8], paths: &Paths) -> Dump {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::parse(raw),
+            Self::Bash => bash::parse(raw),
+            Self::Zsh => zsh::parse(raw, paths),
+            Self::Sh => sh::parse(raw),
         }
     }
+
+    /// How many keys there are to try.
     pub(super) fn keys(self) -> usize {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::KEYS,
+            Self::Bash => bash::KEYS,
+            Self::Zsh | Self::Sh => 1,
         }
     }
+
+    /// What to type for a command.
     pub(super) fn key_for(self, drive: &Drive) -> Vec<u8> {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::key_for(drive),
+            Self::Bash => bash::key_for(drive),
+            Self::Zsh | Self::Sh => self.key(drive.key, drive.paths),
         }
     }
-    pub(super) fn key(self, which: usize) -> Vec<u8> {
+
+    /// What to type.
+    pub(super) fn key(self, which: usize, paths: &Paths) -> Vec<u8> {
         match self {
-            Self::Bash | Self::Zsh | Self::Sh => bash::key(which),
+            Self::Bash => bash::key(which),
+            Self::Zsh => zsh::KEY.to_vec(),
+            Self::Sh => sh::key(paths),
+        }
+    }
+
+    /// Whether it reads its commands with a line editor, which a key of ours can interrupt.
+    pub(super) fn edits_lines(self) -> bool {
+        match self {
+            Self::Bash | Self::Zsh => true,
+            Self::Sh => false,
         }
     }
 }

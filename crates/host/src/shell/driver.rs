@@ -265,7 +265,7 @@ impl Driver {
         match &self.phase {
             Phase::Idle => {
                 !self.queue.is_empty()
-                    || self.person.entered.is_some() && !prompt::at_prompt(self.pid, at.master)
+                    || self.person.entered.is_some() && !self.prompt_shown(at)
                     || !prompt::in_foreground(self.pid, at.master)
             }
             Phase::Starting { .. } => !self.queue.is_empty(),
@@ -386,6 +386,9 @@ impl Driver {
             return;
         }
         run.begun = true;
+        if !self.setup.kind.edits_lines() {
+            super::ending::cook_modes(at.master);
+        }
         if run.signal.is_some() {
             run.check = at.now;
         }
@@ -669,11 +672,20 @@ impl Driver {
             &self.paths.rc(),
             &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready),
         )?;
-        let env = if restoring && self.state.has("env") {
+        for (name, bytes) in self.setup.kind.dot_files(&self.paths) {
+            let dir = self.paths.run.join("zdot");
+            private_dir(&dir)?;
+            write_fresh(&dir.join(name), &bytes)?;
+        }
+        let mut env = if restoring && self.state.has("env") {
             self.restored_env()
         } else {
             self.setup.env.clone()
         };
+        if let Some((name, value)) = self.setup.kind.env(&self.paths) {
+            env.retain(|(known, _)| *known != name);
+            env.push((name, value));
+        }
         Ok(Launch { argv: self.setup.kind.argv(&self.setup.program, &self.paths), env, cwd })
     }
 
@@ -715,6 +727,16 @@ impl Driver {
         self.advance(at, effects);
     }
 
+    /// Whether the shell waits for its next command, and nothing was typed towards it where a key of
+    /// ours would mix with that.
+    fn prompt_shown(&self, at: At) -> bool {
+        if self.setup.kind.edits_lines() {
+            prompt::at_prompt(self.pid, at.master)
+        } else {
+            !self.person.half_typed && prompt::at_plain_prompt(self.pid, at.master)
+        }
+    }
+
     // ---- the queue ----
 
     pub(super) fn poll_soon(&mut self, due: Instant) {
@@ -733,7 +755,7 @@ impl Driver {
         }
         if !self.at_prompt {
             let settled = self.person.typed.is_none_or(|typed| at.now >= typed + SETTLE);
-            if !settled || !prompt::at_prompt(self.pid, at.master) {
+            if !settled || !self.prompt_shown(at) {
                 let most = if self.queue.is_empty() {
                     Duration::from_secs(1)
                 } else {
@@ -858,6 +880,9 @@ impl Driver {
             self.watch_command(&id)?;
         }
         let key = self.write_drive(&run, false)?;
+        if !self.setup.kind.edits_lines() {
+            super::ending::hide_echo(at.master);
+        }
         effects.push(Effect::Type(key));
         if let Job::Command { id, .. } = &run.job
             && self.commands.get(id).is_some_and(|command| command.attempts == 1)
@@ -888,7 +913,7 @@ impl Driver {
     /// Gives the line editor its modes back: it does not look for itself after a key of ours, and a
     /// command may have left others.
     pub(super) fn uncook(&mut self, at: At) {
-        if let Some(raw) = &self.raw {
+        if let (true, Some(raw)) = (self.setup.kind.edits_lines(), &self.raw) {
             super::ending::restore_modes(at.master, raw);
         }
         if let Phase::Running(run) = &mut self.phase {
@@ -915,7 +940,7 @@ impl Driver {
             stdout: null.clone(),
             stderr: null,
         };
-        let mut key = self.setup.kind.key(self.key);
+        let mut key = self.setup.kind.key(self.key, &self.paths);
         let text = match &run.job {
             Job::Command { id, spec } => {
                 drive.env = &spec.env;
@@ -972,7 +997,11 @@ impl Driver {
                 self.end_job(*run, (Outcome::Finished, Some(status), None), effects);
             }
             Job::Reread { end, .. } => {
-                let end = *end;
+                let mut end = *end;
+                if !self.setup.kind.edits_lines() {
+                    // Any error takes such a shell to its prompt, and its status says which.
+                    end = (Outcome::Finished, Some(status), None);
+                }
                 self.status = end.1.unwrap_or(0);
                 self.end_job(*run, end, effects);
             }
@@ -1119,7 +1148,7 @@ impl Driver {
         let mut newer = State::default();
         if self.seen != Some(hash) {
             self.seen = Some(hash);
-            let dump = self.setup.kind.parse(&hashed);
+            let dump = self.setup.kind.parse(&hashed, &self.paths);
             newer = dump.state;
             if dump.history.is_some() {
                 self.history = dump.history;
@@ -1274,9 +1303,10 @@ impl Driver {
     /// The key did not do it: the line editor was in the middle of something, or a command redefined
     /// what the key runs. The other keys are tried, each once, as long as the shell is at its prompt.
     fn retype(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let shown = self.prompt_shown(at);
         let Phase::Running(run) = &mut self.phase else { return };
         run.typed = at.now;
-        if !prompt::at_prompt(self.pid, at.master) {
+        if !shown {
             // A busy machine, or a program that the key went to: neither is helped by typing.
             if at.now >= run.started + START {
                 self.end_running((Outcome::NotStarted, None, None));
@@ -1290,9 +1320,10 @@ impl Driver {
         // With the file gone the old key can do nothing any more; only if the shell is still at its
         // prompt then did it do nothing before.
         let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())));
-        if !prompt::at_prompt(self.pid, at.master) || !ctl_empty(&self.paths) {
+        if !self.prompt_shown(at) || !ctl_empty(&self.paths) {
             return;
         }
+        let Phase::Running(run) = &mut self.phase else { return };
         run.retyped += 1;
         if run.retyped > 1 {
             self.key = (self.key + 1) % self.setup.kind.keys();

@@ -269,7 +269,7 @@ impl Stdin {
 /// Enter from ending a line.
 pub(super) fn cook_modes(master: BorrowedFd) {
     let Ok(mut modes) = tcgetattr(master) else { return };
-    if modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO) {
+    if modes.local_modes.contains(LocalModes::ECHO) {
         return;
     }
     modes.local_modes |= LocalModes::ICANON
@@ -282,6 +282,14 @@ pub(super) fn cook_modes(master: BorrowedFd) {
     modes.input_modes &= !InputModes::INLCR;
     modes.special_codes[SpecialCodeIndex::VEOF] = 4;
     let _ = tcsetattr(master, OptionalActions::Now, &modes);
+}
+
+/// Keeps what is typed next off the screen.
+pub(super) fn hide_echo(master: BorrowedFd) {
+    if let Ok(mut modes) = tcgetattr(master) {
+        modes.local_modes &= !LocalModes::ECHO;
+        let _ = tcsetattr(master, OptionalActions::Now, &modes);
+    }
 }
 
 /// Gives the line editor its modes back, when others are set.

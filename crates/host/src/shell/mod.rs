@@ -24,7 +24,9 @@ mod procs;
 mod prompt;
 pub mod quote;
 mod screen;
+mod sh;
 mod state;
+mod zsh;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -15,6 +15,11 @@ pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
         && procs::waits_for_key(pid)
 }
 
+/// Whether the shell `pid`, which edits no lines, reads its next command from the terminal.
+pub fn at_plain_prompt(pid: i32, master: BorrowedFd) -> bool {
+    in_foreground(pid, master) && procs::reads_terminal(pid)
+}
+
 /// Whether the shell itself, and no program it started, has the terminal.
 pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
     tcgetpgrp(master).is_ok_and(|group| group.as_raw_nonzero().get() == pid)
@@ -39,8 +44,10 @@ pub fn in_command(pid: i32, run: &Path) -> bool {
     fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|target| target.starts_with(run))
 }
 
-/// Whether the modes are a line editor's.
+/// Whether the modes are a line editor's: readline takes a return as it is, ZLE swaps it with a
+/// newline, and `read -n1` does neither.
 pub fn raw(modes: &Termios) -> bool {
+    let input = modes.input_modes;
     !modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
-        && !modes.input_modes.contains(InputModes::ICRNL)
+        && (!input.contains(InputModes::ICRNL) || input.contains(InputModes::INLCR))
 }

@@ -1,0 +1,284 @@
+//! zsh: a ZLE widget bound to a key sources the drive file.
+//!
+//! The widget is a function, and zsh gives every function a scope: what a command declares with
+//! `typeset`, `declare`, `readonly` or `integer` and without `-g` is gone when it ends. Plain
+//! assignments, `export`, arrays, functions, aliases and options stay. Positional parameters are the
+//! function's, and so are not part of the state.
+
+use super::dialect::{Drive, Dump, Paths, put};
+use super::quote::{self, single};
+use super::state::State;
+
+/// The bytes to type.
+pub const KEY: &[u8] = b"\x1b[5477;1~";
+
+/// Variables of zsh's own that a person sets all the same.
+const SETTABLE: [&[u8]; 12] = [
+    b"PS1",
+    b"PS2",
+    b"RPS1",
+    b"PROMPT",
+    b"RPROMPT",
+    b"IFS",
+    b"HISTFILE",
+    b"HISTSIZE",
+    b"SAVEHIST",
+    b"WORDCHARS",
+    b"KEYTIMEOUT",
+    b"NULLCMD",
+];
+
+/// What `ZDOTDIR` holds: files by name.
+pub fn dot_files(paths: &Paths) -> [(&'static str, Vec<u8>); 2] {
+    let mut rc = b". ".to_vec();
+    put(&mut rc, &[&single(paths.rc().as_os_str().as_encoded_bytes()), b"\n"]);
+    [(".zshenv", b"if [[ -r ~/.zshenv ]]; then . ~/.zshenv; fi\n".to_vec()), (".zshrc", rc)]
+}
+
+/// The rc file: the person's own for a first start, `restore` for a later one.
+pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
+    let mut text = b"unset ZDOTDIR\n".to_vec();
+    // What exists before anything of the person's ran is the shell's own.
+    put(
+        &mut text,
+        &[
+            b"{ builtin print -rn -- $'\\0own\\0'; builtin print -rl -- ${(k)parameters}; } >|",
+            &single(&own(paths)),
+            b"\n",
+        ],
+    );
+    match restore {
+        None => text.extend_from_slice(b"if [[ -r ~/.zshrc ]]; then . ~/.zshrc; fi\n"),
+        Some(script) => text.extend_from_slice(script),
+    }
+    // Jobs outlive a shell that is replaced.
+    text.extend_from_slice(b"builtin setopt no_hup no_check_jobs\n");
+    put(
+        &mut text,
+        &[
+            b"stead-drive() { { builtin . ",
+            &single(&paths.drive()),
+            b"; } 2>/dev/null; zle .reset-prompt; }\nzle -N stead-drive\n",
+        ],
+    );
+    for keymap in ["emacs", "viins", "vicmd"] {
+        put(&mut text, &[b"bindkey -M ", keymap.as_bytes(), b" '\\e[5477;1~' stead-drive\n"]);
+    }
+    dump(&mut text, paths, b"");
+    put(&mut text, &[b"builtin : >|", &single(&paths.ctl(ready)), b"\n"]);
+    text
+}
+
+fn own(paths: &Paths) -> Vec<u8> {
+    paths.run.join("own").into_os_string().into_encoded_bytes()
+}
+
+/// The drive file for a command.
+pub fn drive(drive: &Drive) -> Vec<u8> {
+    let paths = drive.paths;
+    let mut text = Vec::with_capacity(1024);
+    first(&mut text, drive);
+    let started = paths.ctl(&format!("{}.s", drive.number));
+    put(&mut text, &[b"builtin : >|", &single(&started), b"\nbuiltin setopt no_monitor\n"]);
+    if let Some(cwd) = drive.cwd {
+        put(&mut text, &[b"builtin cd -q -- ", &single(cwd), b"\n"]);
+    }
+    for (name, value) in drive.env {
+        put(&mut text, &[b"local -x ", name, b"=", &single(value), b"\n"]);
+    }
+    put(&mut text, &[format!("() {{ return {} }}\n", drive.status).as_bytes()]);
+    put(
+        &mut text,
+        &[
+            b"builtin . ",
+            &single(&paths.command()),
+            b" <",
+            &single(&drive.stdin),
+            b" >|",
+            &single(&drive.stdout),
+            b" 2>|",
+            &single(&drive.stderr),
+            b"\n",
+        ],
+    );
+    record(&mut text, drive);
+    for (name, _) in drive.env {
+        put(&mut text, &[b"builtin unset ", name, b"\n"]);
+    }
+    if drive.cwd.is_some() {
+        put(&mut text, &[b"builtin cd -q -- ", &single(drive.state.get("cwd")), b"\n"]);
+        put(&mut text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
+    }
+    text.extend_from_slice(b"builtin setopt monitor\n");
+    dump(&mut text, paths, b"");
+    text
+}
+
+/// The drive file that only reads the state out.
+pub fn capture(drive: &Drive) -> Vec<u8> {
+    let mut text = Vec::with_capacity(512);
+    record(&mut text, drive);
+    first(&mut text, drive);
+    if drive.interrupted {
+        text.extend_from_slice(b"builtin setopt monitor\n");
+    }
+    let history = b"builtin print -rn -- $'\\0history\\0'; builtin fc -l -1; ";
+    dump(&mut text, drive.paths, history);
+    text
+}
+
+fn first(text: &mut Vec<u8>, drive: &Drive) {
+    if drive.once {
+        put(text, &[b"builtin : >|", &single(&drive.paths.drive()), b"\n"]);
+    }
+}
+
+fn record(text: &mut Vec<u8>, drive: &Drive) {
+    let name = drive.paths.ctl(&format!("{}.", drive.number));
+    put(text, &[b"builtin : >|", &single(&name), b"\"$?\"\n"]);
+}
+
+/// Prints everything with builtins alone, each section behind its name between zero bytes: zsh never
+/// prints one in what it quotes.
+fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
+    text.extend_from_slice(b"{ ");
+    text.extend_from_slice(first);
+    for (name, print) in [
+        ("cwd", "builtin print -rn -- \"$PWD\""),
+        ("oldpwd", "builtin print -rn -- \"$OLDPWD\""),
+        ("dirs", "builtin print -rl -- ${(q)dirstack}"),
+        ("umask", "builtin umask"),
+        ("set", "builtin set +o"),
+        ("traps", "builtin trap"),
+        ("aliases", "builtin alias -L"),
+        ("vars", "builtin typeset -p"),
+        ("functions", "builtin typeset -f"),
+    ] {
+        put(
+            text,
+            &[b"builtin print -rn -- $'\\0", name.as_bytes(), b"\\0'; ", print.as_bytes(), b"; "],
+        );
+    }
+    put(text, &[b"} >|", &single(&paths.state()), b" 2>/dev/null\n"]);
+}
+
+/// Reads a dump. `paths` is where the names are that were there from the start.
+pub fn parse(raw: &[u8], paths: &Paths) -> Dump {
+    let mut dump = Dump::default();
+    let own = std::fs::read(paths.run.join("own")).unwrap_or_default();
+    let mut parts = raw.split(|byte| *byte == 0);
+    parts.next();
+    while let (Some(name), Some(bytes)) = (parts.next(), parts.next()) {
+        let Ok(name) = std::str::from_utf8(name) else { continue };
+        match name {
+            "history" => {
+                dump.history = Some(bytes.trim_ascii().to_vec()).filter(|text| !text.is_empty());
+            }
+            "vars" => variables(bytes, &own, &mut dump.state),
+            "functions" => dump.state.set(name, without_ours(bytes)),
+            _ => dump.state.set(name, bytes.to_vec()),
+        }
+    }
+    dump
+}
+
+fn variables(bytes: &[u8], own: &[u8], state: &mut State) {
+    let is_own = |name: &[u8]| {
+        own.split(|byte| *byte == b'\n' || *byte == 0).any(|known| known == name)
+            && !SETTABLE.contains(&name)
+    };
+    let (mut vars, mut env) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = quote::line_end(bytes, at);
+        let line = bytes[at..end].trim_ascii_end();
+        at = end;
+        let Some((verb, rest)) = split_word(line) else { continue };
+        let exported = verb == b"export" || rest.starts_with(b"-") && flags(rest).contains(&b'x');
+        let tied = rest.starts_with(b"-") && flags(rest).contains(&b'T');
+        // Flags, and what tied and sized ones have before their names.
+        let mut rest = rest;
+        while rest.starts_with(b"-") {
+            rest = split_word(rest).map_or(&b""[..], |(_, behind)| behind);
+        }
+        if tied {
+            // `NAME name=( a b )`: the environment has the one, joined.
+            if let Some((name, list)) = split_word(rest)
+                && exported
+            {
+                let skip =
+                    list.iter().position(|byte| *byte == b'=').map_or(0, |equals| equals + 1);
+                put(&mut env, &[name, b"=", &quote::words(&list[skip..]).join(&b':'), b"\0"]);
+            }
+            continue;
+        }
+        let Some(equals) = rest.iter().position(|byte| *byte == b'=') else { continue };
+        let name = &rest[..equals];
+        if !quote::is_name(name) {
+            continue;
+        }
+        if exported
+            && !matches!(name, b"_" | b"SHLVL" | b"PWD" | b"OLDPWD" | b"STEAD" | b"STEAD_TERMINAL")
+        {
+            let (value, _) = quote::word(&rest[equals + 1..]);
+            put(&mut env, &[name, b"=", &value, b"\0"]);
+        }
+        if !is_own(name) && !exported {
+            put(&mut vars, &[line, b"\n"]);
+        }
+    }
+    state.set("vars", vars);
+    state.set("env", env);
+}
+
+fn split_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let blank = line.iter().position(|byte| *byte == b' ')?;
+    Some((&line[..blank], line[blank + 1..].trim_ascii_start()))
+}
+
+fn flags(rest: &[u8]) -> &[u8] {
+    split_word(rest).map_or(rest, |(flags, _)| flags)
+}
+
+/// The functions but for the widget's.
+fn without_ours(bytes: &[u8]) -> Vec<u8> {
+    let start = b"stead-drive () {\n";
+    let Some(at) = bytes.windows(start.len()).position(|window| window == start) else {
+        return bytes.to_vec();
+    };
+    let end = bytes[at..].windows(3).position(|window| window == b"\n}\n");
+    let end = end.map_or(bytes.len(), |end| at + end + 3);
+    [&bytes[..at], &bytes[end..]].concat()
+}
+
+/// The script that makes a fresh zsh what `state` says, to be run from its rc file.
+pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    put(&mut text, &[state.get("functions"), b"\n", state.get("vars"), b"\n"]);
+    put(&mut text, &[state.get("aliases"), b"\n{\n"]);
+    let mut dirs: Vec<Vec<u8>> = state.lines("dirs").map(<[u8]>::to_vec).collect();
+    dirs.reverse();
+    dirs.push(single(cwd));
+    for (nth, dir) in dirs.iter().enumerate() {
+        let verb: &[u8] = if nth == 0 { b"cd -q" } else { b"pushd -q" };
+        put(&mut text, &[b"builtin ", verb, b" ", dir, b"\n"]);
+    }
+    put(&mut text, &[b"OLDPWD=", &single(state.get("oldpwd")), b"\n"]);
+    put(&mut text, &[b"builtin umask ", state.get("umask"), b"\n"]);
+    put(&mut text, &[state.get("traps"), b"\n"]);
+    for line in state.lines("set") {
+        let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        let kept = match name {
+            // These are the terminal's, or of how the shell was started.
+            b"exec" | b"noexec" | b"interactive" | b"login" | b"privileged" | b"restricted"
+            | b"shinstdin" | b"singlecommand" | b"zle" | b"monitor" => false,
+            b"errexit" | b"errreturn" => !after_death,
+            _ => true,
+        };
+        if kept {
+            put(&mut text, &[b"builtin ", line, b"\n"]);
+        }
+    }
+    text.extend_from_slice(b"} >/dev/null 2>&1\n");
+    text
+}
