@@ -13,9 +13,10 @@ use rustix::termios::{
 };
 
 use super::commands::Stdin;
-use super::driver::{Driver, Job, Phase, Run};
+use super::driver::{Driver, Phase};
 use super::pipes::write_fresh;
 use super::procs::{self, Family};
+use super::run::{Job, Run};
 use super::{At, Effect, End, Spec, prompt};
 use crate::wire::{Code, Outcome, Phase as Progress, StdinMode};
 

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use rustix::fd::{AsFd, OwnedFd};
 
 use super::commands::{Command, Status, Stdin};
-use super::driver::{Driver, Job, Phase, Run, Waiting};
+use super::driver::{Driver, Phase};
 use super::output::{Keep, Output};
 use super::pipes::Pipe;
 use super::procs::Moment;
+use super::queue::Waiting;
+use super::run::{Job, Run};
 use super::state::State;
 use super::{At, Kind, Setup, Spec};
 use crate::serve::Image;

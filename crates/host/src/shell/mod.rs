@@ -12,6 +12,7 @@
 //! The key is typed only while the shell's own line editor reads the terminal. Only the host types,
 //! so a shell once seen there stays there: what is checked is a level, not a race.
 
+mod asks;
 mod bash;
 mod commands;
 mod dialect;
@@ -19,12 +20,17 @@ mod driver;
 mod ending;
 mod handover;
 mod output;
+mod overdue;
 mod pipes;
 mod procs;
 mod prompt;
+mod queue;
 pub mod quote;
+mod reading;
+mod run;
 mod screen;
 mod sh;
+mod start;
 mod state;
 mod zsh;
 

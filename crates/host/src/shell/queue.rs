@@ -1,0 +1,167 @@
+//! What waits for the shell, and when it may begin.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::termios::tcgetattr;
+
+use super::driver::{Driver, Phase};
+use super::pipes::{Pipe, write_fresh};
+use super::run::Job;
+use super::{At, Effect, Happened, Spec, prompt};
+use crate::wire::Outcome;
+
+/// After typed input the line discipline may still hold bytes the shell has not seen.
+pub(super) const SETTLE: Duration = Duration::from_millis(20);
+
+/// What a person did at the keyboard.
+#[derive(Debug, Default)]
+pub(super) struct Person {
+    pub(super) typed: Option<Instant>,
+    /// A command of theirs may have run since the state was last read.
+    pub(super) entered: Option<Instant>,
+    pub(super) half_typed: bool,
+}
+
+/// When to look again whether the shell is at its prompt.
+#[derive(Debug, Default)]
+pub(super) struct Poll {
+    pub(super) at: Option<Instant>,
+    pub(super) step: Duration,
+}
+
+#[derive(Debug)]
+pub(super) enum Waiting {
+    Command { spec: Box<Spec>, until: Option<Instant> },
+    Quiet { token: u64, script: Vec<u8> },
+}
+
+impl Driver {
+    pub(super) fn poll_soon(&mut self, due: Instant) {
+        self.poll.step = Duration::from_micros(500);
+        self.poll.at = Some(self.poll.at.map_or(due, |at| at.min(due)));
+    }
+
+    /// Whether the shell waits for its next command, and nothing was typed towards it where a key of
+    /// ours would mix with that.
+    pub(super) fn prompt_shown(&self, at: At) -> bool {
+        if self.setup.kind.edits_lines() {
+            prompt::at_prompt(self.pid, at.master)
+        } else {
+            !self.person.half_typed && prompt::at_plain_prompt(self.pid, at.master)
+        }
+    }
+
+    /// Starts what waits, when the shell is at its prompt.
+    pub(super) fn advance(&mut self, at: At, effects: &mut Vec<Effect>) {
+        if !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        let capture = self.person.entered.is_some();
+        if self.queue.is_empty() && !capture {
+            return;
+        }
+        if !self.at_prompt {
+            let settled = self.person.typed.is_none_or(|typed| at.now >= typed + SETTLE);
+            if !settled || !self.prompt_shown(at) {
+                let most = if self.queue.is_empty() {
+                    Duration::from_secs(1)
+                } else {
+                    Duration::from_millis(20)
+                };
+                self.poll.step = (self.poll.step * 2).clamp(Duration::from_micros(100), most);
+                self.poll.at = Some(at.now + self.poll.step);
+                return;
+            }
+            self.at_prompt = true;
+            self.raw = tcgetattr(at.master).ok();
+        }
+        if capture {
+            let _ = self.begin(Job::Capture, at, effects);
+            return;
+        }
+        match self.queue.pop_front() {
+            Some(Waiting::Command { spec, .. }) => {
+                let id = spec.command.clone();
+                if self.begin(Job::Command { id: id.clone(), spec }, at, effects).is_err() {
+                    self.finish_command(
+                        &id,
+                        (Outcome::NotStarted, None, None),
+                        Duration::ZERO,
+                        false,
+                        None,
+                        effects,
+                    );
+                }
+            }
+            Some(Waiting::Quiet { token, script }) => {
+                let begun = self.pair().and_then(|pipes| {
+                    write_fresh(
+                        Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())),
+                        &script,
+                    )?;
+                    self.begin(Job::Quiet { token, pipes }, at, effects)
+                });
+                if begun.is_err() {
+                    effects.push(Effect::Emit(Happened::Applied { token, exit_code: None }));
+                }
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn expire_queued(&mut self, at: At, effects: &mut Vec<Effect>) {
+        let expired = |waiting: &Waiting| match waiting {
+            Waiting::Command { until, .. } => until.is_some_and(|until| until <= at.now),
+            Waiting::Quiet { .. } => false,
+        };
+        while let Some(nth) = self.queue.iter().position(expired) {
+            if let Some(waiting) = self.queue.remove(nth) {
+                self.never_started(waiting, effects);
+            }
+        }
+    }
+
+    pub(super) fn never_started(&mut self, waiting: Waiting, effects: &mut Vec<Effect>) {
+        match waiting {
+            Waiting::Command { spec, .. } => {
+                let end = (Outcome::NotStarted, None, None);
+                self.finish_command(&spec.command, end, Duration::ZERO, false, None, effects);
+            }
+            Waiting::Quiet { token, .. } => {
+                effects.push(Effect::Emit(Happened::Applied { token, exit_code: None }));
+            }
+        }
+    }
+
+    /// Takes a queued command out; false when it is not queued.
+    pub(super) fn unqueue(&mut self, command: &str, effects: &mut Vec<Effect>) -> bool {
+        let found = self.queue.iter().position(
+            |waiting| matches!(waiting, Waiting::Command { spec, .. } if spec.command == command),
+        );
+        let Some(nth) = found else { return false };
+        self.queue.remove(nth);
+        self.finish_command(
+            command,
+            (Outcome::Cancelled, None, None),
+            Duration::ZERO,
+            false,
+            None,
+            effects,
+        );
+        true
+    }
+
+    pub(super) fn pair(&mut self) -> io::Result<[Pipe; 2]> {
+        if let Some(pipes) = self.spare.take() {
+            return Ok(pipes);
+        }
+        self.pipe_number += 1;
+        let number = self.pipe_number;
+        let out = Pipe::make(self.paths.run.join(format!("o{number}")))?;
+        let err = Pipe::make(self.paths.run.join(format!("e{number}")))?;
+        Ok([out, err])
+    }
+}
