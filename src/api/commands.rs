@@ -17,13 +17,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     error::{Code, Problem},
-    exec::Ran,
+    exec::{Changed, Ran},
     extract::{Json, Query},
     page::{self, List},
     signal,
     target::{Target, TargetCommand},
 };
-use crate::model::{Changes, Command, CommandId, Source, Terminal};
+use crate::model::{Command, CommandId, Source, Terminal};
 use crate::store::CommandQuery;
 use crate::terminal::{Receipt, TerminalError};
 
@@ -310,8 +310,7 @@ pub(super) struct Entry {
     /// The shell's directory after it.
     cwd: Option<String>,
     /// What it changed in the shell.
-    #[schema(value_type = Object)]
-    changes: Changes,
+    changes: Changed,
     /// Whether the shell had to be replaced.
     shell_restarted: bool,
 }
@@ -335,7 +334,7 @@ impl From<Command> for Entry {
             offset_start: command.offset_start,
             offset_end: command.offset_end,
             cwd: command.cwd,
-            changes: command.changes,
+            changes: command.changes.into(),
             shell_restarted: command.shell_restarted,
         }
     }

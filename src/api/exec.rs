@@ -22,7 +22,9 @@ use super::{
     signal, sse,
     target::Target,
 };
-use crate::model::{Changes, CommandStatus, Env, SessionId, Terminal, ThreadId};
+use crate::model::{
+    Changes, CommandStatus, CwdChange, Env, EnvChange, SessionId, Terminal, ThreadId,
+};
 use crate::terminal::{ExecOptions, Execution, IfBusy, Receipt, Resume, Stdin, utf8};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -110,8 +112,24 @@ pub(super) struct Ran {
     /// The shell's directory after it.
     cwd: String,
     /// What it changed in the shell.
+    changes: Changed,
+}
+
+/// What a command changed in its shell.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Changed {
+    /// The directory, `{from, to}`, if it moved.
+    #[schema(value_type = Option<Object>)]
+    cwd: Option<CwdChange>,
+    /// The exported environment, `{set, unset}`.
     #[schema(value_type = Object)]
-    changes: Changes,
+    env: EnvChange,
+}
+
+impl From<Changes> for Changed {
+    fn from(Changes { cwd, env }: Changes) -> Changed {
+        Changed { cwd, env }
+    }
 }
 
 impl Ran {
@@ -141,7 +159,7 @@ impl Ran {
             terminal_id: command.terminal_id.to_string(),
             version: command.version_after.unwrap_or(command.version_before),
             cwd: command.cwd.unwrap_or_else(|| terminal.cwd.clone()),
-            changes: command.changes,
+            changes: command.changes.into(),
         }
     }
 }

@@ -16,8 +16,19 @@ pub struct FinishCommand {
     pub command: Command,
     /// The state after it, if there is a next version.
     pub state: Option<StateChange>,
+    /// What it wrote, if that is little: on stable storage together with the receipt.
+    pub output: Option<Outputs>,
     /// The session it counts as activity of.
     pub touch: Option<(SessionId, Moment)>,
+}
+
+/// All that a command wrote until it ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outputs {
+    /// To standard output.
+    pub stdout: Vec<u8>,
+    /// To standard error.
+    pub stderr: Vec<u8>,
 }
 
 /// What the end of a command came to.
@@ -70,10 +81,34 @@ impl Store {
             };
             next.version_after = Some(version);
             upsert(db, &next)?;
+            if let Some(output) = &finish.output {
+                db.prepare_cached(
+                    "INSERT OR REPLACE INTO command_output (command_id, stdout, stderr)
+                     VALUES (?1, ?2, ?3)",
+                )?
+                .execute(params![
+                    next.command_id.as_str(),
+                    output.stdout,
+                    output.stderr
+                ])?;
+            }
             if let Some((session, now)) = &finish.touch {
                 sessions::touch(db, session, *now)?;
             }
             Ok(Finished { command: next, version })
+        })
+        .await
+    }
+
+    /// What a command wrote until it ended, if that was little enough to be kept here.
+    pub async fn command_output(&self, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT stdout, stderr FROM command_output WHERE command_id = ?1",
+            )?;
+            let output = |row: &Row<'_>| Ok(Outputs { stdout: row.get(0)?, stderr: row.get(1)? });
+            Ok(statement.query_row([id.as_str()], output).optional()?)
         })
         .await
     }

@@ -383,6 +383,7 @@ async fn the_end_of_a_command_its_state_and_its_activity_are_one() {
             env_delta: Some(BTreeMap::from([("A".into(), Some("1".into())), ("B".into(), None)])),
             ..change(0, &[("env", "A=1")])
         }),
+        output: Some(Outputs { stdout: b"out".to_vec(), stderr: vec![0xff] }),
         touch: Some((chain.session.session_id.clone(), at(100))),
     };
     let done = world.store.finish_command(finish.clone()).await.unwrap();
@@ -399,7 +400,10 @@ async fn the_end_of_a_command_its_state_and_its_activity_are_one() {
 
     let again = world.store.finish_command(finish.clone()).await.unwrap();
     assert_eq!(again, done, "told twice, it happened once");
-    let other = FinishCommand { command: finished(&asked, 1), state: None, touch: None };
+    let kept = world.store.command_output(&asked.command_id).await.unwrap();
+    assert_eq!(kept, finish.output);
+    let other =
+        FinishCommand { command: finished(&asked, 1), state: None, output: None, touch: None };
     let refused = world.store.finish_command(other).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
 

@@ -37,7 +37,7 @@ use std::{
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{Semaphore, watch};
 
-pub use commands::{CommandQuery, FinishCommand, Finished};
+pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
 pub use error::{OpenError, StoreError};
 pub use idempotency::{Claim, StoredResponse};
 pub use leases::LeaseFilter;

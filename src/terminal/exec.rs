@@ -11,7 +11,7 @@ use super::link::{Link, Progress};
 use super::output::{self, Chunk};
 use super::{Resume, TerminalError, Terminals};
 use crate::model::{Command, CommandId, Env, Moment, SessionId, Source, Terminal};
-use crate::store::StoreError;
+use crate::store::{Outputs, StoreError};
 
 /// A command that runs longer than this is put on record while it runs, so that even a kill of
 /// the server leaves its text behind.
@@ -280,8 +280,17 @@ impl Execution {
     /// Safe to drop while it waits; the command does not notice.
     pub async fn finished(&mut self) -> Result<Receipt, TerminalError> {
         self.ended().await?;
-        let (stdout, stderr) = tokio::join!(self.head(Stream::Stdout), self.head(Stream::Stderr));
-        let (stdout, stderr) = (stdout?, stderr?);
+        let kept = match &*self.stage.borrow() {
+            Stage::Ended(ended) | Stage::Recorded(ended) => ended.output.clone(),
+            Stage::Open(_) | Stage::Failed(_) | Stage::Lost => None,
+        };
+        let Outputs { mut stdout, mut stderr } = match kept {
+            Some(outputs) => outputs,
+            None => self.heads().await?,
+        };
+        let most = usize::try_from(self.max_output).unwrap_or(usize::MAX);
+        stdout.truncate(most);
+        stderr.truncate(most);
         let command = self.recorded().await?;
         Ok(receipt(command, stdout, stderr, false))
     }
@@ -289,8 +298,7 @@ impl Execution {
     /// Where it stands now, with what it wrote so far. It is on record after this.
     pub async fn so_far(&mut self) -> Result<Receipt, TerminalError> {
         self.put_on_record().await?;
-        let (stdout, stderr) = tokio::join!(self.head(Stream::Stdout), self.head(Stream::Stderr));
-        let (stdout, stderr) = (stdout?, stderr?);
+        let Outputs { stdout, stderr } = self.heads().await?;
         let mut command = self.command()?;
         let progress = *self.progress.borrow();
         if !command.status.is_end() {
@@ -369,9 +377,8 @@ impl Execution {
     /// The command as it is known here.
     pub fn command(&self) -> Result<Command, TerminalError> {
         match &*self.stage.borrow() {
-            Stage::Open(command) | Stage::Ended(command) | Stage::Recorded(command) => {
-                Ok((**command).clone())
-            }
+            Stage::Open(command) => Ok((**command).clone()),
+            Stage::Ended(ended) | Stage::Recorded(ended) => Ok(ended.command.clone()),
             Stage::Failed(reason) => Err(unrecorded(reason)),
             Stage::Lost => Err(TerminalError::Gone),
         }
@@ -385,7 +392,7 @@ impl Execution {
             .map_err(|_| TerminalError::Gone)?
             .clone();
         match stage {
-            Stage::Recorded(command) => Ok(*command),
+            Stage::Recorded(ended) => Ok(ended.command.clone()),
             Stage::Failed(reason) => Err(unrecorded(&reason)),
             Stage::Lost => {
                 let command = self.terminals.0.store.command(&self.id).await?;
@@ -395,8 +402,11 @@ impl Execution {
         }
     }
 
-    async fn head(&self, stream: Stream) -> Result<Vec<u8>, TerminalError> {
-        output::head(&self.link, &self.id, stream, self.max_output).await
+    /// What either stream begins with, as far as the answer carries it.
+    async fn heads(&self) -> Result<Outputs, TerminalError> {
+        let head = |stream| output::head(&self.link, &self.id, stream, self.max_output);
+        let (stdout, stderr) = tokio::join!(head(Stream::Stdout), head(Stream::Stderr));
+        Ok(Outputs { stdout: stdout?, stderr: stderr? })
     }
 }
 

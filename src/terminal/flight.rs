@@ -1,12 +1,13 @@
 //! Commands that have been asked for and are not over yet, as levels that can be waited for.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::model::{Command, CommandId, CommandStatus, Moment, SessionId};
+use crate::store::Outputs;
 
 /// How far a command is, seen from here.
 #[derive(Debug, Clone)]
@@ -14,13 +15,22 @@ pub enum Stage {
     /// It waits or runs.
     Open(Box<Command>),
     /// It has ended; its receipt is not on stable storage yet.
-    Ended(Box<Command>),
+    Ended(Arc<Ended>),
     /// Its receipt is on stable storage.
-    Recorded(Box<Command>),
+    Recorded(Arc<Ended>),
     /// Its receipt could not be written; it is tried again.
     Failed(String),
     /// The host that ran it is gone.
     Lost,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// It.
+    pub command: Command,
+    /// All it wrote, if that is little.
+    pub output: Option<Outputs>,
 }
 
 struct Flight {
@@ -58,8 +68,8 @@ impl Flights {
     /// It got this far.
     pub fn stage(&self, id: &CommandId, stage: Stage) {
         if let Some(flight) = self.lock().get_mut(id) {
-            if let Stage::Ended(command) | Stage::Recorded(command) = &stage {
-                flight.command = (**command).clone();
+            if let Stage::Ended(ended) | Stage::Recorded(ended) = &stage {
+                flight.command = ended.command.clone();
             }
             flight.stage.send_replace(stage);
         }

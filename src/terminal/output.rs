@@ -8,6 +8,7 @@ use host::wire::{Event, MAX_DATA, Request, Stream};
 use super::link::{Link, LinkError, unexpected};
 use super::{TerminalError, Terminals};
 use crate::model::{Command, CommandId, Terminal};
+use crate::store::Outputs;
 
 /// A piece of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,9 @@ impl Terminals {
                 Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
                 other => return other,
             }
+        }
+        if let Some(kept) = self.0.store.command_output(&command.command_id).await? {
+            return Ok(from_memory(&kept, stream, from, limit));
         }
         let directory = self.directory(&terminal.terminal_id);
         let total = total(command, stream);
@@ -90,6 +94,17 @@ pub async fn head(
         }
         all.extend_from_slice(&chunk.bytes);
     }
+}
+
+fn from_memory(kept: &Outputs, stream: Stream, from: u64, limit: u32) -> Chunk {
+    let all = match stream {
+        Stream::Stderr => &kept.stderr,
+        Stream::Stdout | Stream::Other(_) => &kept.stdout,
+    };
+    let start = usize::try_from(from).unwrap_or(usize::MAX).min(all.len());
+    let end = start.saturating_add(limit as usize).min(all.len());
+    let bytes = all[start..end].to_vec();
+    Chunk { offset: start as u64, next: end as u64, end: end == all.len(), bytes }
 }
 
 fn total(command: &Command, stream: Stream) -> u64 {

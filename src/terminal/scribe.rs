@@ -8,21 +8,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::wire::{Event, Outcome, Request, Sections};
+use host::wire::{Event, Outcome, Request, Sections, Stream};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::flight::{Flights, Stage};
+use super::flight::{Ended, Flights, Stage};
 use super::link::{Link, LinkError};
+use super::output;
 use crate::event::{Events, Happened};
 use crate::model::{
     Cause, Changes, Command, CommandEnd, CommandId, CommandStatus, CwdChange, Env, EnvChange, Exit,
     Source, TerminalEvent, TerminalId, TerminalState,
 };
-use crate::store::{FinishCommand, Section, StateChange, Store, StoreError};
+use crate::store::{FinishCommand, Outputs, Section, StateChange, Store, StoreError};
 
 /// The section in which we keep the environment the first shell came up with; no shell sees it.
 pub const BASE: &str = "stead.base";
+/// So much output is kept with the receipt.
+const SMALL: u64 = 64 << 10;
 /// How long to wait before a write that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -162,7 +165,7 @@ impl Scribe {
                 command.finished_at = Some(at);
                 command.duration_us = Some(duration_us);
                 command.offset_end = Some(offset);
-                self.write_down(command, Cause::Typed, changed, removed).await;
+                self.write_down(command, None, Cause::Typed, changed, removed).await;
             }
             Event::StateChanged { changed, removed, .. } => {
                 let first = if self.version == 0 { Cause::Created } else { Cause::Typed };
@@ -217,8 +220,23 @@ impl Scribe {
         command.stderr_bytes = stderr_bytes;
         command.shell_restarted = shell_restarted;
         command.offset_end = Some(offset);
+        let output = self.small_output(&command).await;
         let cause = Cause::Exec { command_id: id };
-        self.write_down(command, cause, changed, removed).await;
+        self.write_down(command, output, cause, changed, removed).await;
+    }
+
+    /// All that a command wrote, if it is little: that is kept with the receipt.
+    async fn small_output(&self, command: &Command) -> Option<Outputs> {
+        if command.stdout_bytes + command.stderr_bytes > SMALL {
+            return None;
+        }
+        let read = async |stream, bytes| match bytes {
+            0 => Some(Vec::new()),
+            most => output::head(&self.link, &command.command_id, stream, most).await.ok(),
+        };
+        let stdout = read(Stream::Stdout, command.stdout_bytes).await?;
+        let stderr = read(Stream::Stderr, command.stderr_bytes).await?;
+        Some(Outputs { stdout, stderr })
     }
 
     /// The command as it was asked for, from memory or, after a restart, from the store.
@@ -256,6 +274,7 @@ impl Scribe {
     async fn write_down(
         &mut self,
         mut command: Command,
+        output: Option<Outputs>,
         cause: Cause,
         changed: Sections,
         removed: Vec<String>,
@@ -267,12 +286,14 @@ impl Scribe {
             command.changes = self.changes(&env, &cwd);
         }
         command.cwd = Some(if finished { cwd.clone() } else { self.cwd.clone() });
-        self.flights.stage(&command.command_id, Stage::Ended(command.clone().into()));
         let id = command.command_id.clone();
+        let ended = Ended { command: command.clone(), output: output.clone() };
+        self.flights.stage(&id, Stage::Ended(ended.into()));
         loop {
             let finish = FinishCommand {
                 command: command.clone(),
                 state: finished.then(|| StateChange { expected: self.version, ..change.clone() }),
+                output: output.clone(),
                 touch: self.flights.touch(&id),
             };
             match self.store.finish_command(finish).await {
@@ -281,7 +302,8 @@ impl Scribe {
                         (self.env, self.cwd) = (env, cwd);
                         self.moved_to(done.version);
                     }
-                    self.flights.stage(&id, Stage::Recorded(done.command.into()));
+let recorded = Ended { command: done.command, output };
+                    self.flights.stage(&id, Stage::Recorded(recorded.into()));
                     let terminal_id = self.id.clone();
                     self.events.tell(Happened::CommandEnded { terminal_id, command_id: id });
                     return;
