@@ -7,4 +7,5 @@ mod durable;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 mod harness;
 mod line;
+mod terminal;
 mod tidy;

@@ -38,7 +38,7 @@ impl Home {
     }
 
     /// Ends every host that was started for this home, by the pid each left behind.
-    fn end_hosts(&self) {
+    pub fn end_hosts(&self) {
         let Ok(instances) = fs::read_dir(self.0.join("run")) else { return };
         for instance in instances.flatten() {
             let Ok(pid) = fs::read_to_string(instance.path().join("host.pid")) else { continue };
