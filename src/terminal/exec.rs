@@ -10,12 +10,14 @@ use super::flight::Stage;
 use super::link::{Link, Progress};
 use super::output::{self, Chunk};
 use super::{Resume, TerminalError, Terminals};
-use crate::model::{Command, CommandId, Env, Moment, SessionId, Source, Terminal};
+use crate::model::{Command, CommandId, CommandStatus, Env, Moment, SessionId, Source, Terminal};
 use crate::store::{Outputs, StoreError};
 
 /// A command that runs longer than this is put on record while it runs, so that even a kill of
 /// the server leaves its text behind.
 const RECORD_AFTER: Duration = Duration::from_millis(100);
+/// How long input waits for its command to begin.
+const START_WAIT: Duration = Duration::from_secs(30);
 /// Bytes kept at least from either end of each stream.
 const KEEP: u64 = 8 << 20;
 /// The most output one answer carries of each stream.
@@ -166,6 +168,12 @@ impl Terminals {
         eof: bool,
     ) -> Result<(), TerminalError> {
         let link = self.link_of(terminal).await?;
+        // One that waits for the shell has nothing to be fed through yet.
+        if self.0.flights.command(id).is_some_and(|it| it.status == CommandStatus::Queued)
+            && let Some(mut progress) = link.progress(id.as_str())
+        {
+            let _ = tokio::time::timeout(START_WAIT, progress.wait_for(|p| p.started)).await;
+        }
         let pieces: Vec<&[u8]> =
             if data.is_empty() { vec![&data] } else { data.chunks(host::wire::MAX_DATA).collect() };
         let last = pieces.len() - 1;
@@ -176,7 +184,8 @@ impl Terminals {
                 (id, part) => format!("{id}.{part}"),
             };
             let (command, data, eof) = (id.to_string(), piece.to_vec(), eof && part == last);
-            link.call(|seq| Request::ExecStdin { seq, command, write_id, data, eof }).await?;
+            let fed = link.call(|seq| Request::ExecStdin { seq, command, write_id, data, eof });
+            fed.await.map_err(|error| of_ended(error.into()))?;
         }
         Ok(())
     }
@@ -190,16 +199,16 @@ impl Terminals {
     ) -> Result<(), TerminalError> {
         let link = self.link_of(terminal).await?;
         let command = id.to_string();
-        link.call(|seq| Request::ExecSignal { seq, command, signal }).await?;
-        Ok(())
+        let sent = link.call(|seq| Request::ExecSignal { seq, command, signal });
+        sent.await.map(drop).map_err(|error| of_ended(error.into()))
     }
 
     /// Ends a command as a time-out does, or drops it if it still waits.
     pub async fn cancel(&self, terminal: &Terminal, id: &CommandId) -> Result<(), TerminalError> {
         let link = self.link_of(terminal).await?;
         let command = id.to_string();
-        link.call(|seq| Request::ExecCancel { seq, command }).await?;
-        Ok(())
+        let ended = link.call(|seq| Request::ExecCancel { seq, command });
+        ended.await.map(drop).map_err(|error| of_ended(error.into()))
     }
 
     /// The host a terminal is on, if it is on one; starts nothing.
@@ -407,6 +416,14 @@ impl Execution {
         let head = |stream| output::head(&self.link, &self.id, stream, self.max_output);
         let (stdout, stderr) = tokio::join!(head(Stream::Stdout), head(Stream::Stderr));
         Ok(Outputs { stdout: stdout?, stderr: stderr? })
+    }
+}
+
+/// A command the host has forgotten is one that has ended.
+fn of_ended(error: TerminalError) -> TerminalError {
+    match error {
+        TerminalError::NotKept => TerminalError::NoInput,
+        other => other,
     }
 }
 

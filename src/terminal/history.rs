@@ -48,33 +48,26 @@ pub async fn replay(directory: &Path, from: u64, to: u64, screen: &mut Screen) -
     Ok(())
 }
 
-/// What the log has from `from` up to `to`; `None` if some of it is missing.
+/// What the log has from `from` on, up to `to` at most and not much at once; `None` if the first
+/// of it is missing.
 pub async fn events(directory: &Path, from: u64, to: u64) -> io::Result<Option<Vec<Event>>> {
     let mut reader = Reader::open(directory.join("log"), from);
     blocking(move || {
         let mut events = Vec::new();
         let mut end = from;
-        while end < to {
-            let entries = reader.read(CHUNK)?;
-            if entries.is_empty() {
-                return Ok(None);
+        for event in reader.read(CHUNK)?.into_iter().filter_map(|entry| cut(entry, to)) {
+            match &event {
+                Event::Output { offset, bytes } if *offset == end => end += bytes.len() as u64,
+                Event::Output { .. } | Event::Gap { .. } => break,
+                Event::Resize { .. }
+                | Event::Title(_)
+                | Event::Notice(_)
+                | Event::Driver(_)
+                | Event::Exit { .. } => {}
             }
-            for event in entries.into_iter().filter_map(|entry| cut(entry, to)) {
-                match &event {
-                    Event::Output { offset, bytes } if *offset == end => {
-                        end += bytes.len() as u64;
-                    }
-                    Event::Output { .. } | Event::Gap { .. } => return Ok(None),
-                    Event::Resize { .. }
-                    | Event::Title(_)
-                    | Event::Notice(_)
-                    | Event::Driver(_)
-                    | Event::Exit { .. } => {}
-                }
-                events.push(event);
-            }
+            events.push(event);
         }
-        Ok(Some(events))
+        Ok((end > from).then_some(events))
     })
     .await
 }

@@ -245,8 +245,10 @@ impl Terminals {
             self.alive(terminal, &live, resume).await?;
         }
         let client = self.0.clients.fetch_add(1, Ordering::Relaxed);
+        live.ask(Ask::Enter { client, name, mode }).await?;
         let (shared, asks) = (live.shared.clone(), live.asks.clone());
-        Ok(Watcher::enter(shared, asks, client, name, mode, from).await?)
+        let directory = self.directory(&live.id);
+        Ok(Watcher::enter(shared, asks, client, from, directory).await?)
     }
 
     /// Types for a connected client, if it has the keyboard.

@@ -35,8 +35,6 @@ const CHECKPOINT_BYTES: u64 = 256 << 10;
 const CHECKPOINT_SPACING: Duration = Duration::from_millis(250);
 /// Output events taken from the link at once.
 const BATCH: usize = 64;
-/// At most so many bytes are read from the log for a client that resumes.
-const RESUME_LIMIT: u64 = 4 << 20;
 
 /// What does not change while the server runs.
 #[derive(Clone)]
@@ -134,9 +132,6 @@ pub enum Format {
     Html,
 }
 
-/// What was missed, and the place after it.
-pub type Missed = (Vec<Event>, u64);
-
 /// A live end of the terminal.
 pub struct Runtime {
     /// The host it is on.
@@ -155,8 +150,6 @@ pub struct Runtime {
 pub enum Ask {
     /// A picture of now.
     Picture { format: Format, scrollback: Option<usize>, answer: oneshot::Sender<Picture> },
-    /// What came after an offset; `None` when that is not all there any more.
-    Resume { from: u64, answer: oneshot::Sender<Option<Missed>> },
     /// A client comes.
     Enter { client: ClientId, name: String, mode: Mode },
     /// A client goes.
@@ -392,9 +385,6 @@ impl Owner {
             Ask::Picture { format, scrollback, answer } => {
                 let _ = answer.send(self.picture(format, scrollback).await);
             }
-            Ask::Resume { from, answer } => {
-                let _ = answer.send(self.missed(from).await);
-            }
             Ask::Enter { client, name, mode } => {
                 let change = self.seat.enter(client, name, mode);
                 self.changed(change);
@@ -468,23 +458,6 @@ impl Owner {
             title: screen.title().to_owned(),
             alt_screen: screen.alt_screen(),
         }
-    }
-
-    async fn missed(&mut self, from: u64) -> Option<Missed> {
-        let (held, start, place) = {
-            let window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
-            (window.since(from), window.start(), window.head())
-        };
-        if held.is_some() || from > self.offset || self.offset - from > RESUME_LIMIT {
-            return held;
-        }
-        // Older than the window: the log has it, up to where the window begins.
-        let mut missed = history::events(&self.directory, from, start).await.ok()??;
-        let window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
-        debug_assert_eq!(place, window.head(), "only this task pushes");
-        let (rest, place) = window.since(start)?;
-        missed.extend(rest);
-        Some((missed, place))
     }
 
     fn begin(&mut self, runtime: Runtime) {

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use host::wire::{Code, Phase, Request, TerminalInfo};
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Feed, Link};
-use super::owner::{Ask, Runtime};
+use super::owner::{Ask, Format, Runtime};
 use super::scribe::{self, Desk, Order, Scribe};
 use super::{Live, Place, TerminalError, Terminals};
 use crate::event::Happened;
@@ -326,7 +326,7 @@ impl Terminals {
             base_offset: start,
             shell: wire_shell(terminal.shell),
             state: scribe::sections(state),
-            notice: if again { RESTORED.as_bytes().to_vec() } else { Vec::new() },
+            notice: if again { self.restored(live).await? } else { Vec::new() },
         };
         let opened = link.call(|seq| numbered(request, seq)).await;
         if let Err(error) = opened {
@@ -343,6 +343,16 @@ impl Terminals {
             self.0.events.tell(Happened::TerminalRestored { terminal_id, version });
         }
         Ok(alive)
+    }
+
+    /// What the screen is told before a shell is started on it again.
+    async fn restored(&self, live: &Live) -> Result<Vec<u8>, TerminalError> {
+        let (answer, picture) = oneshot::channel();
+        live.ask(Ask::Picture { format: Format::Text, scrollback: None, answer }).await?;
+        let picture = picture.await.map_err(|_| TerminalError::Gone)?;
+        // Leaving the alternate screen moves the cursor, even where it is not shown.
+        let first = if picture.alt_screen { LEAVE_ALTERNATE } else { "" };
+        Ok([first, LEAVE, RESTORED].concat().into_bytes())
     }
 
     /// Channels for a terminal, and a scribe at their end.
@@ -460,9 +470,11 @@ fn start_directory(
     }
 }
 
-/// Leaves whatever the last program had switched on, then says what happened.
-const RESTORED: &str = "\x1b[?1049l\x1b[!p\x1b[?1000;1002;1003;1004;1005;1006;1015;1016;2004l\
-    \x1b[?25h\x1b[0m\x1b[<99u\r\n\x1b[2m── the shell was restored from its last state ──\x1b[0m\r\n";
+/// Leaves whatever the last program had switched on.
+const LEAVE: &str = "\x1b[!p\x1b[?1000;1002;1003;1004;1005;1006;1015;1016;2004l\x1b[?25h\x1b[<99u";
+const LEAVE_ALTERNATE: &str = "\x1b[?1049l";
+const RESTORED: &str =
+    "\x1b[0m\r\n\x1b[2m── the shell was restored from its last state ──\x1b[0m\r\n";
 
 /// Variables of the server's own environment that a shell on this machine gets.
 const INHERITED: &[&str] = &[

@@ -4,14 +4,18 @@
 //! other watchers do not notice; when its place has been dropped it gets a new picture.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::drive::{ClientId, Mode};
+use super::drive::ClientId;
+use super::history;
 use super::owner::{Ask, Format, Picture, Shared};
 use super::window::{Event, Next};
 
+/// A client further back than this is better served with a picture.
+const RESUME_LIMIT: u64 = 16 << 20;
 /// Bytes handed out at once.
 const AT_ONCE: usize = 64 << 10;
 
@@ -43,6 +47,14 @@ pub struct Watcher {
     ready: VecDeque<Told>,
     /// The offset after the last byte handed out.
     offset: u64,
+    /// It is further back than the window reaches and reads the log until it has caught up.
+    behind: Option<Behind>,
+}
+
+/// Where in the log a watcher reads.
+struct Behind {
+    directory: PathBuf,
+    position: u64,
 }
 
 /// The terminal's owner has ended.
@@ -56,18 +68,22 @@ impl Watcher {
         shared: Arc<Shared>,
         asks: mpsc::Sender<Ask>,
         client: ClientId,
-        name: String,
-        mode: Mode,
         from: From,
+        directory: PathBuf,
     ) -> Result<Watcher, Gone> {
-        asks.send(Ask::Enter { client, name, mode }).await.map_err(|_| Gone)?;
         let head = shared.head.subscribe();
         let ready = VecDeque::new();
-        let mut watcher = Watcher { shared, asks, head, client, place: 0, ready, offset: 0 };
-        if let From::Offset(from) = from
-            && watcher.resume(from).await?
-        {
-            return Ok(watcher);
+        let (place, offset, behind) = (0, 0, None);
+        let mut watcher = Watcher { shared, asks, head, client, place, ready, offset, behind };
+        if let From::Offset(from) = from {
+            let (_, end) = watcher.bounds();
+            if from <= end && end - from <= RESUME_LIMIT {
+                watcher.offset = from;
+                watcher.behind = Some(Behind { directory, position: from });
+                // Whether it can be had shows at the first step.
+                watcher.catch_up().await?;
+                return Ok(watcher);
+            }
         }
         watcher.look().await?;
         Ok(watcher)
@@ -101,6 +117,10 @@ impl Watcher {
                     Told::Event(_) => {}
                 }
                 return Ok(told);
+            }
+            if self.behind.is_some() {
+                self.catch_up().await?;
+                continue;
             }
             let read = {
                 let window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,14 +156,38 @@ impl Watcher {
         Ok(())
     }
 
-    async fn resume(&mut self, from: u64) -> Result<bool, Gone> {
-        let (answer, missed) = oneshot::channel();
-        self.asks.send(Ask::Resume { from, answer }).await.map_err(|_| Gone)?;
-        let Some((events, place)) = missed.await.map_err(|_| Gone)? else { return Ok(false) };
-        self.place = place;
-        self.offset = from;
-        self.ready.extend(events.into_iter().map(Told::Event));
-        Ok(true)
+    fn bounds(&self) -> (u64, u64) {
+        self.shared.window.lock().unwrap_or_else(PoisonError::into_inner).bounds()
+    }
+
+    /// One step from the log towards the window, or a picture if the log has a gap.
+    async fn catch_up(&mut self) -> Result<(), Gone> {
+        let Some(Behind { directory, position }) = &mut self.behind else { return Ok(()) };
+        let (held, end) = {
+            let window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
+            (window.since(*position), window.bounds().1)
+        };
+        if let Some((events, place)) = held {
+            self.place = place;
+            self.ready.extend(events.into_iter().map(Told::Event));
+            self.behind = None;
+            return Ok(());
+        }
+        match history::events(directory, *position, end).await {
+            Ok(Some(events)) => {
+                for event in &events {
+                    if let Event::Output { offset, bytes } = event {
+                        *position = offset + bytes.len() as u64;
+                    }
+                }
+                self.ready.extend(events.into_iter().map(Told::Event));
+                Ok(())
+            }
+            Ok(None) | Err(_) => {
+                self.behind = None;
+                self.look().await
+            }
+        }
     }
 }
 

@@ -65,9 +65,9 @@ impl Window {
         self.first + self.events.len() as u64
     }
 
-    /// The offset of the first byte held.
-    pub fn start(&self) -> u64 {
-        self.start
+    /// The offsets of the first byte held and after the last.
+    pub fn bounds(&self) -> (u64, u64) {
+        (self.start, self.end)
     }
 
     /// Drops everything and goes on at another offset; every watcher is lost.

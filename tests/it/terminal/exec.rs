@@ -187,12 +187,16 @@ fn state_can_be_rolled_back_and_forked() {
     let other = forked["terminal_id"].as_str().unwrap();
     let run = |id: &str| {
         let body = json!({"command": "pwd; echo $X; f"});
-        client.post(&format!("/api/terminals/{id}/exec"), body).expect(200)["stdout"].clone()
+        client.post(&format!("/api/terminals/{id}/exec"), body).expect(200)
     };
-    assert_eq!(run(other), "/usr\n1\none\n");
-    assert_eq!(run(id), "/tmp\n2\ntwo\n");
+    let check = |id: &str, expected: &str| {
+        let ran = run(id);
+        assert_eq!(ran["stdout"], expected, "{ran}");
+    };
+    check(other, "/usr\n1\none\n");
+    check(id, "/tmp\n2\ntwo\n");
     client.post(&format!("/api/terminals/{id}/rollback"), body).expect(200);
-    assert_eq!(run(id), "/usr\n1\none\n");
+    check(id, "/usr\n1\none\n");
     let versions = client.get(&format!("/api/terminals/{id}/versions")).expect(200);
     assert!(versions["items"].as_array().unwrap().iter().any(|v| v["cause"]["kind"] == "rollback"));
 }

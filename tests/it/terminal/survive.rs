@@ -7,7 +7,7 @@ use crate::harness::{Home, Server, wait_for};
 
 /// A program whose every line says where it is, so that a lost or doubled byte shows.
 const COUNT: &str = "i=0; while :; do i=$((i+1)); echo \"line $i of a long story\"; \
-    [ $((i % 200)) = 0 ] && sleep 0.01; done";
+    [ $((i % 20)) = 0 ] && sleep 0.01; done";
 
 /// How often the server is killed; more in a soak.
 fn cycles() -> usize {
