@@ -302,7 +302,7 @@ impl Scribe {
                         (self.env, self.cwd) = (env, cwd);
                         self.moved_to(done.version);
                     }
-let recorded = Ended { command: done.command, output };
+                    let recorded = Ended { command: done.command, output };
                     self.flights.stage(&id, Stage::Recorded(recorded.into()));
                     let terminal_id = self.id.clone();
                     self.events.tell(Happened::CommandEnded { terminal_id, command_id: id });
