@@ -200,6 +200,7 @@ fn exec(clock: &Clock, made: &Made, version: u64) -> FinishCommand {
             env_delta: Some([("STEP".to_owned(), Some(version.to_string()))].into()),
             at,
         }),
+        output: None,
         touch: Some((made.session.clone(), clock.now())),
     }
 }
