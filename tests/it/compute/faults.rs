@@ -112,6 +112,7 @@ fn finish(chain: &stead::store::Chain, version: u64) -> (CommandId, FinishComman
             env_delta: None,
             at,
         }),
+        output: None,
         touch: Some((chain.session.session_id.clone(), chain.session.last_active)),
     };
     (id, finish)
