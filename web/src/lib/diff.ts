@@ -76,3 +76,14 @@ function middle(a: string[], b: string[]): DiffLine[] {
   }
   return lines;
 }
+
+/** Only the changed lines and `around` lines before and after each; a skipped stretch is one line of dots. */
+export function nearChanges(lines: readonly DiffLine[], around = 2): DiffLine[] {
+  const near = lines.map((_, index) =>
+    lines.slice(Math.max(0, index - around), index + around + 1).some((line) => line.sign !== " "),
+  );
+  return lines.flatMap((line, index): DiffLine[] => {
+    if (near[index]) return [line];
+    return index === 0 || near[index - 1] ? [{ sign: " ", text: "…" }] : [];
+  });
+}

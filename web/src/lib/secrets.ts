@@ -12,3 +12,13 @@ export const isSecret = (name: string, value: string | null): boolean =>
 
 /** Dots that do not tell the length. */
 export const MASK = "••••••••";
+
+const DECLARATION = /^((?:declare|typeset|export|readonly)(?: -\S+)* ([A-Za-z_]\w*)=)(.*)$/;
+
+/** A line of a shell's state without its value, if that may be a secret. */
+export function maskLine(line: string): string {
+  const found = DECLARATION.exec(line);
+  if (!found) return line;
+  const [, head, name, value] = found;
+  return isSecret(name!, value!.replace(/^["'$]+|["']$/g, "")) ? `${head}${MASK}` : line;
+}

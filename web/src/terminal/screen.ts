@@ -54,6 +54,7 @@ export class Screen {
   #search: Promise<SearchAddon> | null = null;
   #fontSize: number;
   #box: HTMLElement | null = null;
+  #framed = false;
   #disposed = false;
 
   constructor(settings: ScreenSettings, events: ScreenEvents) {
@@ -163,6 +164,12 @@ export class Screen {
     this.#do({ run: () => this.#squeeze() });
   }
 
+  /** Whether the screen is as large as its cells, so that it can be centred, rather than as large as the box. */
+  set framed(framed: boolean) {
+    this.#framed = framed;
+    this.squeeze();
+  }
+
   set fontSize(size: number) {
     this.#fontSize = size;
     this.squeeze();
@@ -265,6 +272,15 @@ export class Screen {
     const factor = Math.min(1, fits.cols / cols, fits.rows / rows);
     const smaller = Math.max(MIN_FONT, Math.floor(size * factor * 2) / 2);
     if (smaller !== options.fontSize) options.fontSize = smaller;
+    this.#frame();
+  }
+
+  #frame(): void {
+    const { element } = this.terminal;
+    const cells = element?.querySelector<HTMLElement>(".xterm-screen");
+    if (!element || !cells) return;
+    element.style.width = this.#framed ? cells.style.width : "";
+    element.style.height = this.#framed ? cells.style.height : "";
   }
 
   /** Draws with WebGL where the browser can; xterm's own DOM renderer otherwise. */

@@ -94,6 +94,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
     const drive = (mode: Mode): void => {
       driving.now = mode === "driver";
       screen.terminal.options.disableStdin = mode !== "driver";
+      screen.framed = mode !== "driver";
       change({ mode });
     };
     const socket = new TerminalSocket(address, preferred.name, "driver", browserWorld(terminal), {

@@ -136,17 +136,18 @@ function Line({ title, help, values, unit }: { title: string; help: string; valu
         <strong>{words}</strong>
       </figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${title}: ${words}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}>
-        <polyline class="line" points={points.join(" ")} />
+        <polyline class="line" points={(points.length === 1 ? [...points, ...points] : points).join(" ")} />
       </svg>
     </figure>
   );
 }
 
-/** A name as words: `stead_recovery_seconds` is `recovery`, in seconds. */
+/** A histogram under its name as words: `stead_recovery_seconds` is "recovery time". */
 function Bars({ family }: { family: Family }) {
   const { buckets, count, sum } = histogram(family);
   const kind = /seconds$/.test(family.name) ? "seconds" : /bytes$/.test(family.name) ? "bytes" : "count";
-  const title = family.name.replace(/^stead_/, "").replace(/_(seconds|bytes)$/, "").replaceAll("_", " ");
+  const what = { seconds: "time", bytes: "size", count: "count" }[kind];
+  const title = `${family.name.replace(/^stead_/, "").replace(/_(seconds|bytes)$/, "").replaceAll("_", " ")} ${what}`;
   const amount = (value: number | null): string => {
     if (value === null) return "–";
     if (value === Infinity) return "more";

@@ -80,6 +80,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     );
     screen.terminal.options.disableStdin = true;
     screen.open(box.current!);
+    screen.framed = true;
     held.current = { screen, drawn: -1 };
     const observer = new ResizeObserver(() => screen.squeeze());
     observer.observe(box.current!);

@@ -5,8 +5,9 @@ import { get, list, path, send } from "../api/client.ts";
 import type { Happening } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Terminal, Version, WholeVersion } from "../api/types.ts";
-import { changesBetween, linesBetween } from "../lib/diff.ts";
+import { changesBetween, linesBetween, nearChanges } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
+import { maskLine } from "../lib/secrets.ts";
 import { sectionsOf } from "../lib/state.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
@@ -133,6 +134,7 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
     () => Promise.all([before, after].map((version) => get<WholeVersion>(path("api", "terminals", terminal, "versions", String(version))))) as Promise<[WholeVersion, WholeVersion]>,
     () => false,
   );
+  const [secrets, setSecrets] = useState(false);
   if (both.error !== undefined) return <Failure error={both.error} retry={both.refresh} />;
   if (!both.value) return null;
   const [from, to] = both.value;
@@ -163,12 +165,20 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
         <details key={change.name} class="section-diff" open={sections.length < 4}>
           <summary>{change.name}</summary>
           <pre tabIndex={0} class="diff">
-            {linesBetween(old[change.name] ?? "", current[change.name] ?? "").map((line, index) => (
-              <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>{`${line.sign} ${line.text}\n`}</span>
+            {nearChanges(linesBetween(old[change.name] ?? "", current[change.name] ?? "")).map((line, index) => (
+              <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
+                {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
+              </span>
             ))}
           </pre>
         </details>
       ))}
+      {sections.length > 0 && (
+        <label class="check">
+          <input type="checkbox" checked={secrets} onChange={(event) => setSecrets(event.currentTarget.checked)} />
+          <span>Show values that may be secret</span>
+        </label>
+      )}
     </section>
   );
 }

@@ -98,7 +98,7 @@ export class Server {
     await this.call("PUT", `/api/threads/${encodeURIComponent(thread)}`, choices);
   }
 
-  async exec(thread: string, command: string): Promise<{ stdout: string; exit_code: number; terminal_id: string }> {
+  async exec(thread: string, command: string): Promise<{ status: string; stdout: string; exit_code: number; terminal_id: string }> {
     return this.call("POST", `/api/threads/${encodeURIComponent(thread)}/exec`, { command });
   }
 

@@ -12,7 +12,7 @@ const server = new Server();
 let browser: Browser;
 
 const WORK = [
-  "mkdir -p /tmp/weather && cd /tmp/weather && git init -q . && export STAGE=dev",
+  "PS1='\\w \\$ '; mkdir -p /tmp/weather && cd /tmp/weather && git init -q . && export STAGE=dev",
   "printf 'def mean(values):\\n    return sum(values) / len(values)\\n' > weather.py && ls --color=always -l",
   "python3 -c 'import weather; print(weather.mean([18, 21, 24]))'",
   "python3 -c 'import weather; print(weather.mean([]))'",
@@ -26,10 +26,13 @@ beforeAll(async () => {
   const say = (role: string, content: string): Promise<unknown> =>
     server.call("POST", "/api/threads/weather-report/messages", { role, content });
   await say("user", "Please set up the weather script and check that the mean is right.");
+  // A first prompt that does not tell where the test's home is.
+  await server.thread("weather-report", { cwd: "/tmp", env: { HOME: "/tmp" } });
   for (const command of WORK.slice(0, 3)) await server.exec("weather-report", command);
   await say("assistant", "The mean of three days is right. An empty list fails; I look into it.");
   for (const command of WORK.slice(3)) await server.exec("weather-report", command);
   await server.exec("nightly-build", "uname -sr");
+  await server.exec("nightly-build", "make check");
   await server.exec("docs", "echo '# Weather' > /tmp/weather/README.md");
   await server.call("POST", "/api/threads/docs/pause");
 });
@@ -50,7 +53,7 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await page.goto(thread);
     await connected(page);
     await type(page, "ls --color");
-    await shows(page, /weather\.py\s*$/m);
+    await shows(page, /weather\.py\s+\S+ [#$]\s*$/);
     await picture(page, "thread");
     await page.goto(threadPage(server, "weather-report", "replay"));
     await page.getByLabel("Moment").waitFor();
@@ -70,7 +73,8 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await failed.scrollIntoViewIfNeeded();
     await picture(page, "timeline");
     await page.goto(threadPage(server, "weather-report", "versions"));
-    await page.locator(".comparison").waitFor();
+    await page.getByLabel("Compare from version 1").check();
+    await page.locator(".comparison").getByText("STAGE").first().waitFor();
     await picture(page, "versions");
     await page.goto(`${server.url}/ui/leases`);
     await page.locator("table").waitFor();

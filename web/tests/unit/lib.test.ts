@@ -3,13 +3,13 @@ import { understand } from "../../src/api/events.ts";
 import { Latest } from "../../src/api/resource.ts";
 import type { Command } from "../../src/api/types.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
-import { changesBetween, linesBetween } from "../../src/lib/diff.ts";
+import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
 import { DEFAULTS, soundPreferences } from "../../src/lib/preferences.ts";
 import { eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
-import { isSecret } from "../../src/lib/secrets.ts";
+import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { Events } from "../../src/lib/sse.ts";
 import { bytes, duration, relative } from "../../src/lib/time.ts";
 import { contentText, matches, outcome, timeline } from "../../src/lib/timeline.ts";
@@ -116,6 +116,9 @@ test("secrets are known by name and by shape", () => {
   check("X", "ghp_abcdefghijkl", true);
   check("PATH", "/bin:/usr/bin", false);
   check("KEYBOARD", "de", false);
+  expect(maskLine('declare -x API_TOKEN="abc"')).toBe("declare -x API_TOKEN=••••••••");
+  expect(maskLine("export DB='postgres://a:b@c/d'")).toBe("export DB=••••••••");
+  expect(maskLine('declare -- EDITOR="vim"')).toBe('declare -- EDITOR="vim"');
 });
 
 describe("metrics", () => {
@@ -174,6 +177,8 @@ describe("differences", () => {
     check("", "a", "+a");
     check("a\nb", "", "-a|-b");
     check("1\n2\n3\n4", "2\n4\n5", "-1| 2|-3| 4|+5");
+    const long = linesBetween("1\n2\n3\n4\n5\n6\n7\n8", "1\n2\n3\n4\nx\n6\n7\n8");
+    expect(nearChanges(long, 1).map((line) => line.sign + line.text)).toEqual([" …", " 4", "-5", "+x", " 6", " …"]);
   });
 });
 
