@@ -63,9 +63,13 @@ screenshots: web build ## pictures of the main views into docs/screenshots
 	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent screenshots
 
 screen: ## the screen against xterm.js, if node is here
-	@if [ ! -f crates/vt/tests/xterm/run.mjs ]; then echo "screen: nothing to compare with"; \
-	elif ! command -v npm >/dev/null; then echo "screen: no npm; skipped"; \
-	else cd crates/vt/tests/xterm && npm install --no-audit --no-fund --silent && node run.mjs; fi
+	@if command -v npm >/dev/null; then sh crates/vt/tests/xterm/run.sh; \
+	else echo "screen: no npm; skipped"; fi
+
+browser: build ## the web app in a real browser, if there is one
+	@if command -v npm >/dev/null && command -v chromium >/dev/null; then \
+	  cd web && STEAD_BIN=$(CURDIR)/target/release/stead npm run --silent e2e; \
+	else echo "browser: needs npm and chromium; skipped"; fi
 
 short-fuzz:
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20
@@ -76,14 +80,14 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	  echo "fuzz: skipped, needs a nightly toolchain and cargo-fuzz"; \
 	else for target in $$($(CARGO) +nightly fuzz list); do \
 	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
-	  RUSTFLAGS= $(CARGO) +nightly fuzz run --target $(HOST) $$target -- \
+	  $(CARGO) +nightly fuzz run --target $(HOST) $$target -- \
 	    -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done; fi
 
 bench: build ## the numbers of the README
-	$(CARGO) bench
+	$(CARGO) bench --workspace
 
 soak: build ## the long forms of the tests: hours, not minutes
-	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --include-ignored --nocapture soak
+	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --nocapture
 
 fmt: ## format everything
 	$(CARGO) fmt --all

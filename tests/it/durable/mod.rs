@@ -169,3 +169,65 @@ fn sigterm_tells_the_streams_and_leaves_the_shells() {
     let server = Server::start_at(&home, address);
     assert_eq!(shell_pid(&server.client(), &terminal), pid);
 }
+
+/// Kilobytes of memory a process has in use.
+fn resident_kb(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_hundred_clients_that_never_read_hurt_nobody() {
+    let home = Home::new();
+    let server = Server::start_with(&home, &["--set", "limits.stall_time=10m"]);
+    let client = server.client();
+    let flooded = open(&client);
+    let quiet = client.post("/api/threads/t/terminals", json!({"cmd": ["sh"]})).expect(201);
+    let quiet = quiet["terminal_id"].as_str().unwrap();
+    let flood_pid = shell_pid(&client, &flooded);
+    type_line(&client, &flooded, "yes");
+    let before = resident_kb(server.pid());
+    let target = format!("/api/terminals/{flooded}/ws?mode=viewer");
+    let stuck: Vec<_> = (0..50).map(|_| client.socket(&target, &[]).ok().unwrap()).collect();
+    let stream = format!("/api/terminals/{flooded}/stream?mode=viewer");
+    let events: Vec<_> = (0..50).map(|_| client.request("GET", &stream).start()).collect();
+
+    // Somebody who does read goes on seeing what is printed.
+    let mut watcher = Watcher { offset: None, bytes: Vec::new() };
+    let mut socket = watcher.connect(&client, &flooded);
+    let offset = || client.get(&format!("/api/terminals/{flooded}/snapshot")).expect(200);
+    let start = offset()["offset"].as_u64().unwrap();
+    while watcher.offset.is_none_or(|offset| offset < start + (8 << 20)) {
+        match socket.next() {
+            Frame::Bytes(bytes) => {
+                watcher.offset = watcher.offset.map(|offset| offset + bytes.len() as u64);
+            }
+            Frame::Control(control) => {
+                if let Some(offset) = control["offset"].as_u64() {
+                    watcher.offset = Some(offset);
+                }
+                if control["type"] == "snapshot" {
+                    assert!(matches!(socket.next(), Frame::Bytes(_)));
+                }
+            }
+            Frame::Closed => panic!("the reader was cut off"),
+        }
+    }
+    // The other terminal answers, and the program was not stopped.
+    type_line(&client, quiet, "echo \"<$((6*7))>\"");
+    wait_for("the quiet terminal", || {
+        let path = format!("/api/terminals/{quiet}/snapshot?format=text");
+        let text = client.get(&path).text();
+        if text.contains("<42>") { Ok(()) } else { Err(text) }
+    });
+    assert!(lives(flood_pid));
+    let end = offset()["offset"].as_u64().unwrap();
+    wait_for("more of the flood", || {
+        let offset = offset()["offset"].as_u64().unwrap();
+        if offset > end { Ok(()) } else { Err(offset) }
+    });
+    let grown = resident_kb(server.pid()).saturating_sub(before);
+    assert!(grown < 100 * 1024, "the server grew by {grown} kB");
+    drop((stuck, events));
+}
