@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt, stream};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -40,6 +41,9 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_se
 
 /// How long before its end a session is said to be expiring: this, or a tenth of its idle time.
 const SOON: Duration = Duration::from_secs(300);
+
+/// How many sessions expire at once.
+const AT_ONCE: usize = 16;
 
 /// What the runtimes of a thread can be asked. The terminals answer it.
 pub trait Runtimes: Send + Sync {
@@ -276,6 +280,7 @@ impl Sessions {
         let now = self.shared.clock.now();
         let all: Vec<Open> = self.lock().values().cloned().collect();
         let mut wait = LOOK.1;
+        let mut due = Vec::new();
         for open in all {
             let session = open.current();
             let (left, ended) = session.left(&now);
@@ -285,7 +290,7 @@ impl Sessions {
                 continue;
             }
             if left.is_zero() {
-                self.expire(&open, now).await;
+                due.push(open);
                 continue;
             }
             wait = wait.min(left);
@@ -296,11 +301,14 @@ impl Sessions {
                 self.apply(&session.session_id, SessionEvent::Elapsed(now)).await;
             }
         }
+        // What is slow to pause holds nobody else up.
+        let expiries = stream::iter(due).map(|open| self.expire(open, now));
+        expiries.buffer_unordered(AT_ONCE).collect::<()>().await;
         wait.max(LOOK.0)
     }
 
-    async fn expire(&self, open: &Open, now: Moment) {
-        self.write_touch(open).await;
+    async fn expire(&self, open: Open, now: Moment) {
+        self.write_touch(&open).await;
         let id = &open.session.session_id;
         match self.shared.store.apply_session(id, SessionEvent::Elapsed(now)).await {
             Ok(session) if session.is_open() => self.remember(session),

@@ -1,5 +1,6 @@
 //! Finding and ending what no lease knows.
 
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -10,17 +11,20 @@ use crate::{
     provider::{Found, Observed, Provider},
 };
 
+/// How many leases are looked at at once.
+const AT_ONCE: usize = 64;
+
 impl Leases {
     /// What a server that starts does: every lease that may have been interrupted is brought in line,
     /// then what no lease knows is ended. A provider that does not answer delays only its own.
     pub async fn recover(&self) -> Result<(), LeaseError> {
         let unsettled = self.shared.store.unsettled_leases().await?;
-        let checks = unsettled.iter().map(|lease| async {
+        let checks = stream::iter(unsettled).map(|lease| async move {
             if let Err(error) = self.reconcile(&lease.lease_id).await {
                 warn!(lease = %lease.lease_id, error = chain(&error), "cannot reconcile a lease");
             }
         });
-        futures_util::future::join_all(checks).await;
+        checks.buffer_unordered(AT_ONCE).collect::<()>().await;
         self.reap().await;
         Ok(())
     }

@@ -371,6 +371,19 @@ async fn old_versions_go_and_the_rest_stays_whole() {
 }
 
 #[tokio::test]
+async fn a_lease_that_is_over_goes_when_nobody_knows_it() {
+    let world = World::new();
+    let lease = world.chain("t").await.lease;
+    let wanted = lease.apply(LeaseEvent::Wanted(Desired::Destroyed)).unwrap();
+    let over = world.store.save_lease(&wanted.apply(LeaseEvent::Ended).unwrap()).await.unwrap();
+    world.store.prune(Retention::default(), at(1).at).await.unwrap();
+    assert_eq!(world.store.lease(&lease.lease_id).await.unwrap(), Some(over), "its thread lives");
+    world.store.delete_thread(&id("t"), at(2).at).await.unwrap();
+    world.store.prune(Retention::default(), at(3).at).await.unwrap();
+    assert_eq!(world.count("leases"), 0);
+}
+
+#[tokio::test]
 async fn the_end_of_a_command_its_state_and_its_activity_are_one() {
     let world = World::new();
     let chain = world.chain("t").await;

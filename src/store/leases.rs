@@ -63,8 +63,9 @@ impl Store {
         self.read(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT * FROM leases
-                 WHERE word IN ('creating', 'running', 'paused', 'dead')
-                    OR (word = 'idle' AND desired = 'destroyed')",
+                 WHERE word IN ('creating', 'running', 'paused')
+                    OR (desired = 'destroyed' AND word <> 'destroyed')
+                    OR (desired = 'stopped' AND word = 'dead')",
             )?;
             Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
         })

@@ -2,7 +2,7 @@
 //!
 //! A version of a terminal's state goes when it is neither among the last so many nor younger than
 //! so long, or when there are far too many; the present one never goes. Commands that have ended go by
-//! number alone. What is to go is found by reading, and then let go a few terminals at a time, so that
+//! number alone, as do sessions; leases go when they are over and no thread knows them. What is to go is found by reading, and then let go a few terminals at a time, so that
 //! the writer is never held up.
 
 use rusqlite::{Connection, params};
@@ -42,6 +42,9 @@ pub struct Pruned {
     pub commands: Vec<(TerminalId, CommandId)>,
 }
 
+/// How many sessions of a thread are remembered.
+const SESSIONS: i64 = 1000;
+
 /// How many terminals one transaction deals with.
 const STEP: usize = 16;
 
@@ -65,6 +68,26 @@ impl Store {
             pruned.versions += step.versions;
             pruned.commands.extend(step.commands);
         }
+        self.write(|db| {
+            // A lease that is over is kept as long as a thread may need it again.
+            db.execute(
+                "DELETE FROM leases WHERE word = 'destroyed'
+                   AND NOT EXISTS (SELECT 1 FROM threads t WHERE t.lease_id = leases.lease_id)
+                   AND NOT EXISTS (SELECT 1 FROM terminals t WHERE t.lease_id = leases.lease_id)",
+                [],
+            )?;
+            db.execute(
+                "DELETE FROM sessions WHERE is_open = 0 AND session_id IN (
+                   SELECT session_id FROM (
+                     SELECT session_id, row_number() OVER (
+                       PARTITION BY thread_id ORDER BY created_at DESC, session_id DESC) AS place
+                     FROM sessions)
+                   WHERE place > ?1)",
+                [SESSIONS],
+            )?;
+            Ok(())
+        })
+        .await?;
         Ok(pruned)
     }
 }

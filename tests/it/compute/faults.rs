@@ -2,8 +2,7 @@
 //! acknowledged is lost, nothing is acknowledged that is not there, and service comes back.
 //!
 //! A child process (this test's own executable) does one of everything and writes down what was
-//! acknowledged; `strace` does the harm; the parent starts again on the same home and compares. The
-//! short form takes points evenly from all there are; with `STEAD_SOAK` set, every one is taken.
+//! acknowledged; `strace` does the harm; the parent starts again on the same home and compares.
 
 use std::{
     collections::BTreeMap,
@@ -168,11 +167,21 @@ fn count_calls() -> Option<BTreeMap<String, usize>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_lost_wherever_the_server_is_killed() {
+    kill_at(POINTS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute; `make soak` runs it"]
+async fn soak_nothing_acknowledged_is_lost_at_any_call_whatever() {
+    kill_at(usize::MAX).await;
+}
+
+/// Kills the child at no more than so many points of each call, and looks at what is left.
+async fn kill_at(points: usize) {
     let Some(calls) = count_calls() else { return };
-    let whole = std::env::var_os("STEAD_SOAK").is_some();
     let mut killed = 0;
     for (call, count) in calls {
-        let step = if whole { 1 } else { count.div_ceil(POINTS) };
+        let step = count.div_ceil(points);
         for point in (1..=count).step_by(step) {
             let home = Arc::new(Home::new());
             let inject = format!("inject={call}:signal=SIGKILL:when={point}");
