@@ -154,18 +154,21 @@ export interface WholeVersion {
 
 export interface Project {
   project_id: string;
-  prefix?: string;
-  description?: string | null;
-  tags?: string[];
-  pinned?: boolean;
-  sessions?: number;
-  stats?: Record<string, unknown>;
-  statistics?: Record<string, unknown>;
-  expires_at?: string | null;
-  cleanup_at?: string | null;
-  warning?: unknown;
+  prefix: string;
+  description: string;
+  tags: string[];
+  pinned: boolean;
+  /** When it would be cleaned up; never if null. */
+  deletes_at: string | null;
+  warned_at: string | null;
+  statistics: {
+    sessions: number;
+    commands: number;
+    /** Of output. */
+    bytes: number;
+    disk_bytes?: number;
+    last_access: string;
+  };
   created_at: string;
-  updated_at?: string;
-  last_access_at?: string;
-  [name: string]: unknown;
+  updated_at: string;
 }

@@ -1,8 +1,9 @@
 /** Projects: what each holds, and when it would be cleaned up. */
 
-import { list, path, send } from "../api/client.ts";
+import { get, list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import type { Project } from "../api/types.ts";
+import { go, threadAddress } from "../lib/router.ts";
 import { bytes, relative } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure, useNow } from "../ui/parts.tsx";
@@ -13,11 +14,6 @@ export function useProjects() {
     ["project", "thread", "session"].some((noun) => what.name.startsWith(noun)),
   );
 }
-
-const count = (project: Project, name: string): number | null => {
-  const value = (project.statistics ?? project.stats)?.[name] ?? project[name];
-  return typeof value === "number" ? value : null;
-};
 
 export function ProjectsView() {
   const projects = useProjects();
@@ -63,8 +59,12 @@ const WARN_MS = 3 * 24 * 3600_000;
 function ProjectCard({ project, refresh }: { project: Project; refresh: () => void }) {
   const now = useNow(60_000);
   const here = path("api", "projects", project.project_id);
-  const due = project.cleanup_at ?? project.expires_at ?? null;
-  const soon = due !== null && Date.parse(due) - now < WARN_MS;
+  // What it has on disk is only counted for one project at a time.
+  const whole = useResource<Project>(`project ${project.project_id}`, () => get(here), (what) => what.project === project.project_id);
+  const { statistics } = project;
+  const disk = whole.value?.statistics.disk_bytes;
+  const due = project.deletes_at;
+  const soon = project.warned_at !== null || (due !== null && Date.parse(due) - now < WARN_MS);
   const act = async (verb: string, body?: object): Promise<void> => {
     await attempt(() => send("POST", `${here}/${verb}`, body));
     refresh();
@@ -72,7 +72,7 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
   const remove = async (): Promise<void> => {
     const yes = await ask({
       title: "Delete this project?",
-      text: "Its workspace, memories and threads go with it.",
+      text: "Its threads end now. Its workspace and memories stay in the trash for some days.",
       action: "Delete",
       danger: true,
       type: project.project_id,
@@ -81,7 +81,10 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
     await attempt(() => send("DELETE", here), "The project was deleted.");
     refresh();
   };
-  const disk = count(project, "bytes") ?? count(project, "disk_bytes");
+  const begin = async (): Promise<void> => {
+    const made = await attempt(() => send<{ thread_id: string }>("POST", `${here}/sessions`));
+    if (made) go(threadAddress(made.thread_id));
+  };
   return (
     <li class="card project-card">
       <div class="card-head">
@@ -89,17 +92,18 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
         {project.pinned && <Badge tone="good">pinned</Badge>}
       </div>
       {project.description && <p>{project.description}</p>}
-      {project.tags && project.tags.length > 0 && <p class="words">{project.tags.map((tag) => <span key={tag} class="word">{tag}</span>)}</p>}
+      {project.tags.length > 0 && <p class="words">{project.tags.map((tag) => <span key={tag} class="word">{tag}</span>)}</p>}
       <p class="facts">
-        {count(project, "sessions") !== null && <span>{count(project, "sessions")} sessions</span>}
-        {count(project, "commands") !== null && <span>{count(project, "commands")} commands</span>}
-        {disk !== null && <span>{bytes(disk)}</span>}
-        <span>used <Ago time={project.last_access_at ?? project.updated_at ?? project.created_at} /></span>
+        <span>{statistics.sessions} sessions</span>
+        <span>{statistics.commands} commands</span>
+        {disk !== undefined && <span>{bytes(disk)} on disk</span>}
+        <span>used <Ago time={statistics.last_access} /></span>
       </p>
       {due && !project.pinned && (
         <p class={soon ? "soon" : "quiet-text"}>{soon && "⚠ "}cleaned up {relative(due, now)} unless it is used</p>
       )}
       <p class="row-actions">
+        <Button tone="main" onClick={begin}>New session</Button>
         <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>{project.pinned ? "Unpin" : "Pin"}</Button>
         <Button onClick={() => act("extend", { days: 30 })}>Extend 30 days</Button>
         <Button tone="danger" onClick={remove}>Delete</Button>

@@ -131,6 +131,40 @@ test("versions are compared, taken up again and forked", async () => {
   await context.close();
 });
 
+test("projects are made, pinned, kept longer and deleted, where the server has them", async () => {
+  const { context, page } = await person(browser, server);
+  const has = await server.call("GET", "/api/projects").then(() => true, (error: Error) => {
+    if (!error.message.includes(" 404 ")) throw error;
+    return false;
+  });
+  await page.getByRole("heading", { name: "Threads" }).waitFor();
+  const link = page.getByRole("link", { name: "Projects" });
+  if (!has) {
+    await until("no link to projects", async () => (await link.count()) === 0);
+    return context.close();
+  }
+  await link.click();
+  await page.getByRole("button", { name: "New project" }).click();
+  await page.getByLabel("Prefix").fill("weather");
+  await page.getByLabel("Description").fill("<b>Sun</b> and rain");
+  await page.getByLabel("Tags").fill("demo, python");
+  await page.getByRole("button", { name: "Create" }).click();
+  const card = page.locator(".project-card", { hasText: "<b>Sun</b> and rain" });
+  await card.getByText(/cleaned up in \d+ d/).waitFor();
+  await card.getByText("python").waitFor();
+  await card.getByRole("button", { name: "Pin" }).click();
+  await card.getByText("pinned").waitFor();
+  await card.getByRole("button", { name: "Unpin" }).click();
+  await card.getByRole("button", { name: "Extend 30 days" }).click();
+  await card.getByText(/cleaned up in (5\d|60) d/).waitFor();
+  const id = await card.getByRole("heading").innerText();
+  await card.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByRole("textbox").fill(id);
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await card.waitFor({ state: "detached" });
+  await context.close();
+});
+
 test("titles, names, messages and output never become markup", async () => {
   const { context, page } = await person(browser, server);
   const evil = "<img src=x onerror=window.broken=1>";
