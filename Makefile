@@ -80,11 +80,13 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	  echo "fuzz: skipped, needs a nightly toolchain and cargo-fuzz"; \
 	else for target in $$($(CARGO) +nightly fuzz list); do \
 	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
-	  $(CARGO) +nightly fuzz run --target $(HOST) $$target -- \
+	  mkdir -p fuzz/corpus/$$target; seeds=; [ ! -d fuzz/seeds/$$target ] || seeds=fuzz/seeds/$$target; \
+	  $(CARGO) +nightly fuzz run --target $(HOST) $$target fuzz/corpus/$$target $$seeds -- \
 	    -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done; fi
 
 bench: build ## the numbers of the README
 	$(CARGO) bench --workspace
+	benches/vt/run.sh
 
 soak: build ## the long forms of the tests: hours, not minutes
 	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --nocapture

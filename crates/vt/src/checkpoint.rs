@@ -9,7 +9,7 @@
 
 use crate::grid::buffer::{Buffer, Margins, Saved, Tabs};
 use crate::grid::row::Row;
-use crate::grid::scrollback::Scrollback;
+use crate::grid::scrollback::{Names, Scrollback};
 use crate::links::Link;
 use crate::parser::Parser;
 use crate::screen::{
@@ -156,12 +156,6 @@ fn write_screen(out: &mut Writer, screen: &Screen) {
     out.size(screen.rows);
     out.bool(screen.alt);
     out.bool(screen.checksum_reports());
-    let styles: Vec<_> = screen.styles.live().collect();
-    out.size(styles.len());
-    for (number, style) in styles {
-        out.u32(number);
-        write_style(out, &style);
-    }
     let links: Vec<_> = screen.links.live().collect();
     out.size(links.len());
     for (number, link) in links {
@@ -220,15 +214,6 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
     screen.alt = input.bool()?;
     let reports = input.bool()?;
     screen.set_checksum_reports(reports);
-    for _ in 0..input.size()? {
-        let number = input.u32()?;
-        let style = read_style(input)?;
-        // Numbers are dense: one far beyond the bytes that are left is not ours.
-        if number == 0 || number as usize > 1 << 24 {
-            return None;
-        }
-        screen.styles.put(number, style);
-    }
     for _ in 0..input.size()? {
         let number = input.u32()?;
         let id = input.option(Reader::text)?.map(Into::into);
@@ -319,7 +304,8 @@ fn write_buffer(out: &mut Writer, buffer: &Buffer, screen: &Screen) {
         out.0.extend(stops.iter().map(|stop| u8::from(*stop)));
     });
     out.size(buffer.scrollback.limit());
-    out.size(buffer.scrollback.chunks().map(<[u8]>::len).sum());
+    out.bool(buffer.scrollback.any_odd());
+    out.size(buffer.scrollback.bytes());
     for chunk in buffer.scrollback.chunks() {
         out.0.extend_from_slice(chunk);
     }
@@ -327,9 +313,9 @@ fn write_buffer(out: &mut Writer, buffer: &Buffer, screen: &Screen) {
     out.size(buffer.rows.len());
     let mut rows = Scrollback::new(buffer.rows.len());
     for row in &buffer.rows {
-        rows.push(row, &screen.clusters);
+        rows.push(row, Names { styles: &screen.styles, clusters: &screen.clusters });
     }
-    out.size(rows.chunks().map(<[u8]>::len).sum());
+    out.size(rows.bytes());
     for chunk in rows.chunks() {
         out.0.extend_from_slice(chunk);
     }
@@ -361,11 +347,13 @@ fn read_buffer(input: &mut Reader<'_>, screen: &mut Screen) -> Option<Buffer> {
         Some(stops.iter().map(|stop| *stop != 0).collect())
     })?);
     buffer.scrollback = Scrollback::new(input.size()?);
-    buffer.scrollback.adopt(input.bytes()?)?;
+    let odd = input.bool()?;
+    buffer.scrollback.adopt(input.bytes()?, odd)?;
     let count = input.size()?;
     let mut packed = Scrollback::new(count);
-    packed.adopt(input.bytes()?)?;
-    let rows: Vec<Row> = packed.iter().map(|line| line.row(&mut screen.clusters)).collect();
+    packed.adopt(input.bytes()?, false)?;
+    let rows: Vec<Row> =
+        packed.iter().map(|line| line.row(&mut screen.styles, &mut screen.clusters)).collect();
     if rows.len() != count {
         return None;
     }

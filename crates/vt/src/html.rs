@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::Screen;
 use crate::grid::cell::{Cell, Clusters, Glyph};
 use crate::grid::row::Row;
+use crate::grid::scrollback::Names;
 use crate::screen::default_color;
 use crate::style::*;
 
@@ -13,8 +14,8 @@ impl Screen {
     /// before it at most so many lines of scrollback.
     pub fn text(&self, scrollback_lines: usize) -> String {
         let mut out = String::new();
-        self.each_row(scrollback_lines, |row, clusters| {
-            row_text(row, self.cols, clusters, &mut out);
+        self.each_row(scrollback_lines, |row, names| {
+            row_text(row, self.cols, names.clusters, &mut out);
             out.push('\n');
         });
         out.truncate(out.trim_end_matches('\n').len());
@@ -24,13 +25,24 @@ impl Screen {
         out
     }
 
+    /// The same lines one by one, blank ones too, and whether each continues the one above.
+    pub fn lines(&self, scrollback_lines: usize) -> Vec<(String, bool)> {
+        let mut lines = Vec::new();
+        self.each_row(scrollback_lines, |row, names| {
+            let mut text = String::new();
+            row_text(row, self.cols, names.clusters, &mut text);
+            lines.push((text, row.wrapped));
+        });
+        lines
+    }
+
     /// The same as HTML: one `pre`, with a `span` for each run of cells that look alike.
     pub fn html(&self, scrollback_lines: usize) -> String {
         let mut out = String::from("<pre class=\"terminal\">");
         let mut rows = Vec::new();
-        self.each_row(scrollback_lines, |row, clusters| {
+        self.each_row(scrollback_lines, |row, names| {
             let mut line = String::new();
-            self.row_html(row, clusters, &mut line);
+            self.row_html(row, names, &mut line);
             rows.push(line);
         });
         while rows.last().is_some_and(String::is_empty) {
@@ -45,22 +57,22 @@ impl Screen {
     }
 
     /// Rows of the scrollback (when the normal buffer is shown), then those of the screen.
-    pub(crate) fn each_row(&self, scrollback: usize, mut see: impl FnMut(&Row, &Clusters)) {
-        let mut clusters = self.clusters.clone();
+    fn each_row(&self, scrollback: usize, mut see: impl FnMut(&Row, Names<'_>)) {
+        let (mut styles, mut clusters) = (self.styles.clone(), self.clusters.clone());
         for line in self.buf.scrollback.last(scrollback) {
-            let row = line.row(&mut clusters);
-            see(&row, &clusters);
+            let row = line.row(&mut styles, &mut clusters);
+            see(&row, Names { styles: &styles, clusters: &clusters });
         }
         for row in &self.buf.rows {
-            see(row, &self.clusters);
+            see(row, Names { styles: &self.styles, clusters: &self.clusters });
         }
     }
 
-    fn row_html(&self, row: &Row, clusters: &Clusters, out: &mut String) {
+    fn row_html(&self, row: &Row, names: Names<'_>, out: &mut String) {
         let end = row.cells().iter().take(self.cols).rposition(|cell| *cell != Cell::NULL);
         let cells = &row.cells()[..end.map_or(0, |i| i + 1)];
         for run in cells.chunk_by(|a, b| a.style == b.style) {
-            let style = self.styles.get(run[0].style);
+            let style = names.styles.get(run[0].style);
             let css = self.css(&style);
             let link = self.links.get(style.link).map(|link| &link.uri).filter(|uri| is_web(uri));
             if let Some(uri) = link {
@@ -72,7 +84,7 @@ impl Screen {
                 let _ = write!(out, "<span style=\"{css}\">");
             }
             let mut text = String::new();
-            cells_text(run, clusters, &mut text);
+            cells_text(run, names.clusters, &mut text);
             escape(&text, out);
             if !css.is_empty() {
                 out.push_str("</span>");
@@ -149,7 +161,7 @@ fn is_web(uri: &str) -> bool {
     lower.starts_with("http://") || lower.starts_with("https://")
 }
 
-pub(crate) fn row_text(row: &Row, cols: usize, clusters: &Clusters, out: &mut String) {
+fn row_text(row: &Row, cols: usize, clusters: &Clusters, out: &mut String) {
     let length = row.trimmed_len().min(cols).min(row.cells().len());
     let start = out.len();
     cells_text(&row.cells()[..length], clusters, out);

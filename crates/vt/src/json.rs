@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::html::row_text;
 use crate::screen::{MouseEncoding, MouseMode, Screen};
 
 /// One JSON object: size, cursor, title, modes and the lines, scrollback first.
@@ -51,17 +50,14 @@ pub fn screen_json(screen: &Screen) -> String {
     let _ = write!(out, "\"mouse\":\"{mouse}\",\"mouse_encoding\":\"{encoding}\"}},");
     let scrollback = screen.buf.scrollback.len();
     let _ = write!(out, "\"scrollback\":{scrollback},\"lines\":[");
-    let mut first = true;
-    screen.each_row(usize::MAX, |row, clusters| {
-        if !std::mem::take(&mut first) {
+    for (i, (text, wrapped)) in screen.lines(usize::MAX).into_iter().enumerate() {
+        if i > 0 {
             out.push(',');
         }
-        let mut text = String::new();
-        row_text(row, screen.cols, clusters, &mut text);
         out.push_str("{\"text\":");
         string(&text, &mut out);
-        let _ = write!(out, ",\"wrapped\":{}}}", row.wrapped);
-    });
+        let _ = write!(out, ",\"wrapped\":{wrapped}}}");
+    }
     out.push_str("]}\n");
     out
 }

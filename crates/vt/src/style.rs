@@ -4,9 +4,6 @@
 //! reach there (an underline flag without an underline style, say) has the same
 //! representation here.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 /// Colour mode and value share the low 26 bits of `fg`, `bg` and `ext`.
 pub(crate) const COLOR: u32 = 0x3ff_ffff;
 pub(crate) const MODE: u32 = 0x300_0000;
@@ -42,6 +39,13 @@ pub(crate) struct Style {
 }
 
 impl Style {
+    pub const PLAIN: Style = Style { fg: 0, bg: 0, ext: 0, link: 0 };
+
+    /// Whether cells of this style can come from an erase.
+    pub fn is_erased(&self) -> bool {
+        *self == self.erase()
+    }
+
     /// The style of erased cells: the background colour alone.
     pub fn erase(&self) -> Style {
         Style { bg: self.bg & COLOR, ..Style::default() }
@@ -104,40 +108,18 @@ impl Style {
     }
 }
 
-/// A multiply-and-rotate hash: the keys are our own small words, not an attacker's map.
-#[derive(Default)]
-pub(crate) struct WordHasher(u64);
-
-impl Hasher for WordHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0u8; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-}
-
-type Map<K> = HashMap<K, u32, BuildHasherDefault<WordHasher>>;
-
-/// The fewest entries before a sweep is worth its walk through the scrollback.
-const SWEEP_FLOOR: usize = 4096;
+/// The fewest styles before a sweep is worth its walk over the screen.
+const SWEEP_FLOOR: usize = 1024;
 
 /// Styles by number. Number 0 is the default style; numbers in use never move.
 #[derive(Clone, Default)]
 pub(crate) struct Styles {
+    /// Number 1 is the first. A freed number holds the default style.
     list: Vec<Style>,
-    numbers: Map<Style>,
+    /// Numbers by hash, 0 for none; a power of two, at most half full.
+    slots: Vec<u32>,
     free: Vec<u32>,
+    used: usize,
     limit: usize,
 }
 
@@ -150,33 +132,58 @@ impl Styles {
         self.list.get(number as usize - 1).copied().unwrap_or_default()
     }
 
-    pub fn find(&self, style: Style) -> Option<u32> {
-        if style == Style::default() { Some(0) } else { self.numbers.get(&style).copied() }
+    #[inline]
+    fn slot(&self, style: &Style) -> usize {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let a = u64::from(style.fg) | u64::from(style.bg) << 32;
+        let b = u64::from(style.ext) | u64::from(style.link) << 32;
+        let hash = (a.wrapping_mul(ODD) ^ b).wrapping_mul(ODD);
+        let mut at = (hash >> 32) as usize & (self.slots.len() - 1);
+        loop {
+            match self.slots[at] {
+                0 => return at,
+                number if self.list[number as usize - 1] == *style => return at,
+                _ => at = (at + 1) & (self.slots.len() - 1),
+            }
+        }
     }
 
+    /// The number of a style, which it gets when it has none.
+    #[inline]
     pub fn number(&mut self, style: Style) -> u32 {
         if style == Style::default() {
             return 0;
         }
-        if let Some(&number) = self.numbers.get(&style) {
-            return number;
+        if self.slots.len() < (self.used + 1) * 2 {
+            self.rehash();
         }
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.list[number as usize - 1] = style;
-                number
-            }
-            None => {
-                self.list.push(style);
+        let at = self.slot(&style);
+        if self.slots[at] == 0 {
+            let number = self.free.pop().unwrap_or_else(|| {
+                self.list.push(Style::default());
                 self.list.len() as u32
+            });
+            self.list[number as usize - 1] = style;
+            self.slots[at] = number;
+            self.used += 1;
+        }
+        self.slots[at]
+    }
+
+    fn rehash(&mut self) {
+        let size = ((self.used + 1) * 2).next_power_of_two().max(16);
+        self.slots = vec![0; size];
+        for number in 1..=self.list.len() as u32 {
+            let style = self.list[number as usize - 1];
+            if style != Style::default() {
+                let at = self.slot(&style);
+                self.slots[at] = number;
             }
-        };
-        self.numbers.insert(style, number);
-        number
+        }
     }
 
     pub fn wants_sweep(&self) -> bool {
-        self.numbers.len() >= self.limit.max(SWEEP_FLOOR)
+        self.used >= self.limit.max(SWEEP_FLOOR)
     }
 
     /// Highest number ever given out, for the marks of a sweep.
@@ -187,49 +194,32 @@ impl Styles {
     /// Forgets every style whose mark is not set. The next sweep waits until twice
     /// the survivors are in use, so the cost stays in proportion to the input.
     pub fn sweep(&mut self, marks: &[bool]) {
-        let list = &self.list;
-        self.numbers.retain(|style, number| {
-            debug_assert_eq!(list[*number as usize - 1], *style);
-            marks.get(*number as usize).copied().unwrap_or(false)
-        });
-        let mut used = vec![false; self.list.len() + 1];
-        for number in self.numbers.values() {
-            used[*number as usize] = true;
+        self.free.clear();
+        self.used = 0;
+        for (i, style) in self.list.iter_mut().enumerate() {
+            if marks.get(i + 1).copied().unwrap_or(false) && *style != Style::default() {
+                self.used += 1;
+            } else {
+                *style = Style::default();
+                self.free.push(i as u32 + 1);
+            }
         }
-        while !self.list.is_empty() && !used[self.list.len()] {
-            self.list.pop();
-        }
-        self.free = (1..=self.list.len() as u32).filter(|n| !used[*n as usize]).collect();
-        self.list.shrink_to(SWEEP_FLOOR);
-        self.numbers.shrink_to(SWEEP_FLOOR);
-        self.limit = self.numbers.len() * 2;
+        self.rehash();
+        self.limit = self.used * 2;
     }
 
     pub fn any_odd(&self) -> bool {
-        self.numbers.keys().any(Style::is_odd)
+        self.list.iter().any(Style::is_odd)
     }
 
     pub fn heap(&self) -> usize {
-        self.list.capacity() * size_of::<Style>() + self.numbers.capacity() * 21
+        self.list.capacity() * size_of::<Style>()
+            + (self.slots.capacity() + self.free.capacity()) * 4
     }
 
     pub fn live(&self) -> impl Iterator<Item = (u32, Style)> + '_ {
-        let mut all: Vec<(u32, Style)> = self.numbers.iter().map(|(s, n)| (*n, *s)).collect();
-        all.sort_unstable_by_key(|(number, _)| *number);
-        all.into_iter()
-    }
-
-    /// Puts a style back under the number it had when it was written down.
-    pub fn put(&mut self, number: u32, style: Style) {
-        let at = number as usize;
-        while self.list.len() < at {
-            self.list.push(Style::default());
-            if self.list.len() < at {
-                self.free.push(self.list.len() as u32);
-            }
-        }
-        self.list[at - 1] = style;
-        self.numbers.insert(style, number);
+        let used = self.list.iter().enumerate().filter(|(_, style)| **style != Style::default());
+        used.map(|(i, style)| (i as u32 + 1, *style))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::cell::{Cell, Clusters};
+use super::cell::Cell;
 use super::row::Row;
-use super::scrollback::Scrollback;
+use super::scrollback::{Names, Scrollback};
 
 /// The normal or the alternate buffer.
 #[derive(Clone)]
@@ -96,14 +96,14 @@ impl Buffer {
     }
 
     /// Moves the region up by one line; a line leaving the top of the screen is kept.
-    pub fn scroll(&mut self, fill: Cell, wrapped: bool, clusters: &Clusters) {
+    pub fn scroll(&mut self, fill: Cell, wrapped: bool, names: Names<'_>) {
         let Margins { top, bottom, .. } = self.margins;
         if !self.full_width() {
             return self.scroll_up(top, 1, fill);
         }
         let mut row = if top == 0 {
             let Some(row) = self.rows.pop_front() else { return };
-            self.scrollback.push(&row, clusters);
+            self.scrollback.push(&row, names);
             row
         } else {
             let Some(row) = self.rows.remove(top) else { return };

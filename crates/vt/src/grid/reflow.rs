@@ -5,6 +5,8 @@
 use super::buffer::{Buffer, Margins};
 use super::cell::{Cell, Clusters};
 use super::row::Row;
+use super::scrollback::Names;
+use crate::style::Styles;
 
 /// Whether wrapped lines are laid out afresh.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,9 +15,22 @@ pub(crate) enum Reflow {
     No,
 }
 
+/// What the numbers in cells stand for, to be looked up and added to.
+pub(crate) struct NamesMut<'a> {
+    pub styles: &'a mut Styles,
+    pub clusters: &'a mut Clusters,
+}
+
+impl NamesMut<'_> {
+    fn view(&self) -> Names<'_> {
+        Names { styles: self.styles, clusters: self.clusters }
+    }
+}
+
 impl Buffer {
     /// Gives the buffer a new size.
-    pub fn resize(&mut self, cols: usize, height: usize, reflow: Reflow, clusters: &mut Clusters) {
+    pub fn resize(&mut self, size: (usize, usize), reflow: Reflow, names: &mut NamesMut<'_>) {
+        let (cols, height) = size;
         let before = self.cols;
         self.cols = cols;
         if self.rows.is_empty() {
@@ -24,22 +39,22 @@ impl Buffer {
             self.tabs.resize(cols);
             return;
         }
-        self.change_height(height, clusters);
+        self.change_height(height, names);
         self.x = self.x.min(cols - 1);
         self.saved.x = self.saved.x.min(cols - 1);
         self.margins = Margins::full(cols, height);
         if reflow == Reflow::Yes && before != cols {
-            self.reflow(before, clusters);
+            self.reflow(before, names);
         }
         self.tabs.resize(cols);
     }
 
-    fn change_height(&mut self, height: usize, clusters: &mut Clusters) {
+    fn change_height(&mut self, height: usize, names: &mut NamesMut<'_>) {
         let mut added = 0;
         while self.rows.len() < height {
             if self.base() > 0
                 && self.rows.len() <= self.y + added + 1
-                && let Some(row) = self.scrollback.pop(clusters)
+                && let Some(row) = self.scrollback.pop(names.styles, names.clusters)
             {
                 self.rows.push_front(row);
                 added += 1;
@@ -52,7 +67,7 @@ impl Buffer {
             if self.rows.len() > self.y + 1 {
                 self.rows.pop_back();
             } else if let Some(row) = self.rows.pop_front() {
-                self.scrollback.push(&row, clusters);
+                self.scrollback.push(&row, names.view());
                 gone += 1;
             }
         }
@@ -62,11 +77,11 @@ impl Buffer {
         self.height = height;
     }
 
-    fn reflow(&mut self, before: usize, clusters: &mut Clusters) {
+    fn reflow(&mut self, before: usize, names: &mut NamesMut<'_>) {
         let packed: Vec<_> = self.scrollback.iter().collect();
         let mut lines: Vec<Row> = Vec::with_capacity(packed.len() + self.rows.len());
         for line in packed {
-            lines.push(line.row(clusters));
+            lines.push(line.row(names.styles, names.clusters));
         }
         let mut layout = Layout {
             base: lines.len(),
@@ -95,7 +110,7 @@ impl Buffer {
         base = lines.len() - self.height;
         self.scrollback.clear();
         for row in &lines[..base] {
-            self.scrollback.push(row, clusters);
+            self.scrollback.push(row, names.view());
         }
         self.rows = lines.drain(base..).collect();
         self.y = y.min(self.height - 1);

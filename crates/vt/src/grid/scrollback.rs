@@ -3,23 +3,29 @@
 //! ```text
 //! line    = length:u32  flags:u8  body  length:u32        (length of flags and body)
 //! body    = bytes, one for a cell                          plain: ASCII or 0, default style
-//!         | { style:varint count:varint cell{count} }      styled
+//!         | { change count:varint? cell{count} }           styled
+//! change  = bits:u8 color? color? attributes:u16? (ext:u32 link:varint)?
+//! color   = 0..15 | 16 default | 17 index:u8 | 18 r g b
 //! cell    = 0 blank | 1 half of a wide character | 2 width length:varint text
 //!         | 3 width char | char                            the table's width, and its other half
 //! ```
-//! The length stands at both ends so that lines can be taken back from the end
-//! when the screen grows.
+//! The low bits of a change say which parts of the style differ from the run before,
+//! the high ones count up to 15 cells. Styles are written out, not numbered, so that
+//! a number lives only as long as the screen shows it. The length of a line stands at
+//! both ends so that lines can be taken back when the screen grows.
 
 use std::collections::VecDeque;
 
 use super::cell::{CLUSTER_CHARS, Cell, Clusters, Glyph};
 use super::row::Row;
+use crate::style::{COLOR, MODE, P16, P256, RGB, Style, Styles};
 use crate::width::width;
 
 const BLOCK: usize = 32 * 1024;
 const FRAME: usize = 9;
 const WRAPPED: u8 = 1;
 const STYLED: u8 = 2;
+const LINKED: u8 = 4;
 
 const BLANK: u8 = 0;
 const HALF: u8 = 1;
@@ -39,6 +45,15 @@ pub(crate) struct Scrollback {
     blocks: VecDeque<Block>,
     lines: usize,
     limit: usize,
+    /// An odd style (see [`Style::is_odd`]) was among the lines.
+    odd: bool,
+}
+
+/// What the numbers in cells stand for.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub styles: &'a Styles,
+    pub clusters: &'a Clusters,
 }
 
 /// A packed line.
@@ -57,6 +72,11 @@ impl Scrollback {
         self.lines
     }
 
+    /// Bytes of all lines.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.bytes.len() - block.start).sum()
+    }
+
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -67,7 +87,7 @@ impl Scrollback {
     }
 
     /// Appends a row; the oldest line goes when there are too many.
-    pub fn push(&mut self, row: &Row, clusters: &Clusters) {
+    pub fn push(&mut self, row: &Row, names: Names<'_>) {
         if self.limit == 0 {
             return;
         }
@@ -80,7 +100,7 @@ impl Scrollback {
         let wrapped = if row.wrapped { WRAPPED } else { 0 };
         block.bytes.extend_from_slice(&[0, 0, 0, 0, wrapped]);
         let body = block.bytes.len();
-        let mut refused = 0;
+        let (mut refused, mut odd) = (0, false);
         block.bytes.extend(cells.iter().map(|cell| {
             let (byte, bits) = cell.plain();
             refused |= bits;
@@ -88,8 +108,9 @@ impl Scrollback {
         }));
         if refused != 0 {
             block.bytes.truncate(body);
-            block.bytes[at + 4] |= STYLED;
-            pack(cells, clusters, &mut block.bytes);
+            let seen = pack(cells, names, &mut block.bytes);
+            block.bytes[at + 4] |= STYLED | if seen.link { LINKED } else { 0 };
+            odd = seen.odd;
         } else {
             let end = block.bytes[body..].iter().rposition(|b| *b != BLANK).map_or(0, |i| i + 1);
             block.bytes.truncate(body + end);
@@ -97,7 +118,12 @@ impl Scrollback {
         let length = (block.bytes.len() - at - 4) as u32;
         block.bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
         block.bytes.extend_from_slice(&length.to_le_bytes());
+        self.odd |= odd;
         self.lines += 1;
+    }
+
+    pub fn any_odd(&self) -> bool {
+        self.odd
     }
 
     fn block_for(&mut self, size: usize) -> &mut Block {
@@ -128,13 +154,13 @@ impl Scrollback {
     }
 
     /// Takes the newest line back.
-    pub fn pop(&mut self, clusters: &mut Clusters) -> Option<Row> {
+    pub fn pop(&mut self, styles: &mut Styles, clusters: &mut Clusters) -> Option<Row> {
         let block = self.blocks.back_mut()?;
         let end = block.bytes.len();
         let length = read_u32(&block.bytes, end - 4) as usize;
         let at = end - 4 - length;
-        let row =
-            Line { flags: block.bytes[at], body: &block.bytes[at + 1..end - 4] }.row(clusters);
+        let line = Line { flags: block.bytes[at], body: &block.bytes[at + 1..end - 4] };
+        let row = line.row(styles, clusters);
         block.bytes.truncate(at - 4);
         if block.bytes.len() <= block.start {
             self.blocks.pop_back();
@@ -167,20 +193,14 @@ impl Scrollback {
         }
     }
 
-    /// Marks the styles the lines use.
-    pub fn mark(&self, styles: &mut [bool]) {
-        for line in self.iter().filter(|line| line.flags & STYLED != 0) {
-            let mut body = line.body;
-            while let Some((style, count)) = take_run(&mut body) {
-                if let Some(mark) = styles.get_mut(style as usize) {
+    /// Marks the links the lines use.
+    pub fn mark_links(&self, links: &mut [bool]) {
+        for line in self.iter().filter(|line| line.flags & LINKED != 0) {
+            line.visit(|style, _, _| {
+                if let Some(mark) = links.get_mut(style.link as usize) {
                     *mark = true;
                 }
-                let mut left = count;
-                while left > 0 {
-                    let Some((_, cells)) = take_packed(&mut body) else { break };
-                    left = left.saturating_sub(cells);
-                }
-            }
+            });
         }
     }
 
@@ -190,7 +210,8 @@ impl Scrollback {
     }
 
     /// Takes over lines from a checkpoint. `None` when they are not well formed.
-    pub fn adopt(&mut self, bytes: &[u8]) -> Option<()> {
+    pub fn adopt(&mut self, bytes: &[u8], odd: bool) -> Option<()> {
+        self.odd = odd;
         let (mut at, mut from) = (0, 0);
         while at < bytes.len() {
             let length = read_u32(bytes.get(at..at + 4)?, 0) as usize;
@@ -253,47 +274,55 @@ impl<'a> Line<'a> {
         (self.flags & STYLED == 0).then_some(self.body)
     }
 
-    pub fn row(self, clusters: &mut Clusters) -> Row {
+    pub fn row(self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
         let mut cells = Vec::new();
         match self.plain() {
             Some(bytes) => cells.extend(bytes.iter().map(|b| Cell::new(u32::from(*b), 1, 0))),
-            None => self.unpack(clusters, &mut cells),
+            None => self.unpack(styles, clusters, &mut cells),
         }
         Row::from_cells(cells, self.wrapped())
     }
 
-    fn unpack(self, clusters: &mut Clusters, cells: &mut Vec<Cell>) {
-        self.visit(|style, packed, span| match packed {
-            Packed::Blank => cells.push(Cell::null(style)),
-            Packed::Half => cells.push(Cell::new(0, 0, style)),
-            Packed::Char { text, width } => {
-                let mut chars = text.chars();
-                let first = chars.next().map_or(0, |c| c as u32);
-                let cluster = chars.next().and_then(|_| clusters.number(text));
-                cells.push(match cluster {
-                    Some(number) => Cell::cluster(number, width, style),
-                    None => Cell::new(first, width, style),
-                });
-                if span == 2 {
-                    cells.push(Cell::new(0, 0, style));
+    fn unpack(self, styles: &mut Styles, clusters: &mut Clusters, cells: &mut Vec<Cell>) {
+        let mut last = (Style::default(), 0);
+        self.visit(|style, packed, span| {
+            if style != last.0 {
+                last = (style, styles.number(style));
+            }
+            let number = last.1;
+            match packed {
+                Packed::Blank => cells.push(Cell::null(number)),
+                Packed::Half => cells.push(Cell::new(0, 0, number)),
+                Packed::Char { text, width } => {
+                    let mut chars = text.chars();
+                    let first = chars.next().map_or(0, |c| c as u32);
+                    let cluster = chars.next().and_then(|_| clusters.number(text));
+                    cells.push(match cluster {
+                        Some(cluster) => Cell::cluster(cluster, width, number),
+                        None => Cell::new(first, width, number),
+                    });
+                    if span == 2 {
+                        cells.push(Cell::new(0, 0, number));
+                    }
                 }
             }
         });
     }
 
     /// Calls `see` with the style, the content and the number of cells of each piece.
-    pub fn visit(self, mut see: impl FnMut(u32, Packed<'a>, u8)) {
+    pub fn visit(self, mut see: impl FnMut(Style, Packed<'a>, u8)) {
         let mut body = self.body;
+        let mut style = Style::default();
         if self.flags & STYLED == 0 {
             for at in 0..body.len() {
                 match std::str::from_utf8(&body[at..=at]) {
-                    Ok("\0") | Err(_) => see(0, Packed::Blank, 1),
-                    Ok(text) => see(0, Packed::Char { text, width: 1 }, 1),
+                    Ok("\0") | Err(_) => see(style, Packed::Blank, 1),
+                    Ok(text) => see(style, Packed::Char { text, width: 1 }, 1),
                 }
             }
             return;
         }
-        while let Some((style, count)) = take_run(&mut body) {
+        while let Some(count) = take_change(&mut body, &mut style) {
             let mut left = count;
             while left > 0 {
                 let Some((packed, taken)) = take_packed(&mut body) else { return };
@@ -304,24 +333,126 @@ impl<'a> Line<'a> {
     }
 }
 
-fn pack(cells: &[Cell], clusters: &Clusters, out: &mut Vec<u8>) {
+/// What was met while packing.
+struct Seen {
+    link: bool,
+    odd: bool,
+}
+
+fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
+    let mut seen = Seen { link: false, odd: false };
     let mut end = cells.len();
     while end > 0 && cells[end - 1] == Cell::NULL {
         end -= 1;
     }
-    let mut from = 0;
+    let (mut from, mut before) = (0, Style::default());
     while from < end {
-        let style = cells[from].style;
-        let count = cells[from..end].iter().take_while(|cell| cell.style == style).count();
-        put_varint(out, style);
-        put_varint(out, count as u32);
+        let number = cells[from].style;
+        let count = cells[from..end].iter().take_while(|cell| cell.style == number).count();
+        let style = names.styles.get(number);
+        seen.link |= style.link != 0;
+        seen.odd |= style.is_odd();
+        put_change(out, &before, &style, count);
+        before = style;
         let run = &cells[from..from + count];
         let mut at = 0;
         while at < count {
-            at += pack_cell(run[at], run.get(at + 1).copied(), clusters, out);
+            at += pack_cell(run[at], run.get(at + 1).copied(), names.clusters, out);
         }
         from += count;
     }
+    seen
+}
+
+const FG: u8 = 1;
+const BG: u8 = 2;
+const ATTRIBUTES: u8 = 4;
+const EXTENDED: u8 = 8;
+const DEFAULT: u8 = 16;
+const INDEXED: u8 = 17;
+const TRUE: u8 = 18;
+
+fn put_change(out: &mut Vec<u8>, from: &Style, to: &Style, count: usize) {
+    let at = out.len();
+    let mut bits = 0;
+    out.push(0);
+    if (from.fg ^ to.fg) & COLOR != 0 {
+        bits |= FG;
+        put_color(out, to.fg);
+    }
+    if (from.bg ^ to.bg) & COLOR != 0 {
+        bits |= BG;
+        put_color(out, to.bg);
+    }
+    if (from.fg ^ to.fg | from.bg ^ to.bg) & !COLOR != 0 {
+        bits |= ATTRIBUTES;
+        out.extend_from_slice(&[(to.fg >> 26) as u8, (to.bg >> 26) as u8]);
+    }
+    if (from.ext, from.link) != (to.ext, to.link) {
+        bits |= EXTENDED;
+        out.extend_from_slice(&to.ext.to_le_bytes());
+        put_varint(out, to.link);
+    }
+    if count < 16 {
+        bits |= (count as u8) << 4;
+    } else {
+        put_varint(out, count as u32);
+    }
+    out[at] = bits;
+}
+
+/// Takes the head of a run and says how many cells it has.
+fn take_change(body: &mut &[u8], style: &mut Style) -> Option<usize> {
+    let bits = take_byte(body)?;
+    if bits & FG != 0 {
+        style.fg = (style.fg & !COLOR) | take_color(body)?;
+    }
+    if bits & BG != 0 {
+        style.bg = (style.bg & !COLOR) | take_color(body)?;
+    }
+    if bits & ATTRIBUTES != 0 {
+        style.fg = (style.fg & COLOR) | (u32::from(take_byte(body)?) << 26);
+        style.bg = (style.bg & COLOR) | (u32::from(take_byte(body)?) << 26);
+    }
+    if bits & EXTENDED != 0 {
+        let (ext, rest) = body.split_first_chunk()?;
+        *body = rest;
+        style.ext = u32::from_le_bytes(*ext);
+        style.link = take_varint(body)?;
+    }
+    match bits >> 4 {
+        0 => Some(take_varint(body)? as usize),
+        count => Some(usize::from(count)),
+    }
+}
+
+fn put_color(out: &mut Vec<u8>, word: u32) {
+    let [value, g, r, _] = (word & COLOR).to_le_bytes();
+    match word & MODE {
+        P16 => out.push(value & 15),
+        P256 => out.extend_from_slice(&[INDEXED, value]),
+        RGB => out.extend_from_slice(&[TRUE, r, g, value]),
+        _ => out.push(DEFAULT),
+    }
+}
+
+fn take_color(body: &mut &[u8]) -> Option<u32> {
+    Some(match take_byte(body)? {
+        value @ 0..=15 => P16 | u32::from(value),
+        INDEXED => P256 | u32::from(take_byte(body)?),
+        TRUE => {
+            let ([r, g, b], rest) = body.split_first_chunk()?;
+            *body = rest;
+            RGB | u32::from_be_bytes([0, *r, *g, *b])
+        }
+        _ => 0,
+    })
+}
+
+fn take_byte(body: &mut &[u8]) -> Option<u8> {
+    let (&byte, rest) = body.split_first()?;
+    *body = rest;
+    Some(byte)
 }
 
 /// Packs one cell and says how many it stood for.
@@ -364,13 +495,6 @@ fn put_char(out: &mut Vec<u8>, code: u32) {
     }
     let c = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
     out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-}
-
-fn take_run(body: &mut &[u8]) -> Option<(u32, usize)> {
-    if body.is_empty() {
-        return None;
-    }
-    Some((take_varint(body)?, take_varint(body)? as usize))
 }
 
 /// Takes one packed cell and the number of cells it stands for.

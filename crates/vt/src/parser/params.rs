@@ -46,6 +46,29 @@ impl Params {
         self.in_sub = false;
     }
 
+    /// Takes parameters of plain numbers and semicolons from the front of `bytes`, as
+    /// long as there is room for them; returns how many bytes that were.
+    #[inline]
+    pub fn numbers(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        let mut value = 0u32;
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                // Beyond eight digits it is a matter for `byte`.
+                b'0'..=b'9' if value < 10_000_000 => value = value * 10 + u32::from(byte & 15),
+                b';' if usize::from(self.len) < ROOM => {
+                    self.values[usize::from(self.len) - 1] = value as i32;
+                    self.next();
+                    value = 0;
+                }
+                _ => break,
+            }
+            at += 1;
+        }
+        self.values[usize::from(self.len) - 1] = value as i32;
+        at
+    }
+
     #[inline]
     pub fn byte(&mut self, byte: u8) {
         match byte {

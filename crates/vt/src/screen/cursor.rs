@@ -91,8 +91,7 @@ impl Screen {
         }
         if self.buf.y == self.buf.margins.bottom {
             if self.in_columns() {
-                let fill = self.erased();
-                self.buf.scroll(fill, false, &self.clusters);
+                self.scroll(false);
             }
         } else if self.buf.y + 1 < self.rows {
             self.buf.y += 1;
@@ -125,8 +124,7 @@ impl Screen {
         self.restrict();
         if self.buf.y == self.buf.margins.bottom {
             if self.in_columns() {
-                let fill = self.erased();
-                self.buf.scroll(fill, false, &self.clusters);
+                self.scroll(false);
             }
         } else {
             self.buf.y = (self.buf.y + 1).min(self.rows - 1);

@@ -172,7 +172,9 @@ impl Screen {
     pub(super) fn fill_with_e(&mut self) {
         self.go_to(0, 0);
         let style = self.styles.number(Style { ext: 0, link: 0, ..self.pen });
-        let top = self.buf.y;
+        // In origin mode xterm.js starts at the region's top; the rows it then looks for
+        // below the screen are the first ones of the alternate buffer, and none of the other.
+        let top = if self.alt { 0 } else { self.buf.y };
         for row in self.buf.rows.iter_mut().skip(top) {
             row.fill(Cell::new(u32::from(b'E'), 1, style), self.cols);
         }

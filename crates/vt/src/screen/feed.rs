@@ -37,24 +37,30 @@ impl Screen {
         let mut at = 0;
         let mut begun = false;
         while at < bytes.len() && bytes[at] >= 0x80 {
-            match self.parser.utf8.push(bytes[at]) {
-                Decoded::Code(code) if code >= 0xa0 => {
-                    if !std::mem::replace(&mut begun, true) {
-                        self.begin_run();
+            let whole = if self.parser.utf8.is_empty() { whole_char(&bytes[at..]) } else { None };
+            let (code, size) = match whole {
+                Some(found) => found,
+                None => match self.parser.utf8.push(bytes[at]) {
+                    Decoded::Code(code) => (code, 1),
+                    Decoded::More | Decoded::Skip => {
+                        at += 1;
+                        continue;
                     }
-                    self.print_code(code);
+                    Decoded::Again => continue,
+                },
+            };
+            at += size;
+            if code < 0xa0 {
+                if begun {
+                    self.end_run();
                 }
-                Decoded::Code(code) => {
-                    if begun {
-                        self.end_run();
-                    }
-                    self.step(code);
-                    return at + 1;
-                }
-                Decoded::More | Decoded::Skip => {}
-                Decoded::Again => continue,
+                self.step(code);
+                return at;
             }
-            at += 1;
+            if !std::mem::replace(&mut begun, true) {
+                self.begin_run();
+            }
+            self.print_code(code);
         }
         if begun {
             self.end_run();
@@ -70,6 +76,7 @@ impl Screen {
             self.parser.collect(*prefix);
             at = 3;
         }
+        at += self.parser.params.numbers(&bytes[at..]);
         while let Some(&byte) = bytes.get(at) {
             at += 1;
             match byte {
@@ -159,6 +166,24 @@ impl Screen {
         self.parser.join = 0;
         if byte == 0x1b { ESCAPE } else { next }
     }
+}
+
+/// A character of three or four bytes that is here as a whole and well formed.
+#[inline]
+fn whole_char(bytes: &[u8]) -> Option<(u32, usize)> {
+    let low = |byte: u8| u32::from(byte & 0x3f);
+    let (code, size) = match *bytes {
+        [a @ 0xe0..=0xef, b @ 0x80..=0xbf, c @ 0x80..=0xbf, ..] => {
+            let code = u32::from(a & 15) << 12 | low(b) << 6 | low(c);
+            (code, if code < 0x800 || code == 0xfeff { 0 } else { 3 })
+        }
+        [a @ 0xf0..=0xf4, b @ 0x80..=0xbf, c @ 0x80..=0xbf, d @ 0x80..=0xbf, ..] => {
+            let code = u32::from(a & 7) << 18 | low(b) << 12 | low(c) << 6 | low(d);
+            (code, if code < 0x1_0000 { 0 } else { 4 })
+        }
+        _ => return None,
+    };
+    (size > 0 && char::from_u32(code).is_some()).then_some((code, size))
 }
 
 /// How many bytes from the start are printable ASCII.

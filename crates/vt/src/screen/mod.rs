@@ -18,9 +18,11 @@ mod window;
 
 use crate::grid::buffer::Buffer;
 use crate::grid::cell::{Cell, Clusters};
+use crate::grid::reflow::{NamesMut, Reflow};
+use crate::grid::scrollback::Names;
 use crate::links::Links;
 use crate::parser::Parser;
-use crate::style::{Style, Styles};
+use crate::style::{COLOR, Style, Styles};
 
 pub(crate) use charset::{Charsets, charset_changes};
 pub(crate) use keyboard::Keyboard;
@@ -100,8 +102,8 @@ pub struct Screen {
     pub(crate) alt: bool,
 
     pub(crate) pen: Style,
-    /// The numbers of the pen and of its erased cells, unless the pen changed since.
-    pen_number: Option<(u32, Cell)>,
+    /// The number of the pen, unless it changed since.
+    pen_number: Option<u32>,
     pub(crate) styles: Styles,
     pub(crate) clusters: Clusters,
     pub(crate) links: Links,
@@ -139,7 +141,7 @@ impl Screen {
             other: Buffer::new(cols, rows, 0),
             alt: false,
             pen: Style::default(),
-            pen_number: Some((0, Cell::NULL)),
+            pen_number: Some(0),
             styles: Styles::default(),
             clusters: Clusters::default(),
             links: Links::default(),
@@ -162,17 +164,17 @@ impl Screen {
 
     /// Gives the screen a new size; wrapped lines of the normal buffer are laid out afresh.
     pub fn resize(&mut self, size: Size) {
-        use crate::grid::reflow::Reflow;
         let size = size.sane();
         if size == self.size() {
             return;
         }
-        self.cols = usize::from(size.cols);
-        self.rows = usize::from(size.rows);
-        let (normal, alternate) =
+        let (cols, rows) = (usize::from(size.cols), usize::from(size.rows));
+        (self.cols, self.rows) = (cols, rows);
+        let (shown, other) =
             if self.alt { (Reflow::No, Reflow::Yes) } else { (Reflow::Yes, Reflow::No) };
-        self.buf.resize(self.cols, self.rows, normal, &mut self.clusters);
-        self.other.resize(self.cols, self.rows, alternate, &mut self.clusters);
+        let mut names = NamesMut { styles: &mut self.styles, clusters: &mut self.clusters };
+        self.buf.resize((cols, rows), shown, &mut names);
+        self.other.resize((cols, rows), other, &mut names);
         self.margin_wrap = None;
         self.sweep_if_due();
     }
@@ -270,28 +272,34 @@ impl Screen {
         self.pen_number = None;
     }
 
-    /// The number of the pen, and the cell an erase leaves.
+    /// The number of the pen.
     #[inline]
-    fn pen_cells(&mut self) -> (u32, Cell) {
+    fn pen_number(&mut self) -> u32 {
         match self.pen_number {
-            Some(numbers) => numbers,
-            None => self.number_pen(),
+            Some(number) => number,
+            None => {
+                self.sweep_if_due();
+                let number = self.styles.number(self.pen.for_cell());
+                self.pen_number = Some(number);
+                number
+            }
         }
     }
 
-    fn number_pen(&mut self) -> (u32, Cell) {
-        if self.styles.wants_sweep() || self.links.wants_sweep() {
-            self.sweep();
-        }
-        let number = self.styles.number(self.pen.for_cell());
-        let erased = Cell::null(self.styles.number(self.pen.erase()));
-        self.pen_number = Some((number, erased));
-        (number, erased)
-    }
-
+    /// The cell an erase leaves.
     #[inline]
     fn erased(&mut self) -> Cell {
-        self.pen_cells().1
+        if self.pen.bg & COLOR == 0 {
+            return Cell::NULL;
+        }
+        Cell::null(self.styles.number(self.pen.erase()))
+    }
+
+    /// Moves the region up by one line.
+    fn scroll(&mut self, wrapped: bool) {
+        let fill = self.erased();
+        let names = Names { styles: &self.styles, clusters: &self.clusters };
+        self.buf.scroll(fill, wrapped, names);
     }
 
     fn sweep_if_due(&mut self) {
@@ -307,16 +315,17 @@ impl Screen {
         for row in self.buf.rows.iter().chain(&self.other.rows) {
             row.mark(&mut styles, &mut clusters);
         }
-        self.buf.scrollback.mark(&mut styles);
-        self.other.scrollback.mark(&mut styles);
-        let mut links = vec![false; self.links.highest() + 1];
-        links[self.pen.link as usize] = true;
         self.styles.sweep(&styles);
-        for (_, style) in self.styles.live() {
-            links[style.link as usize] = true;
-        }
-        self.links.sweep(&links);
         self.clusters.sweep(&clusters);
+        if self.links.wants_sweep() {
+            let mut links = vec![false; self.links.highest() + 1];
+            links[self.pen.link as usize] = true;
+            for style in self.styles.live() {
+                links[style.1.link as usize] = true;
+            }
+            self.normal().scrollback.mark_links(&mut links);
+            self.links.sweep(&links);
+        }
         self.pen_number = None;
     }
 

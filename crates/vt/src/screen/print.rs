@@ -15,7 +15,7 @@ impl Screen {
             self.end_run();
             return;
         }
-        let (pen, _) = self.pen_cells();
+        let pen = self.pen_number();
         self.begin_run();
         let mut text = text;
         loop {
@@ -47,7 +47,7 @@ impl Screen {
     pub(super) fn begin_run(&mut self) {
         let x = self.buf.x;
         if x > 0 && self.parser.join == 0 && self.buf.row().width(x - 1) == 2 {
-            let (pen, _) = self.pen_cells();
+            let pen = self.pen_number();
             self.buf.row().set(x - 1, Cell::null(pen));
         }
     }
@@ -57,13 +57,33 @@ impl Screen {
     pub(super) fn end_run(&mut self) {
         let x = self.buf.x;
         if x < self.cols && self.buf.row().get(x).is_spacer() {
-            let (pen, _) = self.pen_cells();
+            let pen = self.pen_number();
             self.buf.row().set(x, Cell::null(pen));
         }
     }
 
     /// Prints one character, within a run.
+    #[inline]
     pub(super) fn print_code(&mut self, code: u32) {
+        // Most characters have columns of their own, and room.
+        let columns = usize::from(width(code));
+        let x = self.buf.x;
+        let simple = columns > 0 && code >= 127 && !self.modes.insert && !self.modes.margins;
+        if simple && x + columns <= self.cols {
+            let pen = self.pen_number();
+            let row = self.buf.row();
+            row.set(x, Cell::new(code, columns as u8, pen));
+            if columns == 2 {
+                row.set(x + 1, Cell::new(0, 0, pen));
+            }
+            self.buf.x = x + columns;
+            self.parser.join = columns as u8;
+            return;
+        }
+        self.print_slowly(code);
+    }
+
+    fn print_slowly(&mut self, code: u32) {
         let code = if code < 127 { charset::map(self.charsets.current, code) } else { code };
         let own = width(code);
         let before = self.parser.join;
@@ -72,7 +92,7 @@ impl Screen {
             return;
         }
         self.parser.join = own;
-        let (pen, _) = self.pen_cells();
+        let pen = self.pen_number();
         let columns = usize::from(own);
         let limit = self.line_end();
         let at_margin = self.margin_wrap.take() == Some((self.buf.x, self.buf.y));
@@ -134,8 +154,7 @@ impl Screen {
     fn wrap(&mut self, start: usize) {
         self.buf.x = start;
         if self.buf.y == self.buf.margins.bottom {
-            let fill = self.erased();
-            self.buf.scroll(fill, true, &self.clusters);
+            self.scroll(true);
         } else {
             self.buf.y = (self.buf.y + 1).min(self.rows - 1);
             self.buf.row().wrapped = true;
@@ -178,7 +197,7 @@ impl Screen {
 
     /// A mark that has nothing to its left takes a cell of its own.
     fn place_mark(&mut self, code: u32) {
-        let (pen, _) = self.pen_cells();
+        let pen = self.pen_number();
         let x = self.buf.x;
         self.buf.row().set(x, Cell::new(code, 0, pen));
         self.buf.x = x + 1;

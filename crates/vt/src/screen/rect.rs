@@ -45,7 +45,7 @@ impl Screen {
             return;
         }
         let Some(rect) = self.rect(1) else { return };
-        let (pen, _) = self.pen_cells();
+        let pen = self.pen_number();
         self.put_rect(rect, Cell::new(code, 1, pen));
     }
 

@@ -15,6 +15,7 @@ use crate::Screen;
 use crate::grid::buffer::Buffer;
 use crate::grid::cell::Cell;
 use crate::grid::row::Row;
+use crate::grid::scrollback::Names;
 use crate::style::Style;
 use paint::{Painter, Piece};
 
@@ -94,7 +95,8 @@ impl Screen {
 }
 
 fn row_pieces<'a>(screen: &'a Screen, row: &Row, out: &mut Vec<Piece<'a>>) {
-    paint::pieces(row, screen.cols, &screen.clusters, out);
+    let names = Names { styles: &screen.styles, clusters: &screen.clusters };
+    paint::pieces(row, screen.cols, names, out);
     if screen.buf.x >= screen.cols && std::ptr::eq(row, &screen.buf.rows[screen.buf.y]) {
         // The cursor can only wait behind the last column where something is.
         paint::end_in_content(screen.cols, out);

@@ -2,16 +2,16 @@
 
 use crate::Screen;
 use crate::grid::buffer::{Buffer, Saved, Tabs};
-use crate::grid::cell::{Cell, Clusters, Glyph};
+use crate::grid::cell::{Cell, Glyph};
 use crate::grid::row::Row;
-use crate::grid::scrollback::{Line, Packed};
+use crate::grid::scrollback::{Line, Names, Packed};
 use crate::style::*;
 use crate::width::width;
 
 /// A cell or two, ready to be written.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
-    style: u32,
+    style: Style,
     content: Content<'a>,
     /// Columns the terminal will take for it; 0 for a mark that stands alone.
     width: u8,
@@ -27,7 +27,7 @@ enum Content<'a> {
 }
 
 impl Piece<'_> {
-    const BLANK: Self = Piece { style: 0, content: Content::Blank, width: 1, span: 1 };
+    const BLANK: Self = Piece { style: Style::PLAIN, content: Content::Blank, width: 1, span: 1 };
 
     /// A wide character that lost its second half cannot be printed again.
     fn sound(self) -> Self {
@@ -51,7 +51,7 @@ impl Piece<'_> {
 }
 
 /// Breaks a row into pieces.
-pub(super) fn pieces<'a>(row: &Row, cols: usize, clusters: &'a Clusters, out: &mut Vec<Piece<'a>>) {
+pub(super) fn pieces<'a>(row: &Row, cols: usize, names: Names<'a>, out: &mut Vec<Piece<'a>>) {
     out.clear();
     let cells = &row.cells()[..row.cells().len().min(cols)];
     let mut at = 0;
@@ -63,11 +63,20 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, clusters: &'a Clusters, out: &m
         let content = match cell.glyph() {
             Glyph::None => Content::Blank,
             Glyph::Char(code) => Content::Char(code),
-            Glyph::Cluster(number) => Content::Text(clusters.get(number)),
+            Glyph::Cluster(number) => Content::Text(names.clusters.get(number)),
         };
         let span = if pair { 2 } else { 1 };
-        out.push(Piece { style: cell.style, content, width: cell.width(), span }.sound());
+        let style = names.styles.get(cell.style);
+        out.push(Piece { style, content, width: cell.width(), span }.sound());
         at += usize::from(span);
+    }
+    trim(out);
+}
+
+/// What lies beyond the last piece is blank anyway.
+fn trim(out: &mut Vec<Piece<'_>>) {
+    while out.last().is_some_and(|last| last.is_blank() && last.style == Style::PLAIN) {
+        out.pop();
     }
 }
 
@@ -76,7 +85,7 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, clusters: &'a Clusters, out: &m
 pub(super) fn end_in_content(cols: usize, out: &mut Vec<Piece<'_>>) {
     let reach: usize = out.iter().map(|piece| usize::from(piece.span)).sum();
     let plain = out.iter().all(|p| p.is_blank() && p.style == out[0].style);
-    if plain && (reach == cols || out.iter().all(|p| p.style == 0)) {
+    if plain && (reach == cols || out.iter().all(|p| p.style == Style::PLAIN)) {
         return;
     }
     out.extend(std::iter::repeat_n(Piece::BLANK, cols - reach));
@@ -108,9 +117,10 @@ impl<'a> Line<'a> {
             }
             out.push(piece);
         });
-        for piece in out {
+        for piece in out.iter_mut() {
             *piece = piece.sound();
         }
+        trim(out);
     }
 }
 
@@ -129,11 +139,10 @@ pub(super) struct Painter<'a> {
     pub screen: &'a Screen,
     pub out: Vec<u8>,
     pen: Style,
-    pen_number: Option<u32>,
     x: usize,
     y: usize,
     /// The style of cells of this row that were not written.
-    fill: u32,
+    fill: Style,
     /// Columns where something was written only for its effect.
     stained: Vec<usize>,
     /// The saved cursor was used to make an odd pen, and is to be set again.
@@ -146,12 +155,11 @@ impl<'a> Painter<'a> {
     pub fn new(screen: &'a Screen) -> Painter<'a> {
         Painter {
             screen,
-            out: Vec::with_capacity(4096),
+            out: Vec::with_capacity(screen.normal().scrollback.bytes() * 5 / 4 + 4096),
             pen: Style::default(),
-            pen_number: Some(0),
             x: 0,
             y: 0,
-            fill: 0,
+            fill: Style::PLAIN,
             stained: Vec::new(),
             borrowed: false,
             saved_early: false,
@@ -161,7 +169,7 @@ impl<'a> Painter<'a> {
     /// A blank screen begins, with the cursor at home.
     pub fn begin(&mut self) {
         (self.x, self.y) = (0, 0);
-        self.fill = 0;
+        self.fill = Style::PLAIN;
         self.stained.clear();
     }
 
@@ -170,7 +178,7 @@ impl<'a> Painter<'a> {
         if self.screen.rows < 2 {
             return;
         }
-        self.use_pen(0);
+        self.pen(Style::PLAIN);
         self.go(self.screen.cols - 1);
         self.out.extend_from_slice(b"  \x1b[S\x1b[H");
         self.begin();
@@ -204,7 +212,7 @@ impl<'a> Painter<'a> {
     /// A line of ASCII in the default style that neither continues nor is continued.
     pub fn plain_line(&mut self, text: &[u8]) {
         if !text.is_empty() {
-            self.use_pen(0);
+            self.pen(Style::PLAIN);
         }
         if text.contains(&0) {
             let mut at = 0;
@@ -247,12 +255,12 @@ impl<'a> Painter<'a> {
 
     fn new_line(&mut self) {
         if self.pen.bg & COLOR != 0 {
-            self.use_pen(0);
+            self.pen(Style::PLAIN);
         }
         self.out.extend_from_slice(b"\r\n");
         self.x = 0;
         self.y = (self.y + 1).min(self.screen.rows - 1);
-        self.fill = 0;
+        self.fill = Style::PLAIN;
         self.stained.clear();
     }
 
@@ -270,28 +278,28 @@ impl<'a> Painter<'a> {
             _ => Piece::BLANK,
         };
         let pending = self.x == cols && !last.is_blank();
-        let odd = self.screen.styles.get(first.style).is_odd();
+        let odd = first.style.is_odd();
         if !first.is_blank() && first.width > 0 && !odd && (pending || early(&last, &first)) {
             // Printing the first character will wrap by itself.
             if !pending {
                 self.go(cols - 1);
             }
-            self.use_pen(first.style);
+            self.pen(first.style);
             self.print(&first);
             self.enter_row(usize::from(first.span));
             return;
         }
-        if last.is_blank() && !self.is_erased(last.style) {
+        if last.is_blank() && !last.style.is_erased() {
             // Something wide left this blank behind; it does so once more.
             self.go(cols - 1);
-            self.use_pen(last.style);
+            self.pen(last.style);
             self.out.extend_from_slice(WIDE);
             self.enter_row(2);
             self.go(0);
             self.stained.extend([0, 1]);
             return;
         }
-        self.use_pen(0);
+        self.pen(Style::PLAIN);
         if !pending {
             self.go(cols - 1);
             self.out.push(b' ');
@@ -302,8 +310,8 @@ impl<'a> Painter<'a> {
             // The cell that was printed to get to the end is made what it was.
             self.out.extend_from_slice(b"\x1b[A");
             self.go(cols - 1);
-            if last.style != 0 && self.is_erased(last.style) {
-                self.use_pen(last.style);
+            if last.style.is_erased() {
+                self.pen(last.style);
             }
             self.out.extend_from_slice(b"\x1b[X\x1b[B");
         }
@@ -312,11 +320,10 @@ impl<'a> Painter<'a> {
     }
 
     fn enter_row(&mut self, x: usize) {
-        self.fill = 0;
+        self.fill = Style::PLAIN;
         if self.y + 1 == self.screen.rows && self.pen.bg & COLOR != 0 {
             // The row came in at the bottom, in the colour of the pen.
-            let erased = self.pen.erase();
-            self.fill = self.screen.styles.find(erased).unwrap_or(u32::MAX);
+            self.fill = self.pen.erase();
         }
         self.x = x;
         self.y = (self.y + 1).min(self.screen.rows - 1);
@@ -341,7 +348,7 @@ impl<'a> Painter<'a> {
             }
             if !piece.is_blank() {
                 self.go(col);
-                self.use_pen(piece.style);
+                self.pen(piece.style);
                 if piece.width == 0 {
                     // Anything but a character before it keeps the mark from joining.
                     self.sequence(col + 1, b'G');
@@ -353,19 +360,19 @@ impl<'a> Painter<'a> {
                 continue;
             }
             let count = blank_run(&row[i..]);
-            if self.is_erased(piece.style) {
+            if piece.style.is_erased() {
                 self.blanks(col, count, piece.style);
             }
             col += count;
             i += count;
         }
         if col < cols {
-            self.blanks(col, cols - col, 0);
+            self.blanks(col, cols - col, Style::PLAIN);
         }
     }
 
     /// Makes cells blank in a style that an erase leaves, unless they are.
-    fn blanks(&mut self, col: usize, count: usize, style: u32) {
+    fn blanks(&mut self, col: usize, count: usize, style: Style) {
         if style != self.fill {
             return self.erase(col, count, style);
         }
@@ -384,7 +391,7 @@ impl<'a> Painter<'a> {
         let (mut col, mut i) = (0, 0);
         while i < row.len() {
             let piece = row[i];
-            let styled = piece.is_blank() && !self.is_erased(piece.style);
+            let styled = piece.is_blank() && !piece.style.is_erased();
             let count = if styled { blank_run(&row[i..]) } else { 1 };
             let width = if styled { count } else { usize::from(piece.span) };
             if styled {
@@ -401,7 +408,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    fn styled_run(&mut self, col: usize, end: usize, style: u32) {
+    fn styled_run(&mut self, col: usize, end: usize, style: Style) {
         if col > 0 {
             // The first half is overwritten, which leaves the second blank.
             for at in (col..end).rev() {
@@ -409,7 +416,7 @@ impl<'a> Painter<'a> {
                 self.out.extend_from_slice(WIDE);
                 self.x = at + 1;
                 self.go(at - 1);
-                self.use_pen(style);
+                self.pen(style);
                 self.out.push(b' ');
                 self.x = at;
             }
@@ -418,7 +425,7 @@ impl<'a> Painter<'a> {
             // At the start of the row it is the second half that is overwritten.
             for at in 0..end {
                 self.go(at);
-                self.use_pen(style);
+                self.pen(style);
                 self.out.extend_from_slice(WIDE);
                 self.x = at + 2;
             }
@@ -429,9 +436,9 @@ impl<'a> Painter<'a> {
         }
     }
 
-    fn erase(&mut self, col: usize, count: usize, style: u32) {
+    fn erase(&mut self, col: usize, count: usize, style: Style) {
         self.go(col);
-        self.use_pen(style);
+        self.pen(style);
         // From the first column EL would also say that the row continues nothing.
         if col + count == self.screen.cols && count > 1 && col > 0 {
             self.sequence(0, b'K');
@@ -467,27 +474,16 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Whether cells of this style can come from an erase.
-    fn is_erased(&self, style: u32) -> bool {
-        let style = self.screen.styles.get(style);
-        style == style.erase()
-    }
-
-    fn use_pen(&mut self, number: u32) {
-        if self.pen_number != Some(number) {
-            let style = self.screen.styles.get(number);
-            self.pen(style);
-            self.pen_number = Some(number);
-        }
-    }
-
     /// Brings the terminal's pen to a style.
+    #[inline]
     pub fn pen(&mut self, to: Style) {
-        let from = self.pen;
-        if from == to {
-            return;
+        if self.pen != to {
+            self.change_pen(to);
         }
-        self.pen_number = None;
+    }
+
+    fn change_pen(&mut self, to: Style) {
+        let from = self.pen;
         if from.link != to.link {
             self.link(to.link);
         }
@@ -575,7 +571,7 @@ impl<'a> Painter<'a> {
         if saved == Default::default() || (lines..lines + rows).contains(&line) {
             return;
         }
-        if self.screen.styles.any_odd() {
+        if self.any_odd(buffer) {
             // The saved cursor will be borrowed, and can only be set again at the end.
             return;
         }
@@ -592,6 +588,13 @@ impl<'a> Painter<'a> {
         self.out.extend_from_slice(b"\x1b[H");
         self.begin();
         self.saved_early = true;
+    }
+
+    fn any_odd(&self, buffer: &Buffer) -> bool {
+        let styles = &self.screen.styles;
+        let mut cells = buffer.rows.iter().flat_map(|row| row.cells());
+        buffer.scrollback.any_odd()
+            || (styles.any_odd() && cells.any(|cell| styles.get(cell.style).is_odd()))
     }
 
     fn save(&mut self, saved: Saved, y: usize) {
@@ -626,7 +629,6 @@ impl<'a> Painter<'a> {
         self.pen(Style::default());
         self.out.extend_from_slice(b"\x1b8");
         self.pen = Style { fg: saved.fg, bg: saved.bg, ..self.pen };
-        self.pen_number = None;
     }
 }
 
@@ -649,7 +651,7 @@ fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
     const FG: u32 = INVERSE | BOLD | UNDERLINE | BLINK | INVISIBLE | STRIKE;
     const BG: u32 = ITALIC | DIM | OVERLINE;
     let odd = to.is_odd();
-    let plain = Style { fg: 0, bg: 0, ext: 0, link: 0 };
+    let plain = Style::PLAIN;
     let lost = (have.fg & !to.fg & FG) | (have.bg & !to.bg & BG);
     let same_underline = have.ext & UNDERLINE_STYLE == to.ext & UNDERLINE_STYLE;
     let unset = |from: u32, to: u32| from & COLOR != 0 && to & COLOR == 0;

@@ -9,7 +9,7 @@ import headless from '@xterm/headless';
 
 const { Terminal } = headless;
 const here = path.dirname(fileURLToPath(import.meta.url));
-export const root = path.join(here, '../../../..');
+const root = path.join(here, '../../../..');
 export const SCROLLBACK = 5000;
 
 const widths = new Uint8Array(0x110000).fill(1);
@@ -163,6 +163,18 @@ function firstCell(a = ' ', b = ' ') {
   for (let x = 0; ; x++) {
     if (left[x] !== right[x] || x > left.length) return `piece ${x}: ${left[x]} <> ${right[x]}`;
   }
+}
+
+// What real programs wrote: the first line of a file says the size, the rest is theirs.
+export function recordings() {
+  const folder = path.join(root, 'crates/vt/tests/recordings');
+  return fs.readdirSync(folder).filter((file) => file.endsWith('.rec')).sort().map((name) => {
+    const file = path.join(folder, name);
+    const all = fs.readFileSync(file);
+    const end = all.indexOf(10);
+    const [cols, rows] = all.subarray(0, end).toString().split('x').map(Number);
+    return { name, file, bytes: all.subarray(end + 1), cols, rows };
+  });
 }
 
 // Our screens: one process, asked again and again.

@@ -4,34 +4,31 @@
 //   whole       xterm.js reads our snapshot instead of the bytes: is it the same terminal?
 //   cut         it reads a snapshot made in the middle, and then the rest
 //
-// usage: node run.mjs PROGRAM [--streams N] [--seed N] [--verbose]
+// usage: node run.mjs [--streams N] [--seed N] [--verbose] [--program PATH]
 //
-// PROGRAM is the example `serve` of this crate. Exits with 1 below the bars.
+// The program is the example `serve` of this crate, which is built unless given.
+// Exits with 1 below the bars.
 
-import fs from 'node:fs';
-import path from 'node:path';
-import { Screens, differences, root, state, terminal, write } from './lib.mjs';
+import { spawnSync } from 'node:child_process';
+import { Screens, differences, recordings, state, terminal, write } from './lib.mjs';
 import { random, stream } from './generate.mjs';
 
 const BARS = { agreement: 98, whole: 97, cut: 97 };
 
-const option = (name, otherwise) => {
+const word = (name) => {
   const at = process.argv.indexOf(name);
-  return at < 0 ? otherwise : Number(process.argv[at + 1]);
+  return at < 0 ? undefined : process.argv[at + 1];
 };
+const option = (name, otherwise) => Number(word(name) ?? otherwise);
 const verbose = process.argv.includes('--verbose');
 const seed = option('--seed', 1);
 
-function recordings() {
-  const folder = path.join(root, 'crates/vt/tests/recordings');
-  const files = fs.existsSync(folder) ? fs.readdirSync(folder) : [];
-  return files.filter((file) => file.endsWith('.rec')).sort().map((file) => {
-    // The first line says the size, the rest is what the program wrote.
-    const all = fs.readFileSync(path.join(folder, file));
-    const end = all.indexOf(10);
-    const [cols, rows] = all.subarray(0, end).toString().split('x').map(Number);
-    return { name: file, bytes: all.subarray(end + 1), cols, rows };
-  });
+function build() {
+  const cargo = ['build', '--release', '-p', 'vt', '--example', 'serve', '--message-format=json'];
+  const { status, stdout } = spawnSync('cargo', cargo, { stdio: ['ignore', 'pipe', 'inherit'], maxBuffer: 1 << 28 });
+  if (status !== 0) throw new Error('cargo cannot build the screens');
+  const messages = stdout.toString().split('\n').filter(Boolean).map((line) => JSON.parse(line));
+  return messages.find(({ executable, target }) => executable && target.name === 'serve').executable;
 }
 
 function* generated(count) {
@@ -104,7 +101,7 @@ async function check(screens, { name, bytes, cols, rows }, counts) {
   for (const term of [reference, restored, continued]) term.dispose();
 }
 
-const screens = new Screens(process.argv[2]);
+const screens = new Screens(word('--program') ?? build());
 let failed = false;
 for (const [label, inputs] of [
   ['recordings', recordings()],
