@@ -99,7 +99,7 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
         let binding = single(&binding);
         put(&mut text, &[b"builtin bind -m ", keymap.as_bytes(), b" -x ", &binding, b"\n"]);
     }
-    dump(&mut text, paths, b"");
+    dump(&mut text, &single(&paths.state()), b"");
     put(&mut text, &[b">", &single(&paths.ctl(ready)), b"\n"]);
     text
 }
@@ -174,7 +174,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if drive.cwd.is_some() {
         go_back(&mut text, drive.state);
     }
-    dump(&mut text, paths, b"");
+    dump(&mut text, &single(&paths.state()), b"");
     text
 }
 
@@ -194,7 +194,7 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     if drive.interrupted && has_trap(drive.state, b" EXIT") {
         text.extend_from_slice(BACK);
     }
-    dump(&mut text, drive.paths, b"builtin history 1; ");
+    dump(&mut text, &single(&drive.paths.state()), b"builtin history 1; ");
     text
 }
 
@@ -234,7 +234,7 @@ fn go_back(text: &mut Vec<u8>, state: &State) {
 
 /// Prints everything with builtins alone. Functions come last: their text has no shape to rely on.
 /// The `||` keeps `errexit` and the ERR trap out of it.
-fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
+pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8]) {
     put(
         text,
         &[
@@ -245,7 +245,7 @@ fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
               builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; builtin printf '\\n'; \
               builtin complete -p; builtin trap -p; builtin alias -p; \
               builtin declare -p; builtin declare -fp; } >",
-            &single(&paths.state()),
+            target,
             b" 2>/dev/null || [[ 1 ]]\n",
         ],
     );

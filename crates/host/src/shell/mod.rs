@@ -27,6 +27,7 @@ mod prompt;
 mod queue;
 pub mod quote;
 mod reading;
+pub mod remote;
 mod run;
 mod screen;
 mod sh;

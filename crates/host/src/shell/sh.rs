@@ -37,7 +37,7 @@ pub fn key(paths: &Paths) -> Vec<u8> {
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = b"unset ENV\n".to_vec();
     text.extend_from_slice(restore.unwrap_or_default());
-    dump(&mut text, paths);
+    dump(&mut text, &single(&paths.state()));
     put(&mut text, &[b": >", &single(&paths.ctl(ready)), b"\n"]);
     text
 }
@@ -80,7 +80,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
     }
     text.extend_from_slice(b"set -m 2>/dev/null\n");
-    dump(&mut text, paths);
+    dump(&mut text, &single(&paths.state()));
     text
 }
 
@@ -92,7 +92,7 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     if drive.interrupted {
         text.extend_from_slice(b"set -m 2>/dev/null\n");
     }
-    dump(&mut text, drive.paths);
+    dump(&mut text, &single(&drive.paths.state()));
     text
 }
 
@@ -127,7 +127,7 @@ fn put_back(text: &mut Vec<u8>, state: &State, name: &[u8]) {
 }
 
 /// Prints everything with builtins alone, each section behind its name between zero bytes.
-fn dump(text: &mut Vec<u8>, paths: &Paths) {
+pub fn dump(text: &mut Vec<u8>, target: &[u8]) {
     text.extend_from_slice(b"{ ");
     for (name, print) in [
         ("cwd", "command printf %s \"$PWD\""),
@@ -144,7 +144,7 @@ fn dump(text: &mut Vec<u8>, paths: &Paths) {
         let mark = format!("command printf '\\000\\000{name}\\000'; {print}; ");
         text.extend_from_slice(mark.as_bytes());
     }
-    put(text, &[b"} >", &single(&paths.state()), b" 2>/dev/null\n"]);
+    put(text, &[b"} >", target, b" 2>/dev/null\n"]);
 }
 
 /// Reads a dump.

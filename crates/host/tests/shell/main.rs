@@ -4,6 +4,7 @@
 mod bench;
 mod cases;
 mod live;
+mod remote;
 #[path = "../it/support.rs"]
 #[allow(dead_code)]
 mod support;

@@ -1,0 +1,127 @@
+//! Commands with state over an executor that only knows `sh -c`.
+
+use std::process::{Command, Stdio};
+
+use host::shell::State;
+use host::shell::remote::{self, Ran};
+
+/// A provider that can run one command at a time and keeps nothing between them.
+struct Executor {
+    path: &'static str,
+    state: State,
+    commands: u32,
+}
+
+impl Executor {
+    fn new(path: &'static str) -> Self {
+        Self { path, state: State::default(), commands: 0 }
+    }
+
+    fn run_with(
+        &mut self,
+        text: &str,
+        env: &[(Vec<u8>, Vec<u8>)],
+        cwd: Option<&[u8]>,
+    ) -> (Ran, String) {
+        use std::os::unix::ffi::OsStrExt;
+        self.commands += 1;
+        let mark = format!("mark{:020}x{}", self.commands, std::process::id());
+        let command =
+            remote::Command { text: text.as_bytes(), state: &self.state, env, cwd, mark: &mark };
+        let script = remote::wrap(&command);
+        let output = Command::new("/bin/sh")
+            .arg("-c")
+            .arg(std::ffi::OsStr::from_bytes(&script))
+            .env_clear()
+            .env("PATH", self.path)
+            .env("HOME", "/tmp")
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let ran = remote::read(&output.stdout, output.status.code().unwrap_or(-1), &mark);
+        self.state.absorb(ran.state.clone());
+        (ran, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn run(&mut self, text: &str) -> (i32, String, String) {
+        let (ran, stderr) = self.run_with(text, &[], None);
+        (ran.exit_code, String::from_utf8_lossy(&ran.stdout).into_owned(), stderr)
+    }
+}
+
+fn check(executor: &mut Executor, text: &str, code: i32, stdout: &str) {
+    assert_eq!(executor.run(text), (code, stdout.to_owned(), String::new()), "{text}");
+}
+
+#[test]
+fn a_shell_with_bash_keeps_its_state() {
+    let mut it = Executor::new("/usr/bin:/bin");
+    check(&mut it, "echo hi; (exit 3)", 3, "hi\n");
+    check(&mut it, "echo $?", 0, "3\n");
+    check(
+        &mut it,
+        "cd /usr; export E=$'a\\nb'; x='q r'; a=(1 'two 2'); f() { echo f:$1; }; alias hi='echo hi'",
+        0,
+        "",
+    );
+    check(
+        &mut it,
+        "pwd; printf %s \"$E\"; echo; echo $x \"${a[1]}\"; f z; hi",
+        0,
+        "/usr\na\nb\nq r two 2\nf:z\nhi\n",
+    );
+    check(&mut it, "umask 027; set -- p 'q r'; shopt -s nullglob; set -o pipefail", 0, "");
+    check(&mut it, "umask; echo \"$#:$2\"; echo x*nosuch*y; false | true", 1, "0027\n2:q r\n\n");
+    check(&mut it, "y=kept; exit 5", 5, "");
+    check(&mut it, "echo $y", 0, "kept\n");
+    check(&mut it, "return 7", 7, "");
+    check(&mut it, "unset E; printf 'no newline'", 0, "no newline");
+    check(&mut it, "echo ${E-gone}", 0, "gone\n");
+    let (code, stdout, stderr) = it.run("echo one\necho 'two");
+    assert_eq!((code, stdout.as_str()), (2, "one\n"));
+    assert!(stderr.contains("unexpected EOF"), "{stderr}");
+    check(&mut it, "echo alive", 0, "alive\n");
+    let env = [(b"x".to_vec(), b"once".to_vec()), (b"Q".to_vec(), b"it's".to_vec())];
+    let (ran, _) = it.run_with("echo $x $Q; printenv Q; pwd", &env, Some(b"/tmp"));
+    assert_eq!(ran.stdout, b"once it's\nit's\n/tmp\n");
+    check(&mut it, "echo $x ${Q-none}; pwd", 0, "q r none\n/usr\n");
+    assert_eq!(it.state.get("cwd"), b"/usr");
+}
+
+#[test]
+fn a_shell_without_bash_keeps_what_it_can_tell() {
+    let bin = std::env::temp_dir().join(format!("stead-remote-{}", std::process::id()));
+    std::fs::create_dir_all(&bin).unwrap();
+    for program in ["sh", "env", "sed", "printenv", "cat"] {
+        let target = ["/bin", "/usr/bin"].iter().map(|dir| format!("{dir}/{program}"));
+        let target = target.into_iter().find(|path| std::path::Path::new(path).exists()).unwrap();
+        let _ = std::os::unix::fs::symlink(target, bin.join(program));
+    }
+    let path: &'static str = Box::leak(bin.to_str().unwrap().to_owned().into_boxed_str());
+    let mut it = Executor::new(path);
+    check(&mut it, "echo hi; (exit 3)", 3, "hi\n");
+    check(&mut it, "echo $?", 0, "3\n");
+    check(&mut it, "cd /usr; export E='a b'; x=\"q'r\"; umask 027; set -- p 'q r'", 0, "");
+    check(
+        &mut it,
+        "pwd; printenv E; echo $x; umask; echo \"$#:$2\"",
+        0,
+        "/usr\na b\nq'r\n0027\n2:q r\n",
+    );
+    check(&mut it, "y=kept; exit 5", 5, "");
+    check(&mut it, "echo $y", 0, "kept\n");
+    let (code, _, _) = it.run("echo 'open");
+    assert_ne!(code, 0);
+    check(&mut it, "echo $y alive", 0, "kept alive\n");
+    let _ = std::fs::remove_dir_all(bin);
+}
+
+#[test]
+fn output_cannot_be_taken_for_the_mark() {
+    let ran = remote::read(b"mark1 bash 9\nmark2 bash 4\nset +o allexport\n", 1, "mark2");
+    assert_eq!((ran.stdout.as_slice(), ran.exit_code), (&b"mark1 bash 9\n"[..], 4));
+    let ran = remote::read(b"partial", 137, "mark");
+    assert_eq!((ran.stdout.as_slice(), ran.exit_code), (&b"partial"[..], 137));
+    assert!(ran.state.is_empty());
+}
