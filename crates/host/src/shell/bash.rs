@@ -129,7 +129,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if drive.once {
         put(&mut text, &[b">|", &single(&paths.drive()), b"\n"]);
     }
-    put(&mut text, &[b">", &single(&paths.ctl(&format!("{}.s", drive.number))), b"\n"]);
+    put(&mut text, &[b">|", &single(&paths.begun()), b"\n"]);
     // Interactive bash ignores SIGTERM; a command that sends it to the shell means it. Inside a
     // sourced file `trap -` gives back the disposition the shell was started with, when there was a
     // trap to take away.

@@ -56,6 +56,10 @@ impl Paths {
     pub fn ctl(&self, name: &str) -> Vec<u8> {
         self.run.join("ctl").join(name).as_os_str().as_bytes().to_vec()
     }
+    /// Tells that the drive file has begun. Nobody is woken by it: it is looked for when that matters.
+    pub fn begun(&self) -> Vec<u8> {
+        self.at("begun")
+    }
     /// Where the records are.
     pub fn ctl_dir(&self) -> PathBuf {
         self.run.join("ctl")

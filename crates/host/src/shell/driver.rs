@@ -334,6 +334,7 @@ impl Driver {
         for name in self.records() {
             self.ctl(&name, at, effects);
         }
+        self.look_begun();
         self.pid = 0;
         self.at_prompt = false;
         // A key that this shell did not take must not run it in the next one.

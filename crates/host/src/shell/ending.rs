@@ -14,6 +14,7 @@ use rustix::termios::{
 
 use super::commands::Stdin;
 use super::driver::{Driver, Phase};
+use super::overdue::SOON;
 use super::pipes::write_fresh;
 use super::procs::{self, Family};
 use super::run::{Job, Run};
@@ -129,13 +130,14 @@ impl Driver {
     /// Signals a running command: the group that has the terminal, or all of its processes. An
     /// interrupt goes to the shell too, and so does what finds no process.
     pub fn signal(&mut self, command: &str, signal: Signal, at: At) -> Result<(), Code> {
+        self.look_begun();
         let run = self.running(command)?;
         let since = run.moment;
         if !run.begun || !prompt::in_command(self.pid, &self.paths.run) {
             // It would meet the line editor, or what comes before and behind the command.
             if let Phase::Running(run) = &mut self.phase {
                 run.signal = Some(signal);
-                run.check = at.now + Duration::from_millis(1);
+                run.check = at.now + SOON;
             }
             return Ok(());
         }

@@ -54,6 +54,7 @@ impl Driver {
     /// Everything the next executable must know.
     pub(crate) fn image(&mut self, at: At) -> Image {
         self.uncook(at);
+        self.look_begun();
         let mut image = Image::default();
         let setup = &self.setup;
         image.put("terminal", setup.terminal.as_bytes());

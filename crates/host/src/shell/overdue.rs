@@ -9,18 +9,21 @@ use std::time::Duration;
 use super::dialect::Paths;
 use super::driver::{Driver, Phase};
 use super::queue::SETTLE;
-use super::run::Job;
+use super::run::{Job, SLOW};
 use super::start::START;
 use super::{At, Effect, End, Happened, prompt};
 use crate::wire::Outcome;
 
 /// A key that was typed starts the drive file within this, or it was lost.
 pub(super) const CONFIRM: Duration = Duration::from_millis(300);
+/// How soon a signal is tried again that came before its command.
+pub(super) const SOON: Duration = Duration::from_millis(1);
 /// A state that is not told within this never will be.
 pub(super) const DUMP: Duration = Duration::from_secs(10);
 
 impl Driver {
     pub(super) fn tick_run(&mut self, at: At, effects: &mut Vec<Effect>) {
+        self.look_begun();
         let Phase::Running(run) = &mut self.phase else { return };
         if run.status.is_none() && run.deadline.is_some_and(|deadline| deadline <= at.now) {
             self.end_running((Outcome::TimedOut, None, None));
@@ -44,6 +47,9 @@ impl Driver {
         if !run.begun && at.now >= run.typed + CONFIRM {
             self.retype(at, effects);
             return;
+        }
+        if !run.begun && at.now >= run.check {
+            run.check = at.now + if run.signal.is_some() { SOON } else { SLOW };
         }
         if run.begun && at.now >= run.check {
             if let (Some(signal), Some(id)) = (run.signal.take(), run.job.command().cloned()) {
@@ -126,10 +132,14 @@ impl Driver {
         // With the file gone the old key can do nothing any more; only if the shell is still at its
         // prompt then did it do nothing before.
         let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())));
+        self.look_begun();
         if !self.prompt_shown(at) || !ctl_empty(&self.paths) {
             return;
         }
         let Phase::Running(run) = &mut self.phase else { return };
+        if run.begun {
+            return;
+        }
         run.retyped += 1;
         if run.retyped > 1 {
             self.key = (self.key + 1) % self.setup.kind.keys();

@@ -1,5 +1,6 @@
 //! One run of a drive file: from its files to its end.
 
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -65,6 +66,15 @@ pub(super) struct Run {
 }
 
 impl Driver {
+    /// Looks whether the drive file has begun.
+    pub(super) fn look_begun(&mut self) {
+        if let Phase::Running(run) = &mut self.phase
+            && !run.begun
+        {
+            run.begun = Path::new(std::ffi::OsStr::from_bytes(&self.paths.begun())).exists();
+        }
+    }
+
     /// Writes the files of a run and types the key.
     pub(super) fn begin(&mut self, job: Job, at: At, effects: &mut Vec<Effect>) -> io::Result<()> {
         self.number += 1;
@@ -87,6 +97,7 @@ impl Driver {
             }
             self.watch_command(&id)?;
         }
+        let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.begun())));
         let key = self.write_drive(&run, false)?;
         if !self.setup.kind.edits_lines() {
             super::ending::hide_echo(at.master);
@@ -391,7 +402,7 @@ impl Run {
     pub(super) fn next(&self) -> Instant {
         let mut due = match self.ended {
             Some(ended) => (ended + DUMP).min(self.check),
-            None if !self.begun => self.typed + CONFIRM,
+            None if !self.begun => (self.typed + CONFIRM).min(self.check),
             None => self.check,
         };
         if let (None, Some(deadline)) = (self.ended, self.deadline) {

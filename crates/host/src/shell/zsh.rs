@@ -78,8 +78,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     let paths = drive.paths;
     let mut text = Vec::with_capacity(1024);
     first(&mut text, drive);
-    let started = paths.ctl(&format!("{}.s", drive.number));
-    put(&mut text, &[b"builtin : >|", &single(&started), b"\nbuiltin setopt no_monitor\n"]);
+    put(&mut text, &[b"builtin : >|", &single(&paths.begun()), b"\nbuiltin setopt no_monitor\n"]);
     if let Some(cwd) = drive.cwd {
         put(&mut text, &[b"builtin cd -q -- ", &single(cwd), b"\n"]);
     }
