@@ -31,7 +31,7 @@ use super::run::Run;
 use super::screen::Prompt;
 use super::start::{START, private_dir};
 use super::state::State;
-use super::{At, Effect, Setup};
+use super::{At, Effect, Setup, screen};
 use crate::wire::Outcome;
 
 /// Drives one shell.
@@ -376,7 +376,14 @@ impl Driver {
         self.seen = None;
         match self.failures {
             0..=3 => match self.launch(died) {
-                Ok(launch) => effects.push(Effect::Respawn(launch)),
+                Ok(launch) => {
+                    let wanted = self.state.get("cwd");
+                    if !wanted.is_empty() && launch.cwd.as_os_str().as_bytes() != wanted {
+                        let notice = screen::moved(wanted, launch.cwd.as_os_str().as_bytes());
+                        effects.push(Effect::Show(notice));
+                    }
+                    effects.push(Effect::Respawn(launch));
+                }
                 Err(_) => self.give_up(effects),
             },
             _ => self.give_up(effects),

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::termios::tcgetattr;
+
 use super::dialect::Paths;
 use super::driver::{Driver, Phase};
 use super::queue::SETTLE;
@@ -73,6 +75,10 @@ impl Driver {
         let Job::Command { id, .. } = &run.job else { return };
         let id = id.clone();
         if !run.cooked {
+            // After an upgrade the modes to go back to are those that are set.
+            if self.raw.is_none() {
+                self.raw = tcgetattr(at.master).ok().filter(prompt::raw);
+            }
             run.cooked = true;
             super::ending::cook_modes(at.master);
         }

@@ -124,6 +124,17 @@ impl Filter {
     }
 }
 
+/// What to show when a fresh shell cannot be where the one before was.
+pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut shown = b"\r\n\x1b[2m[".to_vec();
+    let mut filter = Filter::default();
+    filter.filter(from, &mut shown);
+    shown.extend_from_slice(b" is gone; the shell is in ");
+    filter.filter(to, &mut shown);
+    shown.extend_from_slice(b"]\x1b[0m\r\n");
+    shown
+}
+
 /// What the shell's prompt looks like, as far as it was seen. The line editor takes its prompt off
 /// the screen when a key of ours runs, and draws it again afterwards; the next command may begin
 /// before it has.

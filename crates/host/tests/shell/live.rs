@@ -391,6 +391,17 @@ fn a_new_executable_of_the_host_goes_on_with_running_commands() {
 }
 
 #[test]
+fn a_directory_that_is_gone_is_told_and_its_parent_taken() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.run("mkdir -p a/b; cd a/b; rmdir ../b");
+    bench.run("exit 1");
+    assert_eq!(bench.run("basename \"$PWD\"").text(), (0, "a\n", ""));
+    bench.session.see("a/b is gone; the shell is in ");
+    bench.close();
+}
+
+#[test]
 fn terminals_run_side_by_side_without_mixing_a_byte() {
     let host = Host::start();
     let mut benches: Vec<Bench> = (0..6).map(|_| Bench::new(&host, Shell::Bash)).collect();
