@@ -61,7 +61,7 @@ pub(super) const TERMINALS: &str = "t";
 const WIRE: &str = "wire";
 
 /// The cgroup below which all sandboxes are.
-pub(super) const CGROUP: &str = "/stead";
+pub(super) const CGROUP: &str = "/stead-sandboxes";
 
 /// The machine's user that is user 0 of slot 0.
 const FIRST_USER: u32 = 0x4000_0000;
@@ -350,14 +350,15 @@ fn forward(name: &str) -> io::Result<()> {
 /// for the kernel to take down the wire of the sandbox whose directory this is.
 pub(super) fn disconnect(dir: &Path) -> io::Result<()> {
     let Ok(wire) = fs::read_to_string(dir.join(WIRE)) else { return Ok(()) };
-    let interfaces = Path::new("/sys/class/net");
+    let interfaces = || -> io::Result<Vec<String>> {
+        Ok(network::interfaces(&fs::read_to_string("/proc/thread-self/net/dev")?))
+    };
     let deadline = Instant::now() + Duration::from_secs(2);
-    while interfaces.join(&wire).exists() && Instant::now() < deadline {
+    while interfaces()?.contains(&wire) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
     let _others = lock(&machine_lock("network")?)?;
-    let is_wire = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(network::PREFIX);
-    if fs::read_dir(interfaces)?.flatten().any(|entry| is_wire(&entry.file_name())) {
+    if interfaces()?.iter().any(|name| name.starts_with(network::PREFIX)) {
         return Ok(());
     }
     let _ = run("nft", &["-f", "-"], network::NO_MACHINE_RULES);

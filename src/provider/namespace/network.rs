@@ -179,6 +179,12 @@ pub(super) fn resolvers(resolv_conf: &str) -> Vec<Ipv4Addr> {
         .collect()
 }
 
+/// The names of the interfaces, from `/proc/net/dev`.
+pub(super) fn interfaces(devices: &str) -> Vec<String> {
+    let names = devices.lines().filter_map(|line| line.split_once(':'));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
 /// The interface of the default route, from `/proc/net/route`.
 pub(super) fn default_interface(routes: &str) -> Option<String> {
     routes.lines().skip(1).find_map(|line| {

@@ -1,0 +1,119 @@
+//! A server that is killed again and again while sandboxes come and go leaves nothing that the next
+//! start does not adopt or end.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{Server, wait_for};
+use crate::world::World;
+
+/// How often it is killed; `STEAD_SOAK` asks for the long run.
+fn times() -> u32 {
+    if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 8 }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Everything of a home that a sandbox can leave: processes, cgroups, loop devices, directories.
+fn left(home: &Path) -> BTreeSet<String> {
+    let mut left = BTreeSet::new();
+    let sandboxes = names(&home.join("sandboxes"));
+    left.extend(sandboxes.iter().map(|name| format!("directory {name}")));
+    left.extend(names(&home.join("disks")).into_iter().map(|name| format!("disk {name}")));
+    for device in names(Path::new("/sys/block")) {
+        let file = format!("/sys/block/{device}/loop/backing_file");
+        if let Ok(file) = fs::read_to_string(file)
+            && file.starts_with(&*home.to_string_lossy())
+        {
+            left.insert(format!("loop device of {}", file.trim()));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let ours = mounts.lines().filter(|line| line.contains(&*home.to_string_lossy()));
+    left.extend(ours.map(|line| format!("mount {line}")));
+    left
+}
+
+/// Asks a server that may be killed at any moment.
+fn attempt(server: &Server, method: &str, target: &str, body: &str) {
+    let Ok(mut stream) = TcpStream::connect(server.address) else { return };
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        server.address,
+        server.token,
+        body.len()
+    );
+    let _ = stream.write_all(request.as_bytes());
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// The cgroups of sandboxes, whoever's they are.
+fn cgroups() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+        for entry in
+            fs::read_dir(hierarchy.path().join("stead-sandboxes")).into_iter().flatten().flatten()
+        {
+            found.insert(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
+    let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let arguments = ["--provider", "namespace", "--set", "sandbox.egress=none"];
+    let arguments = [&arguments[..], &["--set", "sandbox.disk=64m"]].concat();
+    let mut made = BTreeSet::new();
+    for round in 0..times() {
+        // Created, used and destroyed at once, and killed somewhere in the middle of it.
+        std::thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let server = &world.server;
+                scope.spawn(move || {
+                    let thread = format!("/api/threads/{name}{round}");
+                    attempt(
+                        server,
+                        "POST",
+                        &format!("{thread}/exec"),
+                        r#"{"command":"echo hello"}"#,
+                    );
+                    attempt(server, "DELETE", &thread, "");
+                });
+            }
+            let (_hold, wait) = std::sync::mpsc::channel::<()>();
+            let _ = wait.recv_timeout(Duration::from_millis(u64::from(round) * 37 % 400));
+            made.extend(names(&world.home.path().join("sandboxes")));
+            let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        });
+        world.server.wait();
+        world.server = Server::start_with(&world.home, &arguments);
+    }
+    let client = world.server.client();
+    // What is still there belongs to a thread, and works.
+    let threads = client.get("/api/threads?limit=500").expect(200);
+    for thread in threads["items"].as_array().unwrap() {
+        let target = format!("/api/threads/{}", thread["thread_id"].as_str().unwrap());
+        let body = json!({"command": "echo here"});
+        assert_eq!(client.post(&format!("{target}/exec"), body).expect(200)["stdout"], "here\n");
+        client.delete(&target).expect_success();
+    }
+    wait_for("nothing to be left", || {
+        let left = left(world.home.path());
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+    let orphans: Vec<_> = cgroups().intersection(&made).cloned().collect();
+    assert!(orphans.is_empty(), "{orphans:?}");
+}

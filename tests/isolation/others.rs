@@ -1,0 +1,49 @@
+//! Two sandboxes side by side.
+
+use crate::world::World;
+
+#[test]
+fn a_sandbox_sees_nothing_of_another() {
+    let Some(world) = World::new(&[]) else { return };
+    let (one, two) = (world.sandbox("one"), world.sandbox("two"));
+    let mark = format!("other-{}", world.canary);
+    one.run(&format!(
+        "echo {mark} > /tmp/{mark}; echo {mark} > /dev/shm/{mark}; echo {mark} > /var/tmp/{mark}; \
+         echo {mark} > /root/{mark}; perl -e 'sleep 600' {mark} & \
+         perl -MIO::Socket::INET -e '$l = IO::Socket::INET->new(Listen => 5, LocalPort => 8099); sleep 600' & \
+         perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(\"\\0{mark}\")); listen(S, 1); sleep 600' & \
+         ipcmk -M 4096 >/dev/null"
+    ));
+    let address = one
+        .run("hostname -I 2>/dev/null || ip -4 -o addr show eth0 | grep -o '198[0-9.]*' | head -1");
+    let address = address.trim();
+    for (name, script) in [
+        ("its files", format!("find / -xdev -name '{mark}' 2>/dev/null | head -1")),
+        ("its shared memory", format!("ls /dev/shm | grep {mark}")),
+        (
+            "its processes",
+            format!(
+                "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 600.*{mark}' | grep -v '^0'"
+            ),
+        ),
+        ("its abstract sockets", format!("grep {mark} /proc/net/unix")),
+        ("its segments", "ipcs -m | grep ^0x".to_owned()),
+        (
+            "its address",
+            format!(
+                "timeout 3 bash -c 'exec 9<>/dev/tcp/{address}/8099' 2>/dev/null && echo reached"
+            ),
+        ),
+    ] {
+        let seen = two.run(&script);
+        println!(
+            "{:6} {:10} {name}",
+            if seen.trim().is_empty() { "SAFE" } else { "BREACH" },
+            "others"
+        );
+        assert_eq!(seen.trim(), "", "{name} can be seen from another sandbox");
+    }
+    let users =
+        |sandbox: &crate::world::Sandbox| sandbox.run("awk '{print $2}' /proc/self/uid_map");
+    assert_ne!(users(&one), users(&two), "two sandboxes have the same users");
+}
