@@ -40,10 +40,10 @@ export interface World {
   watchNetwork(act: (online: boolean) => void): () => void;
 }
 
-/** Bytes the screen may owe before the socket is let go and a new picture is asked for. */
-export const BEHIND = 4 << 20;
+/** Bytes of output the screen may owe before the socket is let go and a new picture is asked for. */
+export const BEHIND = 2 << 20;
 /** It connects again when the screen owes no more than this. */
-export const CAUGHT_UP = 256 << 10;
+export const CAUGHT_UP = 128 << 10;
 const PING_EVERY = 15_000;
 const PONG_WITHIN = 10_000;
 
@@ -57,6 +57,7 @@ export class TerminalSocket {
   #socket: WebSocket | null = null;
   #attempt = 0;
   #owed = 0;
+  #allowed = BEHIND;
   #mode: Mode;
   #link: Link = { state: "connecting" };
   #stopTimer: (() => void) | null = null;
@@ -167,10 +168,15 @@ export class TerminalSocket {
         this.#again();
         return false;
       case "picture":
+        // A large picture is no reason to ask for another.
+        this.#allowed = BEHIND + step.bytes.length;
+        this.#owed += step.bytes.length;
+        this.#listener.step(step);
+        return true;
       case "write":
         this.#owed += step.bytes.length;
         this.#listener.step(step);
-        if (this.#owed <= BEHIND) return true;
+        if (this.#owed <= this.#allowed) return true;
         // What was missed meanwhile is in the next picture.
         this.#drop();
         this.#stream.forget();

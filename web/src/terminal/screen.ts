@@ -12,6 +12,7 @@ import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { muteAnswers } from "./answers.ts";
 import { webAddress } from "./links.ts";
+import { pacer } from "./pacer.ts";
 import { hasHiddenParts, pasteText } from "./paste.ts";
 import { installStylePolicy } from "./policy.ts";
 import { steadUnicode } from "./unicode.ts";
@@ -43,6 +44,10 @@ type Task =
   | { run: () => void };
 
 const MIN_FONT = 6;
+/** Bytes given to xterm at once. */
+const PIECE = 64 << 10;
+/** So little is drawn at once. */
+const SMALL = 4 << 10;
 const encoder = new TextEncoder();
 
 export class Screen {
@@ -50,7 +55,7 @@ export class Screen {
   readonly #fit = new FitAddon();
   readonly #events: ScreenEvents;
   readonly #tasks: Task[] = [];
-  #flying = 0;
+  #drawing = false;
   #search: Promise<SearchAddon> | null = null;
   #fontSize: number;
   #box: HTMLElement | null = null;
@@ -242,23 +247,55 @@ export class Screen {
     this.#pump();
   }
 
+  /** Goes on with what waits, unless a piece is being drawn; that one's end calls here again. */
   #pump(): void {
-    for (let task = this.#tasks[0]; task && !this.#disposed; task = this.#tasks[0]) {
+    while (!this.#drawing && !this.#disposed) {
+      const task = this.#tasks[0];
+      if (!task) return;
       if ("run" in task) {
-        if (this.#flying > 0) return;
         this.#tasks.shift();
         task.run();
-        continue;
+      } else {
+        this.#draw(this.#piece());
       }
-      this.#tasks.shift();
-      const { length } = task.write;
-      this.#flying += 1;
-      this.terminal.write(task.write, () => {
-        this.#flying -= 1;
-        this.#events.drawn(length);
+    }
+  }
+
+  /** The next bytes to draw, put together from small chunks or cut from a large one. */
+  #piece(): Uint8Array {
+    const parts: Uint8Array[] = [];
+    let length = 0;
+    for (let task = this.#tasks[0]; task && "write" in task && length < PIECE; task = this.#tasks[0]) {
+      const part = task.write.subarray(0, PIECE - length);
+      if (part.length === task.write.length) this.#tasks.shift();
+      else task.write = task.write.subarray(part.length);
+      parts.push(part);
+      length += part.length;
+    }
+    if (parts.length === 1) return parts[0]!;
+    const whole = new Uint8Array(length);
+    let at = 0;
+    for (const part of parts) {
+      whole.set(part, at);
+      at += part.length;
+    }
+    return whole;
+  }
+
+  #draw(piece: Uint8Array): void {
+    this.#drawing = true;
+    const draw = (done: () => void): void => {
+      if (this.#disposed) return done();
+      this.terminal.write(piece, () => {
+        this.#drawing = false;
+        this.#events.drawn(piece.length);
+        done();
         this.#pump();
       });
-    }
+    };
+    // The echo of a key does not wait behind a flood.
+    if (piece.length <= SMALL && this.#tasks.length === 0) draw(() => {});
+    else pacer.pace(draw);
   }
 
   #squeeze(): void {

@@ -203,7 +203,12 @@ function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
                 aria-label={on ? `Hide ${label}` : `Show ${label} beside the others`}
                 title={on ? "Hide" : "Show beside"}
                 disabled={on && shown.length === 1}
-                onClick={() => setShown(on ? shown.filter((id) => id !== terminal.terminal_id) : [...shown, terminal.terminal_id])}
+                onClick={() =>
+                  setShown((before) => {
+                    const others = before.filter((id) => id !== terminal.terminal_id);
+                    return on ? others : [...others, terminal.terminal_id];
+                  })
+                }
               >
                 <Icon name={on ? "close" : "split"} />
               </button>
@@ -234,7 +239,7 @@ function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
             focus={index === panes.length - 1}
             paused={paused}
             resume={resume}
-            {...(panes.length > 1 && { onClose: () => setShown(shown.filter((id) => id !== terminal.terminal_id)) })}
+            {...(panes.length > 1 && { onClose: () => setShown((before) => before.filter((id) => id !== terminal.terminal_id)) })}
           />
         ))}
       </div>

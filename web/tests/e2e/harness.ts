@@ -182,7 +182,7 @@ export const screenText = (page: Page, nth = 0): Promise<string> =>
 
 /** Waits until a terminal is connected. */
 export const connected = (page: Page, nth = 0): Promise<unknown> =>
-  until("a connected terminal", async () => (await page.locator(".terminal").nth(nth).getAttribute("data-link")) === "connected");
+  until("a connected terminal", async () => (await page.locator("section.terminal").nth(nth).getAttribute("data-link")) === "connected");
 
 /** Types a line into the focused terminal. */
 export async function type(page: Page, text: string, nth = 0): Promise<void> {

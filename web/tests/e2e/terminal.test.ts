@@ -35,7 +35,7 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
 test("a person makes a thread, types and sees the output, and the same after a reload", async () => {
   const { context, page } = await person(browser, server);
   await page.getByRole("button", { name: "New thread" }).first().click();
-  await page.getByLabel("Name").fill("by hand");
+  await page.getByRole("textbox", { name: "Name" }).fill("by hand");
   await page.getByRole("button", { name: "Create" }).click();
   await page.waitForURL("**/ui/threads/by%20hand");
   await connected(page);

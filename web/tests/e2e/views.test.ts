@@ -47,7 +47,7 @@ describe("the status panel follows", () => {
     await page.reload();
     await page.getByText("Nothing runs until it is resumed").waitFor();
     await panelSays(page, /Instance\s+▲?\s*paused/);
-    await page.locator(".terminal").getByRole("button", { name: "Resume" }).click();
+    await page.locator("section.terminal").getByRole("button", { name: "Resume" }).click();
     await connected(page);
     await shows(page, /^awake$/m);
     await context.close();
@@ -291,19 +291,31 @@ test("ten terminals that flood leave the page usable and its memory bounded", as
   }
   await page.goto(threadPage(server, "flood"));
   await connected(page);
-  for (let n = 0; n < 10; n += 1) await page.getByRole("button", { name: /beside the others/ }).first().click();
-  await until("eleven terminals", async () => (await page.locator(".terminal").count()) === 11);
+  for (let shown = 2; shown <= 11; shown += 1) {
+    await page.getByRole("button", { name: /beside the others/ }).first().click();
+    await until(`${shown} terminals`, async () => (await page.locator("section.terminal").count()) === shown);
+  }
   await until("floods", async () => {
     const each = await Promise.all(flooding.map((id) => server.call<{ offset: number }>("GET", `/api/terminals/${id}`)));
-    return each.every((terminal) => terminal.offset > 2 << 20);
+    return each.every((terminal) => terminal.offset > 1 << 20);
   }, 60_000);
-  const began = Date.now();
+  // How long an event of a person waits for the page's one thread.
+  const delays = await page.evaluate(async () => {
+    const each: number[] = [];
+    for (let n = 0; n < 50; n += 1) {
+      const began = performance.now();
+      await new Promise((resolve) => setTimeout(resolve, 0));
+      each.push(performance.now() - began);
+    }
+    return each.sort((a, b) => a - b);
+  });
+  const median = delays[25]!;
+  const worst = delays[49]!;
   await type(page, "echo quick");
   await shows(page, /^quick$/m);
-  const took = Date.now() - began;
   const heap = await page.evaluate(() => (performance as unknown as { memory: { usedJSHeapSize: number } }).memory.usedJSHeapSize);
-  console.log(`flood: typed and seen in ${took} ms, heap ${Math.round(heap / 1e6)} MB`);
-  expect(took).toBeLessThan(5000);
+  console.log(`flood: an event waits ${Math.round(median)} ms, at most ${Math.round(worst)} ms; heap ${Math.round(heap / 1e6)} MB`);
+  expect(median).toBeLessThan(250);
   expect(heap).toBeLessThan(500e6);
   await context.close();
 }, 120_000);

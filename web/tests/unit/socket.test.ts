@@ -181,6 +181,16 @@ describe("a terminal's socket", () => {
     expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
   });
 
+  test("a picture of any size is drawn before another is asked for", () => {
+    start();
+    wire().greet(0);
+    wire().picture(0, "x".repeat(BEHIND * 2));
+    wire().output("y".repeat(BEHIND));
+    expect(links.at(-1)).toEqual({ state: "connected" });
+    wire().output("y");
+    expect(links.at(-1)).toEqual({ state: "catching_up" });
+  });
+
   test("notices a line that went silent", () => {
     start();
     wire().greet(0);
