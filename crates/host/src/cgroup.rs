@@ -21,7 +21,15 @@ impl Cgroup {
         let path = directory(&mounts, &own)?.join("stead").join(instance);
         fs::create_dir_all(&path).ok()?;
         // Version 2 before Linux 5.14 has no kill; then the other way of ending is used.
-        path.join("cgroup.kill").exists().then_some(Self(path))
+        path.join("cgroup.kill").exists().then_some(())?;
+        // Whatever is in it was left by a host of this instance that is dead: we hold its lock.
+        let _ = kill(&path);
+        for entry in fs::read_dir(&path).ok()?.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = remove(&entry.path());
+            }
+        }
+        Some(Self(path))
     }
 
     /// Goes on with one that another image of this process made.

@@ -5,13 +5,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
+use super::Host;
+use super::processes::Processes;
 use super::slots::Key;
 use super::timers::Due;
-use super::{Host, processes};
 use crate::cgroup;
 use crate::wire::Code;
 
-/// How often it is looked whether the processes are gone; a child of ours that ends tells at once.
+/// When it is first looked whether the processes are gone: those that close at once are looked at
+/// together.
+const FIRST_LOOK: Duration = Duration::from_micros(200);
+
+/// How often it is looked again; a child of ours that ends tells at once.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How long the processes have. One that sleeps in the kernel cannot be ended by anybody.
@@ -34,20 +39,17 @@ impl Closing {
         self.terminal == terminal
     }
 
-    /// Kills what is there; whether nothing was.
-    fn kill(&self) -> bool {
+    /// Kills what is there; whether nothing was. All that close at the same time share one look at
+    /// the processes.
+    fn kill(&self, processes: &mut Option<Processes>) -> bool {
         if let Some(path) = &self.cgroup {
             if cgroup::is_populated(path) {
                 let _ = cgroup::kill(path);
                 return false;
             }
-            // A process of it that moved itself elsewhere can still be found by its mark.
-            if processes::kill(&self.terminal, &self.sessions) > 0 {
-                return false;
-            }
             return cgroup::remove(path).is_ok() || !path.exists();
         }
-        processes::kill(&self.terminal, &self.sessions) == 0
+        processes.get_or_insert_with(Processes::look).kill(&self.terminal, &self.sessions) == 0
     }
 }
 
@@ -65,21 +67,27 @@ impl Host {
         if let Some(pid) = pid {
             self.pids.remove(&pid);
         }
-        self.closing.push(Closing {
+        let closing = Closing {
             terminal: terminal.id.clone(),
             cgroup: terminal.cgroup.take(),
             sessions: terminal.session().into_iter().collect(),
             asked,
             until: Instant::now() + PATIENCE,
-        });
-        self.check_closing();
+        };
+        // Most have a cgroup and are gone by the next look; without one, the look is the kill.
+        if let Some(path) = &closing.cgroup {
+            let _ = cgroup::kill(path);
+        }
+        self.closing.push(closing);
+        self.timers.arm(Due::Closing, FIRST_LOOK);
     }
 
     /// Answers for those whose processes are gone.
     pub(super) fn check_closing(&mut self) {
         let mut open = Vec::new();
+        let mut processes = None;
         for closing in std::mem::take(&mut self.closing) {
-            let gone = closing.kill();
+            let gone = closing.kill(&mut processes);
             if !gone && Instant::now() < closing.until {
                 open.push(closing);
                 continue;

@@ -53,6 +53,12 @@ const TURN: usize = 64;
 /// The shared read buffer; no terminal and no connection has one of its own.
 const BUFFER: usize = 64 << 10;
 
+/// How many descriptors are kept back for connections.
+const RESERVE: usize = 4;
+
+/// How long nobody is let in when there is no descriptor for him.
+const LOOK_AWAY: Duration = Duration::from_millis(100);
+
 /// How long written logs wait for company before they are synced.
 const SYNC_DELAY: Duration = Duration::from_millis(500);
 
@@ -77,6 +83,8 @@ pub(crate) struct Host {
     epoll: OwnedFd,
     listener: OwnedFd,
     signals: OwnedFd,
+    /// Descriptors kept back, so that a server can connect when terminals have used up all others.
+    reserve: Vec<OwnedFd>,
     syncer: Arc<Syncer>,
     cgroup: Option<Cgroup>,
     connections: Slots<Connection>,
@@ -170,6 +178,7 @@ impl Host {
             epoll,
             listener,
             signals,
+            reserve: reserve(),
             syncer: Syncer::start()?,
             cgroup,
             connections: Slots::default(),
@@ -216,6 +225,7 @@ impl Host {
                     Due::Sync => self.sync(),
                     Due::Closing => self.check_closing(),
                     Due::Check => self.trial_is_due(),
+                    Due::Listen => self.listen(EventFlags::IN),
                 }
             }
         }
@@ -239,7 +249,19 @@ impl Host {
     /// Takes in whoever knocks, when he is us.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        let socket = loop {
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => break socket,
+                Err(Errno::MFILE | Errno::NFILE) if self.reserve.pop().is_some() => {}
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                Err(_) => {
+                    // Whoever knocks goes on knocking: looking away for a moment saves the CPU.
+                    self.listen(EventFlags::empty());
+                    self.timers.arm(Due::Listen, LOOK_AWAY);
+                    return;
+                }
+            }
+        };
         if !is_trusted(socket.as_fd()) || self.connections.len() >= MAX_CONNECTIONS {
             self.counters.refused_connections += 1;
             return;
@@ -266,6 +288,10 @@ impl Host {
             }
         }
         self.flush(key);
+    }
+
+    fn listen(&self, flags: EventFlags) {
+        let _ = epoll::modify(&self.epoll, &self.listener, Token::Listener.data(), flags);
     }
 
     fn connection_ready(&mut self, key: Key, flags: EventFlags) {
@@ -308,6 +334,9 @@ impl Host {
             terminal.watchers.retain(|watcher| watcher.connection != key);
         }
         self.exec.forget_connection(key);
+        if self.reserve.len() < RESERVE {
+            self.reserve = reserve();
+        }
     }
 
     /// Sends to every connection.
@@ -397,6 +426,12 @@ fn exit(status: WaitStatus) -> Exit {
         Some(signal) => Exit { code: -1, signal },
         None => Exit { code: status.exit_status().unwrap_or(-1), signal: 0 },
     }
+}
+
+/// Descriptors to give up later.
+fn reserve() -> Vec<OwnedFd> {
+    let null = || std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
+    std::iter::from_fn(null).take(RESERVE).collect()
 }
 
 /// The wall clock.

@@ -18,21 +18,41 @@ struct Process {
     zombie: bool,
 }
 
-/// Kills every process of a terminal that is alive; how many there were.
-pub(super) fn kill(terminal: &str, sessions: &[Pid]) -> usize {
-    let mark = format!("STEAD_TERMINAL={terminal}").into_bytes();
-    let sessions: Vec<i32> = sessions.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    let all = processes();
-    let belongs = |process: &Process| {
-        sessions.contains(&process.session)
-            || (process.parent == own && is_marked(process.pid, &mark))
-    };
-    let found = closure(&all, own, belongs);
-    for pid in found.iter().filter_map(|pid| Pid::from_raw(*pid)) {
-        let _ = rustix::process::kill_process(pid, Signal::KILL);
+/// All processes, as they were at one look.
+#[derive(Debug)]
+pub(super) struct Processes {
+    all: Vec<Process>,
+    own: i32,
+    /// Which terminal those that came to us as orphans are marked with.
+    marks: HashMap<i32, Vec<u8>>,
+}
+
+impl Processes {
+    /// Looks.
+    pub(super) fn look() -> Self {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let all = processes();
+        let marks = all
+            .iter()
+            .filter(|process| process.parent == own && !process.zombie)
+            .filter_map(|process| Some((process.pid, mark(process.pid)?)))
+            .collect();
+        Self { all, own, marks }
     }
-    found.len()
+
+    /// Kills every process of a terminal that is alive; how many there were.
+    pub(super) fn kill(&self, terminal: &str, sessions: &[Pid]) -> usize {
+        let sessions: Vec<i32> = sessions.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+        let belongs = |process: &Process| {
+            sessions.contains(&process.session)
+                || self.marks.get(&process.pid).is_some_and(|mark| mark == terminal.as_bytes())
+        };
+        let found = closure(&self.all, self.own, belongs);
+        for pid in found.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        found.len()
+    }
 }
 
 /// The living among our descendants that `belongs` names, and all their descendants.
@@ -59,9 +79,13 @@ fn closure(all: &[Process], own: i32, belongs: impl Fn(&Process) -> bool) -> Vec
     found
 }
 
-fn is_marked(pid: i32, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == mark))
+/// The terminal that a process's environment names.
+fn mark(pid: i32) -> Option<Vec<u8>> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environ
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(b"STEAD_TERMINAL="))
+        .map(<[u8]>::to_vec)
 }
 
 fn processes() -> Vec<Process> {

@@ -54,6 +54,8 @@ impl Host {
         if self.trial.is_some() {
             return Err(Refusal(Code::Busy, "an executable is being tried".into()));
         }
+        // An upgrade must be possible when terminals have used up all descriptors.
+        self.reserve.clear();
         let path = PathBuf::from(OsString::from_vec(path.to_vec()));
         let refused = |error: &dyn std::fmt::Display| {
             Refusal(Code::BadExecutable, format!("cannot run {}: {error}", path.display()))

@@ -38,6 +38,15 @@ fn no_more_descriptors() {
     assert_eq!(refused, Code::NoMoreDescriptors);
     assert!(opened > 3);
     works(&mut session, "first");
+    // Whoever comes is still let in, and even the executable can be changed.
+    drop(session);
+    let mut session = host.connect();
+    let mut second = host.connect();
+    second.ok(|seq| Request::Ping { seq });
+    session.ok(|seq| Request::Upgrade { seq, path: EXE.into() });
+    let mut session = host.connect();
+    session.attach("first", 0);
+    works(&mut session, "first");
     session.ok(|seq| Request::Close { seq, terminal: "t0".into() });
     session.open(host.opening("again", &["cat"]));
     works(&mut session, "first");
