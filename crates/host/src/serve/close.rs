@@ -92,6 +92,8 @@ impl Host {
                 open.push(closing);
                 continue;
             }
+            // A process that has ended counts against the limits until it is reaped.
+            self.reap();
             let Some((connection, seq)) = closing.asked else { continue };
             let (code, message) = if gone {
                 (Code::Ok, String::new())
@@ -100,7 +102,7 @@ impl Host {
             };
             self.reply(connection, seq, code, message);
         }
-        self.closing = open;
+        self.closing.extend(open);
         if !self.closing.is_empty() {
             self.timers.arm(Due::Closing, LOOK);
         }
