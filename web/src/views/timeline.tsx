@@ -1,10 +1,11 @@
 /** What was said and what was run, in one order. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { list, path, send } from "../api/client.ts";
+import { getBytes, list, path, send } from "../api/client.ts";
 import type { Happening } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command, Message, Terminal } from "../api/types.ts";
+import { plainOf } from "../lib/ansi.ts";
 import { threadAddress } from "../lib/router.ts";
 import { clock, duration } from "../lib/time.ts";
 import { beganAt, contentText, type Filter, matches, outcome, timeline } from "../lib/timeline.ts";
@@ -47,7 +48,10 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
     () => timeline(messages.value ?? [], commands.value ?? []),
     [messages.value, commands.value],
   );
-  const shown = entries.filter((entry) => matches(entry, filter));
+  const outputs = useOutputs(commands.value ?? [], filter.text.trim());
+  const shown = entries.filter((entry) =>
+    matches(entry.kind === "command" ? { ...entry, command: { ...entry.command, ...outputs.get(entry.key) } } : entry, filter),
+  );
   const labels = new Map(terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]));
   const end = useRef<HTMLDivElement>(null);
   const count = entries.length;
@@ -96,6 +100,37 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
       <MessageBox thread={thread} onSent={messages.refresh} />
     </div>
   );
+}
+
+/** So much of each command's output is searched. */
+const SEARCHED_BYTES = 64 << 10;
+const KEPT_OUTPUTS = 500;
+
+type Texts = { stdout?: string; stderr?: string };
+
+/** The beginnings of outputs, fetched one by one while something is looked for. */
+function useOutputs(commands: Command[], wanted: string): Map<string, Texts> {
+  const [found, setFound] = useState<Map<string, Texts>>(new Map());
+  useEffect(() => {
+    if (wanted.length < 2) return;
+    let here = true;
+    void (async () => {
+      for (const command of commands.slice(0, KEPT_OUTPUTS)) {
+        if (!here) return;
+        if (found.has(command.command_id) || command.stdout_bytes + command.stderr_bytes === 0) continue;
+        const texts: Texts = {};
+        for (const stream of ["stdout", "stderr"] as const) {
+          if (command[`${stream}_bytes`] === 0) continue;
+          const at = `${path("api", "commands", command.command_id, "output")}?stream=${stream}&limit=${SEARCHED_BYTES}`;
+          const read = await getBytes(at).catch(() => null);
+          if (read) texts[stream] = plainOf(new TextDecoder().decode(read.bytes));
+        }
+        if (here) setFound((before) => new Map(before).set(command.command_id, texts));
+      }
+    })();
+    return () => void (here = false);
+  }, [commands, wanted.length >= 2]);
+  return found;
 }
 
 function MessageEntry({ message }: { message: Message }) {

@@ -85,6 +85,10 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   expect(text).toContain("agent-seen");
   expect(text).toMatch(/directory\s+\S+\s+→\s+\/tmp/);
   expect(text).toMatch(/MARK\s+seen/);
+  await server.exec("watched", "printf 'a\\033[31mneed\\033[0mle\\n'");
+  await server.exec("watched", "echo hay");
+  await page.getByLabel("Search the timeline").fill("aneedle");
+  await until("what was printed is found", async () => (await page.locator(".entry").count()) === 1);
   expect(complaints.get(page)).toEqual([]);
   await context.close();
 });
@@ -148,6 +152,24 @@ test("a browser that goes offline says so, and has everything when it is back", 
   const twice = (await wholeText(page)).match(/^said-meanwhile$/gm) ?? [];
   expect(twice.length).toBe(1);
   await context.close();
+});
+
+test("it draws with WebGL where there is one, and a screen reader can read it", async () => {
+  const able = await launch(true);
+  try {
+    const { page } = await person(able, server);
+    await page.evaluate(() => localStorage.setItem("stead.preferences", JSON.stringify({ screenReader: true })));
+    await server.thread("drawn");
+    await page.goto(threadPage(server, "drawn"));
+    await connected(page);
+    await page.locator(".terminal .xterm-screen canvas").first().waitFor();
+    await type(page, "echo read-me");
+    const rows = page.locator(".terminal .xterm-accessibility-tree");
+    await until("the text for a screen reader", async () => /^read-me\s*$/m.test(await rows.innerText()));
+    expect(complaints.get(page)).toEqual([]);
+  } finally {
+    await able.close();
+  }
 });
 
 /** Everything the terminal holds, taken by the clipboard as a person would. */
