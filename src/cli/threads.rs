@@ -138,7 +138,7 @@ pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
         ThreadsVerb::Messages(of) => {
             let path = format!("/api/threads/{}/messages", escape(&of.thread));
             let items = of.target.client()?.list(&path, MOST).await?;
-            let columns = [("at", "/created_at"), ("role", "/role"), ("content", "/content")];
+            let columns = [("at", "/at"), ("role", "/role"), ("content", "/content")];
             of.form.list(&items, &columns)?;
         }
         ThreadsVerb::Say { thread, role, content, target } => {

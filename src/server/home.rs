@@ -5,11 +5,18 @@ use std::{
     io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 
-use crate::{api::auth, store::HomeLock};
+use crate::{
+    api::auth,
+    store::{HomeLock, LockError},
+};
+
+/// How long the lock of another server is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A home this process holds the lock of.
 pub struct Home {
@@ -23,7 +30,7 @@ impl Home {
         let naming = || format!("cannot use {} as home", path.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(naming)?;
         fs::set_permissions(path, Permissions::from_mode(0o700)).with_context(naming)?;
-        let lock = HomeLock::take(path)?;
+        let lock = take_lock(path)?;
         Ok(Home { path: path.to_owned(), _lock: lock })
     }
 
@@ -38,6 +45,19 @@ impl Home {
             }
             Err(error) if is_missing(&error) => make_token(&path),
             Err(error) => Err(error),
+        }
+    }
+}
+
+/// A server that was just killed holds the lock until the kernel has taken it apart.
+fn take_lock(path: &Path) -> Result<HomeLock, LockError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match HomeLock::take(path) {
+            Err(LockError::Held { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
         }
     }
 }
