@@ -1,4 +1,4 @@
-//! The command line. Everything but `serve` and `config` talks to the server over HTTP only.
+//! The command line. Everything but `serve`, `config` and `screen` talks to the server over HTTP only.
 
 mod attach;
 mod client;
@@ -8,6 +8,7 @@ mod exec;
 mod keys;
 mod names;
 mod raw;
+mod screen;
 mod show;
 mod terminals;
 mod threads;
@@ -87,6 +88,8 @@ enum Verb {
     Login(threads::Plain),
     /// Show every setting, its value and where it came from
     Config(config::ConfigArgs),
+    /// Print what a terminal would show after the bytes on standard input
+    Screen(screen::ScreenArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  stead completions bash > /etc/bash_completion.d/stead")]
     Completions {
@@ -175,6 +178,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::Serve(args) => serve(&args),
         Verb::Config(args) => config::run(&args),
+        Verb::Screen(args) => screen::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "stead", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
@@ -216,7 +220,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,
         Verb::Login(args) => threads::login(args).await,
-        Verb::Serve(_) | Verb::Config(_) | Verb::Completions { .. } => {
+        Verb::Serve(_) | Verb::Config(_) | Verb::Screen(_) | Verb::Completions { .. } => {
             unreachable!("these need no server")
         }
     }

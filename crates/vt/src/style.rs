@@ -109,7 +109,7 @@ impl Style {
 }
 
 /// The fewest styles before a sweep is worth its walk over the screen.
-const SWEEP_FLOOR: usize = 1024;
+const SWEEP_FLOOR: usize = 4096;
 
 /// Styles by number. Number 0 is the default style; numbers in use never move.
 #[derive(Clone, Default)]

@@ -261,7 +261,8 @@ impl<'a> Iterator for Lines<'a> {
 pub(crate) enum Packed<'a> {
     Blank,
     Half,
-    Char { text: &'a str, width: u8 },
+    Char { code: u32, width: u8 },
+    Cluster { text: &'a str, width: u8 },
 }
 
 impl<'a> Line<'a> {
@@ -293,17 +294,18 @@ impl<'a> Line<'a> {
             match packed {
                 Packed::Blank => cells.push(Cell::null(number)),
                 Packed::Half => cells.push(Cell::new(0, 0, number)),
-                Packed::Char { text, width } => {
-                    let mut chars = text.chars();
-                    let first = chars.next().map_or(0, |c| c as u32);
-                    let cluster = chars.next().and_then(|_| clusters.number(text));
-                    cells.push(match cluster {
-                        Some(cluster) => Cell::cluster(cluster, width, number),
-                        None => Cell::new(first, width, number),
-                    });
+                Packed::Char { code, width } => {
+                    cells.push(Cell::new(code, width, number));
                     if span == 2 {
                         cells.push(Cell::new(0, 0, number));
                     }
+                }
+                Packed::Cluster { text, width } => {
+                    let first = text.chars().next().map_or(0, |c| c as u32);
+                    cells.push(match clusters.number(text) {
+                        Some(cluster) => Cell::cluster(cluster, width, number),
+                        None => Cell::new(first, width, number),
+                    });
                 }
             }
         });
@@ -314,10 +316,10 @@ impl<'a> Line<'a> {
         let mut body = self.body;
         let mut style = Style::default();
         if self.flags & STYLED == 0 {
-            for at in 0..body.len() {
-                match std::str::from_utf8(&body[at..=at]) {
-                    Ok("\0") | Err(_) => see(style, Packed::Blank, 1),
-                    Ok(text) => see(style, Packed::Char { text, width: 1 }, 1),
+            for &byte in body {
+                match byte {
+                    BLANK => see(style, Packed::Blank, 1),
+                    byte => see(style, Packed::Char { code: u32::from(byte), width: 1 }, 1),
                 }
             }
             return;
@@ -467,6 +469,10 @@ fn pack_cell(cell: Cell, next: Option<Cell>, clusters: &Clusters, out: &mut Vec<
             }
             1
         }
+        Glyph::Char(code @ 0x20..0x7f) if cell.width() == 1 => {
+            out.push(code as u8);
+            1
+        }
         Glyph::Char(code) => {
             let as_table = cell.width() == width(code) && cell.width() > 0;
             let pair = cell.width() == 2;
@@ -498,44 +504,54 @@ fn put_char(out: &mut Vec<u8>, code: u32) {
 }
 
 /// Takes one packed cell and the number of cells it stands for.
-pub(crate) fn take_packed<'a>(body: &mut &'a [u8]) -> Option<(Packed<'a>, usize)> {
+#[inline]
+fn take_packed<'a>(body: &mut &'a [u8]) -> Option<(Packed<'a>, usize)> {
     let all = *body;
     let first = *all.first()?;
-    let (text, width, rest, cells) = match first {
+    match first {
         BLANK => {
             *body = &all[1..];
-            return Some((Packed::Blank, 1));
+            Some((Packed::Blank, 1))
         }
         HALF => {
             *body = &all[1..];
-            return Some((Packed::Half, 1));
+            Some((Packed::Half, 1))
         }
         CLUSTER => {
-            let size = *all.get(1)?;
+            let width = (*all.get(1)?).min(2);
             let mut after = &all[2..];
             let length = take_varint(&mut after)? as usize;
             if length > CLUSTER_CHARS * 4 {
                 return None;
             }
-            (after.get(..length)?, size, after.get(length..)?, 1)
+            let text = std::str::from_utf8(after.get(..length)?).ok()?;
+            *body = &after[length..];
+            Some((Packed::Cluster { text, width }, 1))
         }
         SIZED => {
-            let length = utf8_len(*all.get(2)?);
-            (all.get(2..2 + length)?, *all.get(1)?, all.get(2 + length..)?, 1)
+            let width = (*all.get(1)?).min(2);
+            let (code, length) = take_char(all.get(2..)?)?;
+            *body = &all[2 + length..];
+            Some((Packed::Char { code, width }, 1))
         }
-        lead => {
-            let length = utf8_len(lead);
-            let text = all.get(..length)?;
-            let size = if length == 1 { 1 } else { text_width(text)? };
-            (text, size, &all[length..], usize::from(size.max(1)))
+        0x20..0x7f => {
+            *body = &all[1..];
+            Some((Packed::Char { code: u32::from(first), width: 1 }, 1))
         }
-    };
-    *body = rest;
-    Some((Packed::Char { text: std::str::from_utf8(text).ok()?, width: width.min(2) }, cells))
+        _ => {
+            let (code, length) = take_char(all)?;
+            let width = width(code);
+            *body = &all[length..];
+            Some((Packed::Char { code, width }, usize::from(width.max(1))))
+        }
+    }
 }
 
-fn text_width(text: &[u8]) -> Option<u8> {
-    Some(width(std::str::from_utf8(text).ok()?.chars().next()? as u32))
+/// The character at the front, and its length.
+fn take_char(bytes: &[u8]) -> Option<(u32, usize)> {
+    let length = utf8_len(*bytes.first()?);
+    let text = std::str::from_utf8(bytes.get(..length)?).ok()?;
+    Some((text.chars().next()? as u32, length))
 }
 
 fn utf8_len(lead: u8) -> usize {

@@ -101,7 +101,10 @@ impl<'a> Line<'a> {
         self.visit(|style, packed, span| {
             let piece = match packed {
                 Packed::Blank | Packed::Half => Piece { style, ..Piece::BLANK },
-                Packed::Char { text, width } => {
+                Packed::Char { code, width } => {
+                    Piece { style, content: Content::Char(code), width, span }
+                }
+                Packed::Cluster { text, width } => {
                     Piece { style, content: Content::Text(text), width, span }
                 }
             };
