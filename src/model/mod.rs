@@ -21,7 +21,7 @@ pub use id::{
 pub use jiff::Timestamp;
 pub use lease::{Desired, Instance, InstanceState, Lease, LeaseEvent, LeaseState};
 pub use moment::{Moment, SinceBoot};
-pub use project::Project;
+pub use project::{BackendKind, Project, ProjectConfig, SessionRecord, Statistics, Trashed};
 pub use session::{
     ChatSession, Ended, OnExpiry, SessionEvent, SessionPolicy, SessionState, SessionStatus,
 };

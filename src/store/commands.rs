@@ -197,7 +197,7 @@ fn ended(stored: &Command) -> StoreError {
     })
 }
 
-fn command(db: &Connection, id: &CommandId) -> Result<Option<Command>, StoreError> {
+pub(super) fn command(db: &Connection, id: &CommandId) -> Result<Option<Command>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM commands WHERE command_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }

@@ -4,15 +4,18 @@
 //! something that others may have changed carries the version (or revision) that was read and is
 //! refused, never merged, when that is no longer the one. Readers never wait for the writer.
 
+mod bundle;
 mod check;
 mod checkpoint;
 mod commands;
+mod entries;
 mod error;
 mod idempotency;
 mod leases;
 mod ledger;
 mod lock;
 mod page;
+mod projects;
 mod retention;
 mod row;
 mod schema;
@@ -37,13 +40,16 @@ use std::{
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{Semaphore, watch};
 
+pub use bundle::{Bundle, Ids};
 pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
+pub use entries::{EntryChange, EntryIndex, EntryRow};
 pub use error::{OpenError, StoreError};
 pub use idempotency::{Claim, StoredResponse};
 pub use leases::LeaseFilter;
 pub use ledger::LedgerEntry;
 pub use lock::{HomeLock, LockError};
 pub use page::{BadCursor, Cursor, Page, PageRequest};
+pub use projects::{ProjectFilter, Use};
 pub use retention::{Pruned, Retention};
 pub use terminals::TerminalView;
 pub use threads::{Chain, FirstUse, Gone, ThreadChoices, ThreadFilter};

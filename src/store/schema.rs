@@ -5,8 +5,11 @@ use rusqlite::Connection;
 use super::error::{OpenError, StoreError};
 
 /// Every migration, in order. One that was released is never changed.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001.sql"),
+    include_str!("migrations/0002.sql"),
+    include_str!("migrations/0003.sql"),
+];
 
 /// The oldest library whose write-ahead log does not lose commits (3.7.0 to 3.51.2 have a race).
 const OLDEST: i32 = 3_051_003;

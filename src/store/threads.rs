@@ -176,34 +176,7 @@ impl Store {
     /// Removes a thread, its session, terminals, history and messages.
     pub async fn delete_thread(&self, id: &ThreadId, at: Timestamp) -> Result<Gone, StoreError> {
         let id = id.clone();
-        self.write(move |db| {
-            let thread = thread(db, &id)?.ok_or_else(|| StoreError::missing("thread", &id))?;
-            let mut statement = db.prepare_cached(
-                "SELECT terminal_id, lease_id FROM terminals WHERE thread_id = ?1",
-            )?;
-            let rows = statement.query_map([id.as_str()], |row| {
-                Ok((row::parsed(row, "terminal_id")?, row::parsed(row, "lease_id")?))
-            })?;
-            let terminals: Vec<(TerminalId, LeaseId)> = rows.collect::<Read<_>>()?;
-            for (terminal, _) in &terminals {
-                terminals::delete(db, terminal)?;
-            }
-            db.prepare_cached("DELETE FROM threads WHERE thread_id = ?1")?
-                .execute([id.as_str()])?;
-            let mut leases: Vec<LeaseId> =
-                terminals.iter().map(|(_, lease)| lease.clone()).collect();
-            leases.push(thread.lease_id);
-            leases.sort();
-            leases.dedup();
-            let mut unused = Vec::new();
-            for lease in leases {
-                if leases::release(db, &lease, at)? {
-                    unused.push(lease);
-                }
-            }
-            Ok(Gone { terminals, leases: unused })
-        })
-        .await
+        self.write(move |db| delete(db, &id, at)).await
     }
 
     /// Adds to the conversation of a thread.
@@ -266,6 +239,32 @@ impl Store {
 pub(super) fn thread(db: &Connection, id: &ThreadId) -> Result<Option<Thread>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM threads WHERE thread_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
+}
+
+/// Removes a thread, its session, terminals, history and messages.
+pub(super) fn delete(db: &Connection, id: &ThreadId, at: Timestamp) -> Result<Gone, StoreError> {
+    let thread = thread(db, id)?.ok_or_else(|| StoreError::missing("thread", id))?;
+    let mut statement =
+        db.prepare_cached("SELECT terminal_id, lease_id FROM terminals WHERE thread_id = ?1")?;
+    let rows = statement.query_map([id.as_str()], |row| {
+        Ok((row::parsed(row, "terminal_id")?, row::parsed(row, "lease_id")?))
+    })?;
+    let terminals: Vec<(TerminalId, LeaseId)> = rows.collect::<Read<_>>()?;
+    for (terminal, _) in &terminals {
+        terminals::delete(db, terminal)?;
+    }
+    db.prepare_cached("DELETE FROM threads WHERE thread_id = ?1")?.execute([id.as_str()])?;
+    let mut leases: Vec<LeaseId> = terminals.iter().map(|(_, lease)| lease.clone()).collect();
+    leases.push(thread.lease_id);
+    leases.sort();
+    leases.dedup();
+    let mut unused = Vec::new();
+    for lease in leases {
+        if leases::release(db, &lease, at)? {
+            unused.push(lease);
+        }
+    }
+    Ok(Gone { terminals, leases: unused })
 }
 
 fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {

@@ -342,7 +342,7 @@ fn hashes(
 }
 
 /// A content, checked against its hash.
-fn content(db: &Connection, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
+pub(super) fn content(db: &Connection, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
     let (size, compressed, bytes): (i64, bool, Vec<u8>) = db
         .prepare_cached("SELECT size, encoding, bytes FROM blobs WHERE hash = ?1")?
         .query_row([hash], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
