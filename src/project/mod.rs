@@ -4,11 +4,29 @@
 //! `workspaces/<project id>/`; the rows are the truth, and what is missing on disk is made again.
 //! Nothing here starts or ends a shell.
 
-#[expect(dead_code, reason = "what writes whole files comes with the memories")]
+mod archive;
+pub mod cleanup;
 mod durable;
+mod error;
+pub mod files;
+pub mod memory;
+mod path;
+mod projects;
+mod stat;
+mod sweep;
 mod workspace;
 
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
+pub use archive::{ImportLimits, Imported};
+pub use error::FileError;
+pub use path::{Relative, TreePath};
+pub use projects::{
+    Attached, InstanceFiles, ProjectChoices, ProjectError, ProjectSettings, Projects,
+};
+pub use stat::{Kind, Stat};
+pub use sweep::{CleanupItem, Mode};
 pub use workspace::{Workspace, workspace};
