@@ -9,12 +9,20 @@ use tracing::warn;
 use crate::{
     clock::Clock,
     lease::Leases,
+    model::Timestamp,
+    project::{Mode, Projects},
     session::Sessions,
-    store::{Pruned, Retention, Store},
+    store::{Gone, Pruned, Retention, Store},
 };
 
 /// How often what no lease knows is looked for.
 const REAP: Duration = Duration::from_secs(60);
+
+/// No loop of a client's choosing is faster.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Memories unused for this long leave RAM.
+const UNUSED: Duration = Duration::from_secs(30 * 60);
 
 /// How often what is no longer kept is let go.
 const PRUNE: Duration = Duration::from_secs(60 * 60);
@@ -32,19 +40,28 @@ pub struct Background {
     pub clock: Clock,
     /// How much history is kept.
     pub retention: Retention,
+    /// The projects.
+    pub projects: Projects,
+    /// Time between two looks at all projects.
+    pub cleanup_interval: Duration,
+    /// Time between two snapshots of the hot memories.
+    pub snapshot_interval: Duration,
 }
 
 impl Background {
     /// Starts every loop; they end when `stop` is cancelled. `forget` is told which commands went, so
-    /// that their output can go too.
-    pub fn start<F>(
+    /// that their output can go too; `end` is told what deleted projects leave to be ended.
+    pub fn start<F, G>(
         self,
         tasks: &TaskTracker,
         stop: &CancellationToken,
         forget: impl Fn(Pruned) -> F + Send + Sync + 'static,
+        end: impl Fn(Gone) -> G + Send + Sync + 'static,
     ) where
         F: Future<Output = ()> + Send,
+        G: Future<Output = ()> + Send,
     {
+        self.look_after_projects(tasks, stop, end);
         let sessions = self.sessions.clone();
         let until = stop.clone();
         tasks.spawn(async move { sessions.run(until).await });
@@ -65,6 +82,48 @@ impl Background {
                 match store.prune(retention, clock.wall()).await {
                     Ok(pruned) => forget(pruned).await,
                     Err(error) => warn!(%error, "cannot let go of old history yet"),
+                }
+            }
+        }));
+    }
+}
+
+impl Background {
+    /// Clean-up, at the start and then every so often, and the hot memories' snapshots.
+    fn look_after_projects<G>(
+        &self,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+        end: impl Fn(Gone) -> G + Send + Sync + 'static,
+    ) where
+        G: Future<Output = ()> + Send,
+    {
+        let (projects, end) = (self.projects.clone(), std::sync::Arc::new(end));
+        let clean_up = move || {
+            let (projects, end) = (projects.clone(), end.clone());
+            async move {
+                match projects.clean_up(Mode::Act).await {
+                    Ok((_, gone)) => end(gone).await,
+                    Err(error) => warn!(%error, "cannot clean up the projects yet"),
+                }
+            }
+        };
+        let (period, until) = (self.cleanup_interval.max(LEAST), stop.clone());
+        tasks.spawn(async move {
+            // The server may have been down on the day: it looks when it is back.
+            clean_up().await;
+            every(period, until, clean_up).await;
+        });
+
+        let (projects, clock) = (self.projects.clone(), self.clock.clone());
+        tasks.spawn(every(self.snapshot_interval.max(LEAST), stop.clone(), move || {
+            let (projects, clock) = (projects.clone(), clock.clone());
+            async move {
+                let idle = clock.wall().saturating_sub(UNUSED).unwrap_or(Timestamp::MIN);
+                let memories = projects.memories();
+                let done = memories.snapshot_all().await;
+                if let Err(error) = done.and(memories.unload_unused(idle).await) {
+                    warn!(%error, "cannot write the memories' snapshots yet");
                 }
             }
         }));

@@ -12,7 +12,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    lease::LeaseError, model::Refused, provider::ProviderError, store::StoreError,
+    lease::LeaseError,
+    model::Refused,
+    project::{FileError, ProjectError},
+    provider::ProviderError,
+    store::StoreError,
     terminal::TerminalError,
 };
 
@@ -46,6 +50,14 @@ pub enum Code {
     InFlight,
     Gone,
     BodyTooLarge,
+    RangeNotSatisfiable,
+    OutsideRoute,
+    NotAFile,
+    IsADirectory,
+    NotADirectory,
+    NotEmpty,
+    AlreadyExists,
+    QuotaExceeded,
     UnsupportedMediaType,
     KeyReused,
     Unprocessable,
@@ -97,6 +109,16 @@ impl Code {
             }
             Code::Gone => (StatusCode::GONE, "It is no longer kept"),
             Code::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Code::RangeNotSatisfiable => {
+                (StatusCode::RANGE_NOT_SATISFIABLE, "The range begins after the end")
+            }
+            Code::OutsideRoute => (StatusCode::FORBIDDEN, "The path leads out of its route"),
+            Code::NotAFile => (StatusCode::CONFLICT, "It is not a file"),
+            Code::IsADirectory => (StatusCode::CONFLICT, "It is a directory"),
+            Code::NotADirectory => (StatusCode::CONFLICT, "It is not a directory"),
+            Code::NotEmpty => (StatusCode::CONFLICT, "The directory is not empty"),
+            Code::AlreadyExists => (StatusCode::CONFLICT, "It exists already"),
+            Code::QuotaExceeded => (StatusCode::CONFLICT, "There is no room for more"),
             Code::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "This content type is not accepted")
             }
@@ -323,6 +345,47 @@ impl From<TerminalError> for Problem {
             }
         };
         Problem::new(code, error.to_string())
+    }
+}
+
+impl From<FileError> for Problem {
+    fn from(error: FileError) -> Problem {
+        let code = match &error {
+            FileError::BadPath { .. } => Code::InvalidPath,
+            FileError::BadPattern { .. } => Code::InvalidQuery,
+            FileError::Missing { .. } => Code::NotFound,
+            FileError::Exists { .. } => Code::AlreadyExists,
+            FileError::IsDirectory { .. } => Code::IsADirectory,
+            FileError::NotDirectory { .. } => Code::NotADirectory,
+            FileError::NotEmpty { .. } => Code::NotEmpty,
+            FileError::NotRegular { .. } => Code::NotAFile,
+            FileError::Outside { .. } | FileError::Loop { .. } => Code::OutsideRoute,
+            FileError::Forbidden { .. } => Code::Forbidden,
+            FileError::TooLarge { .. } => Code::BodyTooLarge,
+            FileError::Full { .. } => Code::QuotaExceeded,
+            FileError::Changed { .. } => Code::VersionConflict,
+            FileError::NotSupported { .. } => Code::NotSupported,
+            FileError::NoSpace => Code::DiskFull,
+            FileError::Unavailable { reason } => {
+                tracing::warn!(reason, "files cannot be used");
+                Code::StoreUnavailable
+            }
+            FileError::Io { .. } => return Problem::internal("cannot use a file", &error),
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+impl From<ProjectError> for Problem {
+    fn from(error: ProjectError) -> Problem {
+        match error {
+            ProjectError::Bad { field, why } => Problem::body(field, why),
+            ProjectError::Default(_) => Problem::new(Code::Conflict, error.to_string()),
+            ProjectError::TooMany(_) => Problem::new(Code::QuotaExceeded, error.to_string()),
+            ProjectError::Archive(_) => Problem::new(Code::Unprocessable, error.to_string()),
+            ProjectError::Store(error) => Problem::from(error),
+            ProjectError::File(error) => Problem::from(error),
+        }
     }
 }
 

@@ -106,8 +106,11 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
         return Err(Problem::new(Code::OriginNotAllowed, "this request is from another site"));
     }
 
-    let limits =
-        BodyLimits { bytes: app.settings.limits.body_bytes, time: app.settings.limits.body_time };
+    let bytes = match super::is_file_upload(request.method(), request.uri().path()) {
+        true => app.settings.limits.file_bytes,
+        false => app.settings.limits.body_bytes,
+    };
+    let limits = BodyLimits { bytes, time: app.settings.limits.body_time };
     if declared_length(request.headers()).is_some_and(|length| length > limits.bytes as u64) {
         return Err(too_large(limits.bytes));
     }

@@ -12,20 +12,24 @@ pub mod error;
 mod events;
 mod exec;
 pub mod extract;
+mod files;
 pub mod guard;
 mod health;
 pub mod idempotency;
 mod interactive;
 mod leases;
 mod login;
+mod memories;
 pub mod openapi;
 pub mod page;
+mod projects;
 mod signal;
 pub mod sse;
 mod stream;
 mod target;
 mod terminals;
 mod threads;
+mod transfer;
 mod web;
 mod ws;
 
@@ -44,7 +48,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::{
     clock::Clock, config::Settings, event::Events, lease::Leases, metrics::Metrics,
-    session::Sessions, store::Store, terminal::Terminals,
+    project::Projects, session::Sessions, store::Store, terminal::Terminals,
 };
 
 pub use app::ThreadRuntimes;
@@ -91,6 +95,8 @@ pub struct Engine {
     pub sessions: Sessions,
     /// Terminals that are alive.
     pub terminals: Terminals,
+    /// Bodies of work: their files and memories.
+    pub projects: Projects,
     /// What happens.
     pub events: Events,
     /// The time.
@@ -161,6 +167,9 @@ pub fn router(app: App) -> Router {
         .merge(commands::routes())
         .merge(leases::routes())
         .merge(events::routes())
+        .merge(projects::routes())
+        .merge(memories::routes())
+        .merge(files::routes())
         .split_for_parts();
     let document = openapi::text(&openapi::finish(document));
     router
@@ -170,6 +179,15 @@ pub fn router(app: App) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .with_state(app)
+}
+
+/// Whether the body is a file, which is streamed and may be large.
+pub(crate) fn is_file_upload(method: &Method, path: &str) -> bool {
+    match *method {
+        Method::PUT => path.ends_with("/fs/write") || path.contains("/memories/"),
+        Method::POST => path == "/api/projects/import",
+        _ => false,
+    }
 }
 
 async fn wrong_method(method: Method) -> Problem {

@@ -45,6 +45,10 @@ pub struct Settings {
     pub terminal: Terminals,
     /// What a sandbox gets that does not say otherwise.
     pub sandbox: Sandbox,
+    /// Projects: how many, and for how long unused.
+    pub project: Projects,
+    /// Hot memories: how much, and how often they are written out.
+    pub memory: Memories,
     /// How long old states of a terminal are kept.
     pub history: History,
 }
@@ -73,6 +77,8 @@ pub struct Sandbox {
 pub struct Limits {
     /// Largest request body.
     pub body_bytes: usize,
+    /// Largest body that is a file.
+    pub file_bytes: usize,
     /// Largest WebSocket message from a client.
     pub frame_bytes: usize,
     /// Connections open at once.
@@ -115,6 +121,38 @@ pub struct Terminals {
     pub scrollback: usize,
     /// Answer DECRQCRA, which lets a program read the screen back.
     pub checksum_reports: bool,
+}
+
+/// Projects: how many, and for how long unused.
+#[derive(Debug, Clone)]
+pub struct Projects {
+    /// Projects the server may have.
+    pub most: u64,
+    /// Delete projects nobody uses.
+    pub cleanup_enabled: bool,
+    /// Days without use; a project is deleted on the day after.
+    pub cleanup_after_days: u64,
+    /// How many of the last days bring a warning.
+    pub cleanup_warning_days: u64,
+    /// Time between two looks at all projects.
+    pub cleanup_check_interval: Duration,
+    /// How long a deleted project can be restored.
+    pub trash_time: Duration,
+    /// Largest project that is imported, unpacked.
+    pub import_bytes: u64,
+}
+
+/// Hot memories: how much, and how often they are written out.
+#[derive(Debug, Clone)]
+pub struct Memories {
+    /// Time between two snapshots.
+    pub snapshot_interval: Duration,
+    /// Entries one project may have.
+    pub max_entries: u64,
+    /// Bytes one project may have.
+    pub max_bytes: u64,
+    /// Largest entry.
+    pub max_entry_bytes: u64,
 }
 
 /// How long old states of a terminal are kept.

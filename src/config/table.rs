@@ -3,8 +3,8 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
-    History, Limits, LogFormat, LogLevel, OnExpiry, Policy, Sandbox, Settings, Terminals,
-    value::put,
+    History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy, Projects, Sandbox, Settings,
+    Terminals, value::put,
 };
 
 /// One row of the table.
@@ -48,6 +48,8 @@ settings! {
         "least important log line written: error, warn, info, debug or trace";
     "limits.body_bytes" = "8MiB" => limits.body_bytes,
         "largest request body";
+    "limits.file_bytes" = "64GiB" => limits.file_bytes,
+        "largest file a client may write, and largest archive it may import";
     "limits.frame_bytes" = "1MiB" => limits.frame_bytes,
         "largest WebSocket message from a client";
     "limits.connections" = "16384" => limits.connections,
@@ -94,6 +96,28 @@ settings! {
         "what a sandbox may reach that names none: none, public, all, or host:port,host:port";
     "sandbox.show" = "" => sandbox.show,
         "directories of this machine that sandboxes see read-only beside /usr, separated by commas";
+    "max_projects" = "1000" => project.most,
+        "projects the server may have";
+    "project.cleanup_enabled" = "true" => project.cleanup_enabled,
+        "delete projects nobody uses";
+    "project.cleanup_after_days" = "30" => project.cleanup_after_days,
+        "days without use; a project is deleted on the day after";
+    "project.cleanup_warning_days" = "3" => project.cleanup_warning_days,
+        "how many of the last days bring a warning";
+    "project.cleanup_check_interval" = "24h" => project.cleanup_check_interval,
+        "time between two looks at all projects; the first is at the start";
+    "project.trash_time" = "7d" => project.trash_time,
+        "how long a deleted project can be restored";
+    "project.import_bytes" = "32GiB" => project.import_bytes,
+        "largest project that is imported, unpacked";
+    "memory.snapshot_interval" = "5m" => memory.snapshot_interval,
+        "time between two snapshots of the hot memories";
+    "memory.max_entries" = "10000" => memory.max_entries,
+        "hot memories one project may have";
+    "memory.max_bytes" = "64MiB" => memory.max_bytes,
+        "bytes of hot memories one project may have";
+    "memory.max_entry_bytes" = "4MiB" => memory.max_entry_bytes,
+        "largest hot memory";
     "history.versions" = "1000" => history.versions,
         "state versions kept of each terminal";
     "history.age" = "30d" => history.age,
@@ -112,6 +136,7 @@ pub(super) fn blank() -> Settings {
         log_level: LogLevel::Info,
         limits: Limits {
             body_bytes: 0,
+            file_bytes: 0,
             frame_bytes: 0,
             connections: 0,
             requests: 0,
@@ -141,6 +166,21 @@ pub(super) fn blank() -> Settings {
             disk: String::new(),
             egress: String::new(),
             show: Vec::new(),
+        },
+        project: Projects {
+            most: 0,
+            cleanup_enabled: false,
+            cleanup_after_days: 0,
+            cleanup_warning_days: 0,
+            cleanup_check_interval: Duration::ZERO,
+            trash_time: Duration::ZERO,
+            import_bytes: 0,
+        },
+        memory: Memories {
+            snapshot_interval: Duration::ZERO,
+            max_entries: 0,
+            max_bytes: 0,
+            max_entry_bytes: 0,
         },
         history: History { versions: 0, age: Duration::ZERO },
     }

@@ -92,6 +92,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Box::pin(std::future::ready(Ok(vec![])))
     }
 
+    /// Where this machine sees the root of an instance's files, if it does.
+    fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
+        let _ = instance;
+        Box::pin(async { Ok(None) })
+    }
+
     /// Runs one command, where there is no host.
     fn execute<'a>(&'a self, instance: &'a Instance, _: &'a Execute) -> Reply<'a, Executed> {
         let _ = instance;

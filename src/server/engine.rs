@@ -16,19 +16,21 @@ use crate::{
     lease::{Leases, Pace},
     metrics::Metrics,
     model::Env,
-    project::{Workspace, workspace},
+    project::{
+        ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy, memory::HotLimits, workspace,
+    },
     session::Sessions,
-    store::{Retention, Store},
+    store::{Gone, Retention, Store},
     terminal::{self, Place, Terminals},
 };
 
 /// Puts everything together; nothing runs yet.
-pub fn build(
+pub async fn build(
     settings: &Settings,
     compute: Compute,
     store: &Store,
     stop: &CancellationToken,
-) -> Engine {
+) -> anyhow::Result<Engine> {
     let clock = Clock::system();
     let events = Events::new(clock.clone());
     let Compute { providers, chosen: provider } = compute;
@@ -67,7 +69,34 @@ pub fn build(
     );
     let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), clock.clone());
     sessions.set_runtimes(ThreadRuntimes::shared(store.clone(), terminals.clone()));
-    Engine { leases, sessions, terminals, events, clock, provider }
+    let projects = Projects::start(
+        &settings.home,
+        store.clone(),
+        clock.clone(),
+        events.clone(),
+        project_settings(settings),
+    );
+    let projects = projects.await.context("cannot open the projects")?;
+    Ok(Engine { leases, sessions, terminals, projects, events, clock, provider })
+}
+
+fn project_settings(settings: &Settings) -> ProjectSettings {
+    let days = |days: u64| u32::try_from(days).unwrap_or(u32::MAX);
+    let (project, memory) = (&settings.project, &settings.memory);
+    ProjectSettings {
+        most: project.most,
+        cleanup: CleanupPolicy {
+            enabled: project.cleanup_enabled,
+            after_days: days(project.cleanup_after_days),
+            warning_days: days(project.cleanup_warning_days),
+        },
+        trash: project.trash_time,
+        hot: HotLimits {
+            entries: memory.max_entries,
+            bytes: memory.max_bytes,
+            entry_bytes: memory.max_entry_bytes,
+        },
+    }
 }
 
 /// Finds everything that was left running. Starting is recovering: there is no other way to start.
@@ -103,12 +132,37 @@ pub fn start(
             days,
             ..Retention::default()
         },
+        projects: engine.projects.clone(),
+        cleanup_interval: settings.project.cleanup_check_interval,
+        snapshot_interval: settings.memory.snapshot_interval,
     };
     let terminals = engine.terminals.clone();
-    background.start(tasks, stop, move |pruned| {
-        let terminals = terminals.clone();
-        async move { terminals.forget_commands(pruned.commands).await }
-    });
+    background.start(
+        tasks,
+        stop,
+        move |pruned| {
+            let terminals = terminals.clone();
+            async move { terminals.forget_commands(pruned.commands).await }
+        },
+        {
+            let (terminals, leases) = (engine.terminals.clone(), engine.leases.clone());
+            move |gone: Gone| {
+                let (terminals, leases) = (terminals.clone(), leases.clone());
+                async move {
+                    for (terminal, _) in gone.terminals {
+                        if let Err(error) = terminals.close(&terminal).await {
+                            tracing::warn!(%terminal, %error, "cannot end a deleted terminal");
+                        }
+                    }
+                    for lease in gone.leases {
+                        if let Err(error) = leases.destroy(&lease).await {
+                            tracing::warn!(%lease, %error, "cannot end a deleted lease");
+                        }
+                    }
+                }
+            }
+        },
+    );
     let (terminals, metrics, idle) =
         (engine.terminals.clone(), metrics.clone(), settings.terminal.idle_limit);
     let stop = stop.clone();

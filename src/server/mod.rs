@@ -52,7 +52,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
     let metrics = Metrics::new();
     let compute = compute::gather(&settings).await?;
-    let engine = engine::build(&settings, compute, &store, &stopping);
+    let engine = engine::build(&settings, compute, &store, &stopping).await?;
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);
@@ -78,6 +78,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tasks.close();
         tasks.wait().await;
         app.leases.finished().await;
+        if let Err(error) = app.projects.memories().snapshot_all().await {
+            tracing::warn!(%error, "no snapshot on stop; the log has everything");
+        }
     };
     tokio::select! {
         () = drained => tracing::info!("stopped"),

@@ -268,6 +268,10 @@ impl Provider for Local {
         Box::pin(self.find(lease))
     }
 
+    fn root<'a>(&'a self, _: &'a Instance) -> Reply<'a, Option<PathBuf>> {
+        Box::pin(async { Ok(Some("/".into())) })
+    }
+
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
         Box::pin(async {
             let failed = |source| ProviderError::failed("measure a host", source);

@@ -434,6 +434,13 @@ impl Provider for Namespace {
         Box::pin(self.find(lease))
     }
 
+    fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
+        Box::pin(async {
+            let host = self.host(&instance.instance_id).await?;
+            Ok(Some(format!("/proc/{}/root", host.pid).into()))
+        })
+    }
+
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
         Box::pin(self.measure(&instance.instance_id))
     }
