@@ -4,16 +4,18 @@ use std::{fmt, path::PathBuf};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use futures_util::StreamExt;
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::{
     Method, StatusCode,
-    body::Incoming,
+    body::{Frame, Incoming},
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::{io::AsyncRead, net::TcpStream};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
+use tokio_util::io::ReaderStream;
 
 use crate::{
     config::{self, Said},
@@ -126,6 +128,43 @@ impl Client {
         body: Option<&Value>,
         headers: &[(&'static str, &str)],
     ) -> anyhow::Result<Answer> {
+        let kind = body.is_some().then_some("application/json");
+        let body = Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default()));
+        self.exchange(method, path, kind, headers, body).await
+    }
+
+    /// Sends a file as it is read; `progress` is told of each piece.
+    pub(super) async fn upload(
+        &self,
+        method: Method,
+        path: &str,
+        content: impl AsyncRead + Send + Sync + Unpin + 'static,
+        length: u64,
+        mut progress: impl FnMut(usize) + Send + Sync + 'static,
+    ) -> anyhow::Result<Answer> {
+        let pieces = ReaderStream::with_capacity(content, 64 << 10).map(move |piece| {
+            let piece = piece?;
+            progress(piece.len());
+            Ok::<_, std::io::Error>(Frame::data(piece))
+        });
+        let length = length.to_string();
+        let headers = [("content-length", length.as_str())];
+        let kind = Some("application/octet-stream");
+        self.exchange(method, path, kind, &headers, StreamBody::new(pieces)).await
+    }
+
+    async fn exchange<B>(
+        &self,
+        method: Method,
+        path: &str,
+        kind: Option<&'static str>,
+        headers: &[(&'static str, &str)],
+        body: B,
+    ) -> anyhow::Result<Answer>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let stream = self.connect().await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -139,15 +178,14 @@ impl Client {
             if let Some(token) = &self.token {
                 map.insert(AUTHORIZATION, token.clone());
             }
-            if body.is_some() {
-                map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            if let Some(kind) = kind {
+                map.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             }
             for (name, value) in headers {
                 map.insert(*name, HeaderValue::try_from(*value)?);
             }
         }
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let request = request.body(Full::new(Bytes::from(body)))?;
+        let request = request.body(body)?;
         let response = sender.send_request(request).await.context("the server hung up")?;
         let (parts, body) = response.into_parts();
         let answer = Answer { headers: parts.headers, body };

@@ -6,7 +6,9 @@ mod config;
 mod events;
 mod exec;
 mod keys;
+mod memory;
 mod names;
+mod projects;
 mod raw;
 mod screen;
 mod show;
@@ -80,6 +82,12 @@ enum Verb {
     /// Leases: ls, show, pause, resume, destroy
     #[command(subcommand)]
     Leases(threads::LeasesVerb),
+    /// Projects: create, ls, show, set, sessions, pin, extend, rm, restore, export, import, cleanup
+    #[command(subcommand)]
+    Project(projects::ProjectVerb),
+    /// Memories of a project: get, put, ls, rm
+    #[command(subcommand)]
+    Memory(memory::MemoryVerb),
     /// List providers and what each can do
     Providers(threads::Plain),
     /// Show how the server is
@@ -217,6 +225,8 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Sessions(verb) => threads::sessions(verb).await,
         Verb::Terminals(verb) => terminals::terminals(verb).await,
         Verb::Leases(verb) => threads::leases(verb).await,
+        Verb::Project(verb) => projects::project(verb).await,
+        Verb::Memory(verb) => memory::memory(verb).await,
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,
         Verb::Login(args) => threads::login(args).await,
