@@ -7,5 +7,6 @@ mod durable;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 mod harness;
 mod line;
+mod projects;
 mod terminal;
 mod tidy;
