@@ -311,6 +311,22 @@ impl<'a> Line<'a> {
         });
     }
 
+    /// Calls `see` with each run of a styled line as long as all are printable ASCII;
+    /// says whether they were.
+    pub fn ascii_runs(self, mut see: impl FnMut(Style, &'a [u8])) -> bool {
+        let mut body = self.body;
+        let mut style = Style::default();
+        while let Some(count) = take_change(&mut body, &mut style) {
+            let Some((run, rest)) = body.split_at_checked(count) else { return false };
+            if !run.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+                return false;
+            }
+            see(style, run);
+            body = rest;
+        }
+        true
+    }
+
     /// Calls `see` with the style, the content and the number of cells of each piece.
     pub fn visit(self, mut see: impl FnMut(Style, Packed<'a>, u8)) {
         let mut body = self.body;

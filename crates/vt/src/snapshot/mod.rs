@@ -70,11 +70,7 @@ impl Screen {
         let (mut now, mut next) = (Vec::new(), Vec::new());
         while let Some(line) = packed.next() {
             let follows = packed.peek().map_or(first_row, |line| line.wrapped());
-            if !line.wrapped()
-                && !follows
-                && let Some(text) = line.plain()
-            {
-                painter.plain_line(text);
+            if !line.wrapped() && !follows && painter.simple_line(line) {
                 continue;
             }
             line.pieces(&mut now);

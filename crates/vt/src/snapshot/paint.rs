@@ -212,8 +212,27 @@ impl<'a> Painter<'a> {
         (self.x, self.y) = (x, y);
     }
 
-    /// A line of ASCII in the default style that neither continues nor is continued.
-    pub fn plain_line(&mut self, text: &[u8]) {
+    /// A line of ASCII that neither continues nor is continued. Says whether it was one.
+    pub fn simple_line(&mut self, line: Line<'_>) -> bool {
+        if let Some(text) = line.plain() {
+            self.plain_line(text);
+            return true;
+        }
+        let (start, pen, borrowed) = (self.out.len(), self.pen, self.borrowed);
+        let simple = line.ascii_runs(|style, text| {
+            self.pen(style);
+            self.out.extend_from_slice(text);
+        });
+        if simple {
+            self.new_line();
+        } else {
+            self.out.truncate(start);
+            (self.pen, self.borrowed) = (pen, borrowed);
+        }
+        simple
+    }
+
+    fn plain_line(&mut self, text: &[u8]) {
         if !text.is_empty() {
             self.pen(Style::PLAIN);
         }
@@ -669,19 +688,8 @@ fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
         out.extend_from_slice(b"0;");
         *have = Style { link: have.link, ..plain };
     }
-    for (had, want, bit, code) in [
-        (have.fg, to.fg, BOLD, &b"1;"[..]),
-        (have.bg, to.bg, DIM, b"2;"),
-        (have.bg, to.bg, ITALIC, b"3;"),
-        (have.fg, to.fg, BLINK, b"5;"),
-        (have.fg, to.fg, INVERSE, b"7;"),
-        (have.fg, to.fg, INVISIBLE, b"8;"),
-        (have.fg, to.fg, STRIKE, b"9;"),
-        (have.bg, to.bg, OVERLINE, b"53;"),
-    ] {
-        if want & !had & bit != 0 {
-            out.extend_from_slice(code);
-        }
+    if (to.fg & !have.fg & FG) | (to.bg & !have.bg & BG) != 0 {
+        add_attributes(out, have, to);
     }
     if to.fg & !have.fg & UNDERLINE != 0 {
         match (to.ext & UNDERLINE_STYLE) >> UNDERLINE_SHIFT {
@@ -704,6 +712,24 @@ fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
         out.extend_from_slice(b"\x1b7\x1b[24m\x1b8");
     }
     odd
+}
+
+/// SGR parameters for attributes one pen lacks.
+fn add_attributes(out: &mut Vec<u8>, have: &Style, to: &Style) {
+    for (had, want, bit, code) in [
+        (have.fg, to.fg, BOLD, &b"1;"[..]),
+        (have.bg, to.bg, DIM, b"2;"),
+        (have.bg, to.bg, ITALIC, b"3;"),
+        (have.fg, to.fg, BLINK, b"5;"),
+        (have.fg, to.fg, INVERSE, b"7;"),
+        (have.fg, to.fg, INVISIBLE, b"8;"),
+        (have.fg, to.fg, STRIKE, b"9;"),
+        (have.bg, to.bg, OVERLINE, b"53;"),
+    ] {
+        if want & !had & bit != 0 {
+            out.extend_from_slice(code);
+        }
+    }
 }
 
 fn color(out: &mut Vec<u8>, had: u32, want: u32, base: usize) {
