@@ -87,6 +87,10 @@ impl Links {
         self.limit = self.used * 2;
     }
 
+    pub fn heap(&self) -> usize {
+        self.bytes * 2 + self.list.capacity() * size_of::<Option<Link>>()
+    }
+
     pub fn live(&self) -> impl Iterator<Item = (u32, &Link)> {
         self.list.iter().enumerate().filter_map(|(i, l)| l.as_ref().map(|l| (i as u32 + 1, l)))
     }

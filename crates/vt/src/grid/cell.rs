@@ -127,6 +127,12 @@ impl Clusters {
         self.list.len()
     }
 
+    pub fn heap(&self) -> usize {
+        self.list.iter().map(|text| text.len() + 16).sum::<usize>() * 2
+            + self.list.capacity() * 16
+            + self.numbers.capacity() * 24
+    }
+
     /// Forgets every cluster whose mark is not set.
     pub fn sweep(&mut self, marks: &[bool]) {
         let marked = |number: u32| marks.get(number as usize).copied().unwrap_or(false);

@@ -23,6 +23,10 @@ use crate::width::width;
 
 const BLOCK: usize = 32 * 1024;
 const FRAME: usize = 9;
+/// The most bytes a line may take on average, and the least all may take together:
+/// lines of nothing but marks would else be without bound.
+const LINE_ROOM: usize = 4096;
+const LEAST_ROOM: usize = 1 << 20;
 const WRAPPED: u8 = 1;
 const STYLED: u8 = 2;
 const LINKED: u8 = 4;
@@ -45,6 +49,8 @@ pub(crate) struct Scrollback {
     blocks: VecDeque<Block>,
     lines: usize,
     limit: usize,
+    /// Bytes of all lines.
+    bytes: usize,
     /// An odd style (see [`Style::is_odd`]) was among the lines.
     odd: bool,
 }
@@ -74,7 +80,7 @@ impl Scrollback {
 
     /// Bytes of all lines.
     pub fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.bytes.len() - block.start).sum()
+        self.bytes
     }
 
     pub fn limit(&self) -> usize {
@@ -84,6 +90,7 @@ impl Scrollback {
     pub fn clear(&mut self) {
         self.blocks.clear();
         self.lines = 0;
+        self.bytes = 0;
     }
 
     /// Appends a row; the oldest line goes when there are too many.
@@ -91,7 +98,8 @@ impl Scrollback {
         if self.limit == 0 {
             return;
         }
-        while self.lines >= self.limit {
+        let room = self.limit.saturating_mul(LINE_ROOM).max(LEAST_ROOM);
+        while self.lines >= self.limit || (self.bytes > room && self.lines > 0) {
             self.drop_oldest();
         }
         let cells = row.cells();
@@ -118,6 +126,7 @@ impl Scrollback {
         let length = (block.bytes.len() - at - 4) as u32;
         block.bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
         block.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes += length as usize + 8;
         self.odd |= odd;
         self.lines += 1;
     }
@@ -147,6 +156,7 @@ impl Scrollback {
         let Some(block) = self.blocks.front_mut() else { return };
         let length = read_u32(&block.bytes, block.start) as usize;
         block.start += length + 8;
+        self.bytes -= length + 8;
         self.lines -= 1;
         if block.start >= block.bytes.len() {
             self.blocks.pop_front();
@@ -162,6 +172,7 @@ impl Scrollback {
         let line = Line { flags: block.bytes[at], body: &block.bytes[at + 1..end - 4] };
         let row = line.row(styles, clusters);
         block.bytes.truncate(at - 4);
+        self.bytes -= length + 8;
         if block.bytes.len() <= block.start {
             self.blocks.pop_back();
         }
@@ -212,6 +223,7 @@ impl Scrollback {
     /// Takes over lines from a checkpoint. `None` when they are not well formed.
     pub fn adopt(&mut self, bytes: &[u8], odd: bool) -> Option<()> {
         self.odd = odd;
+        self.bytes = bytes.len();
         let (mut at, mut from) = (0, 0);
         while at < bytes.len() {
             let length = read_u32(bytes.get(at..at + 4)?, 0) as usize;

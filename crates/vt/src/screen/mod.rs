@@ -343,6 +343,11 @@ impl Screen {
 
     /// Bytes of memory in use beyond the screen's own, near enough for a report.
     pub fn heap(&self) -> usize {
-        self.buf.heap() + self.other.heap() + self.styles.heap()
+        self.buf.heap()
+            + self.other.heap()
+            + self.styles.heap()
+            + self.clusters.heap()
+            + self.links.heap()
+            + self.parser.string.data.capacity()
     }
 }
