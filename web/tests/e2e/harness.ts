@@ -32,7 +32,7 @@ export async function until<T>(what: string, look: () => T | Promise<T>, within 
 
 /** A server with a home of its own. It can be killed and started again on the same address. */
 export class Server {
-  readonly home = mkdtempSync(join(tmpdir(), "stead-e2e-"));
+  home = "";
   url = "";
   link = "";
   #process: ChildProcess | null = null;
@@ -45,6 +45,7 @@ export class Server {
 
   async start(): Promise<void> {
     this.#printed = "";
+    if (this.home === "") this.home = mkdtempSync(join(tmpdir(), "stead-e2e-"));
     const listen = this.url === "" ? "127.0.0.1:0" : new URL(this.url).host;
     const process_ = spawn(BINARY, ["serve", "--listen", listen, "--home", this.home, ...this.#more], {
       env: { ...process.env, STEAD_PROVIDER: process.env["STEAD_PROVIDER"] ?? "local" },
@@ -72,6 +73,7 @@ export class Server {
 
   /** Everything gone: threads, so that no host outlives the test, then the server and its home. */
   async clear(): Promise<void> {
+    if (this.home === "") return;
     const threads = await this.call<{ items: { thread_id: string }[] }>("GET", "/api/threads?limit=1000").catch(() => null);
     for (const { thread_id } of threads?.items ?? []) {
       await this.call("DELETE", `/api/threads/${encodeURIComponent(thread_id)}`).catch(() => {});
