@@ -198,7 +198,7 @@ fn a_hundred_clients_that_never_read_hurt_nobody() {
     let mut socket = watcher.connect(&client, &flooded);
     let offset = || client.get(&format!("/api/terminals/{flooded}/snapshot")).expect(200);
     let start = offset()["offset"].as_u64().unwrap();
-    while watcher.offset.is_none_or(|offset| offset < start + (8 << 20)) {
+    while watcher.offset.is_none_or(|offset| offset < start + (1 << 20)) {
         match socket.next() {
             Frame::Bytes(bytes) => {
                 watcher.offset = watcher.offset.map(|offset| offset + bytes.len() as u64);
