@@ -9,7 +9,7 @@ TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
 SANDBOX_TOOLS := runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base
 
-.PHONY: help run build web test check unit product browser screenshots screen short-fuzz tools bench soak fuzz fmt lint deny
+.PHONY: help run build web test check unit product browser screenshots screen short-fuzz tools bench bench-terminals bench-quick soak fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -84,9 +84,15 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	  $(CARGO) +nightly fuzz run --target $(HOST) $$target fuzz/corpus/$$target $$seeds -- \
 	    -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done; fi
 
-bench: build ## the numbers of the README
+bench: bench-terminals ## the numbers of the README, then each part alone
 	$(CARGO) bench --workspace
 	benches/vt/run.sh
+
+bench-terminals: build ## terminals and commands beside tmux and node, as in the README
+	benches/run
+
+bench-quick: build ## the same with small numbers, in two minutes
+	benches/run --quick
 
 soak: build ## the long forms of the tests: hours, not minutes
 	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --nocapture

@@ -21,7 +21,7 @@ use super::{
     App,
     error::Problem,
     extract::{Json, Query},
-    signal, stream as sse,
+    gzip, signal, stream as sse,
     target::Target,
     ws,
 };
@@ -32,10 +32,14 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(input))
         .routes(routes!(resize))
         .routes(routes!(signal_terminal))
-        .routes(routes!(snapshot))
-        .routes(routes!(recording))
         .routes(routes!(sse::watch))
         .routes(routes!(ws::connect))
+        .merge(
+            OpenApiRouter::new()
+                .routes(routes!(snapshot))
+                .routes(routes!(recording))
+                .layer(gzip::for_those_who_ask()),
+        )
 }
 
 /// The same under the older names; `openapi` copies their documentation.
@@ -44,10 +48,14 @@ pub(super) fn older_routes() -> Router<App> {
         .route("/session/{sid}/pty/{id}/input", post(input))
         .route("/session/{sid}/pty/{id}/resize", post(resize))
         .route("/session/{sid}/pty/{id}/signal", post(signal_terminal))
-        .route("/session/{sid}/pty/{id}/snapshot", get(snapshot))
-        .route("/session/{sid}/pty/{id}/recording", get(recording))
         .route("/session/{sid}/pty/{id}/stream", get(sse::watch))
         .route("/session/{sid}/pty/{id}/ws", get(ws::connect))
+        .merge(
+            Router::new()
+                .route("/session/{sid}/pty/{id}/snapshot", get(snapshot))
+                .route("/session/{sid}/pty/{id}/recording", get(recording))
+                .layer(gzip::for_those_who_ask()),
+        )
 }
 
 /// What to type. One of `data` and `data_base64`.

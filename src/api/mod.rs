@@ -14,6 +14,7 @@ mod exec;
 pub mod extract;
 mod files;
 pub mod guard;
+mod gzip;
 mod health;
 pub mod idempotency;
 mod interactive;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
-use super::{App, error::Problem, extract::Query, signal, sse, target::Target};
+use super::{App, error::Problem, extract::Query, gzip::Pictures, signal, sse, target::Target};
 use crate::terminal::{
     Event, From, Mode, Resume, Told, Watcher,
     utf8::{Cutter, Piece},
@@ -32,6 +32,8 @@ pub(super) struct WatchQuery {
     pub(super) name: Option<String>,
     /// Whether a paused instance is resumed; true by default.
     pub(super) resume: Option<bool>,
+    /// `gzip`: pictures on a WebSocket may come compressed, and say so. Events never are.
+    pub(super) compress: Option<String>,
 }
 
 impl WatchQuery {
@@ -49,6 +51,14 @@ impl WatchQuery {
             return Err(Problem::query("name", "may have 64 characters, none of them control"));
         }
         Ok(name)
+    }
+
+    pub(super) fn pictures(&self) -> Result<Pictures, Problem> {
+        match self.compress.as_deref() {
+            None => Ok(Pictures::Plain),
+            Some("gzip") => Ok(Pictures::Gzip),
+            Some(_) => Err(Problem::query("compress", "must be gzip")),
+        }
     }
 
     pub(super) fn resume(&self) -> Resume {
@@ -69,6 +79,7 @@ pub(super) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     query.mode()?;
+    query.pictures()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let from = last.or(query.from).map_or(From::Picture, From::Offset);
     let watcher =

@@ -1,8 +1,9 @@
 //! A terminal as a WebSocket: bytes both ways, control as JSON.
 //!
 //! Binary frames to the client are output, in order and without a gap; it counts its offset by
-//! them. A `snapshot` message announces one binary frame that is a picture instead. Binary frames
-//! from the client are typed. See the messages below for the rest.
+//! them. A `snapshot` message announces one binary frame that is a picture instead, as gzip when it
+//! says `"encoding": "gzip"`, which only a client that asked for it is told; `bytes` is the length
+//! of the picture itself. Binary frames from the client are typed. See the messages below for the rest.
 
 use axum::{
     extract::{
@@ -24,6 +25,7 @@ use super::{
     App,
     error::Problem,
     extract::Query,
+    gzip::{self, Pictures},
     interactive::{Input, Size},
     signal,
     stream::WatchQuery,
@@ -31,7 +33,7 @@ use super::{
 };
 use crate::event::Happened;
 use crate::model::Terminal;
-use crate::terminal::{Ask, ClientId, Event, From, Mode, Told, Watcher};
+use crate::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher};
 
 /// Control messages that wait to be sent; a client that asks faster is cut off.
 const CONTROL: usize = 64;
@@ -49,6 +51,7 @@ pub(super) async fn connect(
     let upgrade = upgrade
         .map_err(|refused| Problem::new(super::error::Code::InvalidRequest, refused.body_text()))?;
     let mode = query.mode()?;
+    let pictures = query.pictures()?;
     let from = query.from.map_or(From::Picture, From::Offset);
     let watcher = app.terminals.watch(&terminal, query.name()?, mode, from, query.resume()).await?;
     app.used(&terminal.thread_id).await;
@@ -56,11 +59,17 @@ pub(super) async fn connect(
     let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).write_buffer_size(0);
     Ok(upgrade.on_upgrade(move |socket| {
         let tracker = app.tasks.clone();
-        tracker.track_future(serve(app, terminal, watcher, mode, socket))
+        tracker.track_future(serve(app, terminal, watcher, (mode, pictures), socket))
     }))
 }
 
-async fn serve(app: App, terminal: Terminal, watcher: Watcher, mode: Mode, socket: WebSocket) {
+async fn serve(
+    app: App,
+    terminal: Terminal,
+    watcher: Watcher,
+    asked: (Mode, Pictures),
+    socket: WebSocket,
+) {
     let (sink, stream) = socket.split();
     let (control, messages) = mpsc::channel(CONTROL);
     let client = watcher.client();
@@ -72,7 +81,7 @@ async fn serve(app: App, terminal: Terminal, watcher: Watcher, mode: Mode, socke
     };
     app.events.tell(watched());
     tokio::select! {
-        () = tell(&app, &terminal, watcher, mode, sink, messages) => {}
+        () = tell(&app, &terminal, watcher, asked, sink, messages) => {}
         () = listen(&app, &terminal, client, asks, stream, control) => {}
         // `tell` says so to the client; this is for one that does not read.
         () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
@@ -86,7 +95,7 @@ async fn tell(
     app: &App,
     terminal: &Terminal,
     mut watcher: Watcher,
-    mode: Mode,
+    (mode, pictures): (Mode, Pictures),
     mut sink: Sink,
     mut messages: mpsc::Receiver<Value>,
 ) {
@@ -117,42 +126,59 @@ async fn tell(
             }
         };
         let Ok(told) = told else { return };
+        let told = match told {
+            Told::Picture(picture) => {
+                if show(&mut sink, picture, pictures).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            Told::Event(event) => event,
+        };
         if pass_on(app, &mut sink, told, watcher.client(), terminal).await.is_err() {
             return;
         }
     }
 }
 
+async fn show(sink: &mut Sink, picture: Picture, pictures: Pictures) -> Result<(), axum::Error> {
+    let mut head = json!({"type": "snapshot", "offset": picture.offset, "cols": picture.cols,
+        "rows": picture.rows, "title": picture.title, "bytes": picture.data.len()});
+    let squeezed = match pictures {
+        Pictures::Plain => None,
+        Pictures::Gzip => gzip::squeeze(picture.data.clone()).await,
+    };
+    if squeezed.is_some() {
+        head["encoding"] = "gzip".into();
+    }
+    say(sink, &head).await?;
+    sink.send(Message::Binary(squeezed.unwrap_or(picture.data))).await
+}
+
 async fn pass_on(
     app: &App,
     sink: &mut Sink,
-    told: Told,
+    event: Event,
     client: ClientId,
     terminal: &Terminal,
 ) -> Result<(), axum::Error> {
-    let message = match told {
-        Told::Picture(picture) => {
-            let head = json!({"type": "snapshot", "offset": picture.offset, "cols": picture.cols,
-                "rows": picture.rows, "title": picture.title, "bytes": picture.data.len()});
-            say(sink, &head).await?;
-            return sink.send(Message::Binary(picture.data)).await;
-        }
-        Told::Event(Event::Output { bytes, .. }) => {
+    let message = match event {
+        Event::Output { bytes, .. } => {
             app.metrics.bytes_out.inc_by(bytes.len() as u64);
             return sink.send(Message::Binary(bytes)).await;
         }
-        Told::Event(Event::Resize { cols, rows }) => {
+        Event::Resize { cols, rows } => {
             json!({"type": "resize", "cols": cols, "rows": rows})
         }
-        Told::Event(Event::Gap { from, to }) => json!({"type": "gap", "from": from, "to": to}),
-        Told::Event(Event::Title(title)) => json!({"type": "title", "title": title}),
-        Told::Event(Event::Notice(text)) => json!({"type": "notice", "text": text}),
-        Told::Event(Event::Driver(driver)) => {
+        Event::Gap { from, to } => json!({"type": "gap", "from": from, "to": to}),
+        Event::Title(title) => json!({"type": "title", "title": title}),
+        Event::Notice(text) => json!({"type": "notice", "text": text}),
+        Event::Driver(driver) => {
             let facts = app.terminals.facts(terminal).await;
             let mode = if facts.driving == Some(client) { Mode::Driver } else { Mode::Viewer };
             json!({"type": "driver", "driver": driver, "mode": mode.as_str()})
         }
-        Told::Event(Event::Exit { code, signal }) => {
+        Event::Exit { code, signal } => {
             json!({"type": "exit", "code": code, "signal": signal.map(signal::name)})
         }
     };

@@ -21,6 +21,7 @@ fn main() {
     round_trips("bash, nothing changes", &mut bench, 1000, ":");
     round_trips("bash, a variable changes", &mut bench, 500, "n=$((n+1))");
     round_trips("bash, a program runs", &mut bench, 300, "/bin/true");
+    states("bash, its whole state", &mut bench, 300);
     bench.run("for i in {1..400}; do eval \"f$i() { echo $i; }; v$i=$i\"; done");
     round_trips("bash, 400 functions and variables", &mut bench, 300, ":");
     let mut zsh = Bench::new(&host, Shell::Zsh);
@@ -46,6 +47,19 @@ fn round_trips(what: &str, bench: &mut Bench, count: usize, text: &str) {
             bench.session.events.clear();
             bench.session.output.clear();
             took
+        })
+        .collect();
+    tell(what, &mut times);
+}
+
+fn states(what: &str, bench: &mut Bench, count: usize) {
+    let mut times: Vec<Duration> = (0..count)
+        .map(|_| {
+            let terminal = bench.terminal.clone();
+            let begun = Instant::now();
+            let answer = bench.session.ask(|seq| Request::State { seq, terminal });
+            assert!(matches!(answer, Event::StateReply { .. }), "{answer:?}");
+            begun.elapsed()
         })
         .collect();
     tell(what, &mut times);

@@ -1,0 +1,1 @@
+"""What terminals cost: stead, tmux and a node server with xterm, measured side by side."""

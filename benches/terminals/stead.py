@@ -1,0 +1,169 @@
+"""Stead, as a subject of measurement."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from . import processes
+from .wire import Http, WebSocket
+
+SHELLS = ("bash", "cat", "sh", "sleep", "head", "tr", "stty", "python3")
+
+
+class Viewer:
+    """A WebSocket on a terminal, past its greeting. Output is what `read` returns."""
+
+    def __init__(self, server, terminal, query="", receive_buffer=None):
+        path = f"/api/terminals/{terminal}/ws?{query}"
+        self.socket = WebSocket(server.address, path, server.headers, receive_buffer)
+        self.snapshot, self.offset = b"", None
+        self.expects_picture = False
+
+    def greet(self):
+        """Reads the greeting and, unless it resumes, the picture."""
+        while self.offset is None:
+            self.step()
+        return self
+
+    def step(self):
+        """One message; output bytes, or nothing."""
+        kind, data = self.socket.receive()
+        if kind == WebSocket.TEXT:
+            said = json.loads(data)
+            if said["type"] == "hello" and said["resumed"]:
+                self.offset = said["offset"]
+            if said["type"] == "snapshot":
+                self.expects_picture = said
+            if said["type"] == "gap":
+                raise RuntimeError(f"a gap: {said}")
+            return b""
+        if self.expects_picture:
+            said, self.expects_picture = self.expects_picture, False
+            self.snapshot = gzip.decompress(data) if said.get("encoding") == "gzip" else data
+            self.offset = said["offset"]
+            return b""
+        self.offset += len(data)
+        return data
+
+    def read(self):
+        while True:
+            data = self.step()
+            if data:
+                return data
+
+    def send(self, data):
+        self.socket.send(data)
+
+    def close(self):
+        self.socket.close()
+
+
+class Server:
+    name = "stead"
+    # Seconds after which what is idle has been let go of.
+    lets_go_after = 8
+
+    def __init__(self, binary, home_on=None):
+        self.binary = binary
+        self.home = tempfile.mkdtemp(prefix="stead-bench-", dir=home_on)
+        self.person = tempfile.mkdtemp(prefix="stead-bench-person-")
+        with open(os.path.join(self.person, ".bashrc"), "w") as file:
+            file.write("PS1='ready> '\n")
+        self.process = None
+
+    def start(self, binary=None):
+        """Starts it; seconds until it says that it listens."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": self.person,
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+            "STEAD_PROVIDER": "local",
+            "STEAD_TERMINAL_MAX_PER_THREAD": "2000",
+            "STEAD_LOG_LEVEL": "warn",
+        }
+        began = time.perf_counter()
+        self.log = open(os.path.join(self.person, "stead.log"), "a")
+        self.process = subprocess.Popen(
+            [binary or self.binary, "serve", "--listen", "127.0.0.1:0", "--home", self.home],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=environment,
+            start_new_session=True,
+        )
+        line = self.process.stdout.readline().decode()
+        if not line.startswith("listening on http://"):
+            raise RuntimeError(f"stead said {line!r}; see {self.log.name}")
+        host, _, port = line.strip().rpartition("/")[2].rpartition(":")
+        self.address = (host, int(port))
+        with open(os.path.join(self.home, "token")) as file:
+            self.headers = {"Authorization": f"Bearer {file.read().strip()}"}
+        self.http = Http(self.address, self.headers)
+        return time.perf_counter() - began
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def hosts(self):
+        home = self.home.encode()
+        return [
+            pid
+            for pid, (_, _, line) in processes.table().items()
+            if home in line and b"\0host\0" in line
+        ]
+
+    def pids(self):
+        """All that is not a shell or what a shell runs: the server, its hosts, sessions' keepers."""
+        everything = processes.table()
+        hosts = self.hosts()
+        held = [pid for pid in processes.below(hosts, everything) if everything[pid][1] not in SHELLS]
+        return [self.process.pid, *hosts, *held]
+
+    def shells(self):
+        everything = processes.table()
+        return [pid for pid in processes.below(self.hosts(), everything) if everything[pid][1] in SHELLS]
+
+    def create(self, command=None, thread="bench"):
+        body = {"cols": 80, "rows": 24, "cwd": "/"}
+        if command:
+            body["cmd"] = command
+        return self.http.json("POST", f"/api/threads/{thread}/terminals", body)["terminal_id"]
+
+    def create_many(self, count, command=None):
+        return [self.create(command) for _ in range(count)]
+
+    def attach(self, terminal, query="", **options):
+        return Viewer(self, terminal, query, **options).greet()
+
+    def remove(self, terminal):
+        self.http.json("DELETE", f"/api/terminals/{terminal}")
+
+    def exec(self, command, thread="bench", http=None, **options):
+        body = {"command": command, **options}
+        return (http or self.http).json("POST", f"/api/threads/{thread}/exec", body)
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for host in self.hosts():
+            below = processes.below([host])
+            for pid in [host, *below]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        self.log.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.rmtree(self.person, ignore_errors=True)
