@@ -1,6 +1,8 @@
 //! Watching: a picture first, then exactly what comes after it, for any number of clients.
 
-use serde_json::json;
+use std::io::Read;
+
+use serde_json::{Value, json};
 
 use super::{data, open, shows};
 use crate::harness::{Frame, Home, Server, wait_for};
@@ -168,4 +170,46 @@ fn a_recording_tells_the_whole_story() {
             other => Err(other.cloned()),
         }
     });
+}
+
+#[test]
+fn a_long_picture_comes_compressed_to_a_client_that_asks() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let print = "for i in $(seq 2000); do printf '\\033[3%dmline %d\\033[0m\\n' $((i%8)) $i; done; \
+        echo all; read x";
+    let id = open(&client, "t", json!({"cmd": ["sh", "-c", print]}));
+    shows(&client, &id, "all");
+
+    let target = format!("/api/terminals/{id}/ws?mode=viewer&compress=gzip");
+    let mut socket = client.socket(&target, &[]).unwrap();
+    let head = loop {
+        match socket.next() {
+            Frame::Control(head) if head["type"] == "snapshot" => break head,
+            Frame::Control(_) => {}
+            other => panic!("{other:?} where a picture is announced"),
+        }
+    };
+    assert_eq!(head["encoding"], "gzip");
+    let Frame::Bytes(small) = socket.next() else { panic!("no picture after {head}") };
+    let path = format!("/api/terminals/{id}/snapshot");
+    let whole = client.get(&path).expect(200)["data"].as_str().unwrap().to_owned();
+    assert_eq!(unzip(&small), whole.as_bytes());
+    assert_eq!(head["bytes"], whole.len());
+    assert!(small.len() * 5 < whole.len(), "{} of {} bytes", small.len(), whole.len());
+
+    let asked = client.request("GET", &path).header("accept-encoding", "gzip").send();
+    assert_eq!(asked.header("content-encoding"), Some("gzip"));
+    let shown: Value = serde_json::from_slice(&unzip(&asked.body)).unwrap();
+    assert_eq!(shown["data"], whole);
+
+    let wrong = client.socket(&format!("/api/terminals/{id}/ws?compress=brotli"), &[]);
+    assert_eq!(wrong.err(), Some(400));
+}
+
+fn unzip(bytes: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut whole).unwrap();
+    whole
 }

@@ -20,7 +20,7 @@ export type ServerMessage =
       live: boolean;
       title: string;
     }
-  | { type: "snapshot"; offset: number; cols: number; rows: number; bytes: number; title: string | null }
+  | { type: "snapshot"; offset: number; cols: number; rows: number; bytes: number; title: string | null; gzip: boolean }
   | { type: "resize"; cols: number; rows: number }
   | { type: "title"; title: string }
   | { type: "notice"; text: string }
@@ -89,7 +89,15 @@ export function parse(frame: string): ServerMessage | null | undefined {
       };
     case "snapshot":
       if (!isCount(it["offset"]) || !isCount(it["bytes"]) || !sized) return undefined;
-      return { type: "snapshot", offset: it["offset"], bytes: it["bytes"], cols, rows, title: nameOrNull(it["title"]) };
+      return {
+        type: "snapshot",
+        offset: it["offset"],
+        bytes: it["bytes"],
+        cols,
+        rows,
+        title: nameOrNull(it["title"]),
+        gzip: it["encoding"] === "gzip",
+      };
     case "resize":
       return sized ? { type: "resize", cols, rows } : undefined;
     case "title":
@@ -123,7 +131,7 @@ export class Stream {
   /** Offset after the last byte that was handed on; `null` before the first picture. */
   offset: number | null = null;
   #greeted = false;
-  #picture: { offset: number; cols: number; rows: number; bytes: number; title: string | null } | null = null;
+  #picture: (ServerMessage & { type: "snapshot" }) | null = null;
   #size: { cols: number; rows: number } | null = null;
 
   /** A socket was opened: a hello comes first. */
@@ -136,6 +144,11 @@ export class Stream {
   forget(): void {
     this.offset = null;
     this.#picture = null;
+  }
+
+  /** Whether the next binary frame is a picture as gzip: `bytes` takes it unpacked. */
+  get squeezed(): boolean {
+    return this.#picture?.gzip === true;
   }
 
   /** What a text frame asks for. */

@@ -47,6 +47,16 @@ export const CAUGHT_UP = 128 << 10;
 const PING_EVERY = 15_000;
 const PONG_WITHIN = 10_000;
 
+/** The bytes of a gzip; none if it is not one, which no picture's length fits. */
+async function unpack(bytes: Uint8Array): Promise<Uint8Array> {
+  try {
+    const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  } catch {
+    return new Uint8Array(0);
+  }
+}
+
 export class TerminalSocket {
   readonly #address: string;
   readonly #name: string;
@@ -131,6 +141,7 @@ export class TerminalSocket {
     this.#drop();
     if (this.#closed) return;
     const query = new URLSearchParams({ mode: this.#mode, name: this.#name, resume: "false" });
+    if ("DecompressionStream" in globalThis) query.set("compress", "gzip");
     if (this.#stream.offset !== null) query.set("from", String(this.#stream.offset));
     this.#stream.opened();
     this.#tell({ state: "connecting" });
@@ -138,9 +149,31 @@ export class TerminalSocket {
     this.#socket = socket;
     socket.binaryType = "arraybuffer";
     let greeted = false;
+    // While a picture is being unpacked, what came after it waits.
+    const waiting: (string | Uint8Array)[] = [];
+    let unpacking = false;
+    const proceed = (): void => {
+      while (!unpacking && socket === this.#socket) {
+        const frame = waiting.shift();
+        if (frame === undefined) return;
+        if (typeof frame === "string" || !this.#stream.squeezed) {
+          take(frame);
+          continue;
+        }
+        unpacking = true;
+        void unpack(frame).then((picture) => {
+          unpacking = false;
+          if (socket === this.#socket) take(picture);
+          proceed();
+        });
+      }
+    };
     socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => {
-      if (socket !== this.#socket) return;
-      const steps = typeof data === "string" ? this.#stream.text(data) : this.#stream.bytes(new Uint8Array(data));
+      waiting.push(typeof data === "string" ? data : new Uint8Array(data));
+      proceed();
+    };
+    const take = (frame: string | Uint8Array): void => {
+      const steps = typeof frame === "string" ? this.#stream.text(frame) : this.#stream.bytes(frame);
       for (const step of steps) {
         if (step.do === "hello") {
           greeted = true;

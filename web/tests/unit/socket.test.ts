@@ -1,4 +1,5 @@
-import { beforeEach, describe, expect, test } from "vitest";
+import { gzipSync } from "node:zlib";
+import { beforeEach, describe, expect, test, vi } from "vitest";
 import { BEHIND, type Link, TerminalSocket, type World } from "../../src/protocol/socket.ts";
 import type { Step } from "../../src/protocol/protocol.ts";
 
@@ -103,19 +104,41 @@ beforeEach(() => {
 describe("a terminal's socket", () => {
   test("begins with a picture and resumes after the last byte", () => {
     start();
-    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip");
     wire().greet(10);
     wire().picture(10, "pic");
     wire().output("abc");
     wire().breaks();
     expect(links.at(-1)).toEqual({ state: "waiting", at: 125, attempt: 1 });
     pass(125);
-    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&from=13");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip&from=13");
     wire().greet(13);
     expect(links.at(-1)).toEqual({ state: "connected" });
     wire().output("d");
     expect(steps.filter((step) => step.do === "write").length).toBe(2);
     expect(steps.filter((step) => step.do === "picture").length).toBe(1);
+  });
+
+  test("unpacks a compressed picture and keeps what comes meanwhile behind it", async () => {
+    start();
+    wire().greet(10);
+    const text = "picture ".repeat(200);
+    wire().says({ type: "snapshot", offset: 10, cols: 80, rows: 24, bytes: text.length, encoding: "gzip" });
+    const squeezed = gzipSync(text);
+    wire().onmessage?.({ data: new Uint8Array(squeezed).buffer });
+    wire().output("abc");
+    wire().says({ type: "notice", text: "later" });
+    await vi.waitFor(() => expect(steps.at(-1)).toEqual({ do: "notice", text: "later" }));
+    expect(steps.map((step) => step.do)).toEqual(["hello", "picture", "write", "notice"]);
+    expect(steps[1]).toMatchObject({ bytes: typed(text) });
+  });
+
+  test("begins again when a compressed picture does not unpack", async () => {
+    start();
+    wire().greet(10);
+    wire().says({ type: "snapshot", offset: 10, cols: 80, rows: 24, bytes: 3, encoding: "gzip" });
+    wire().output("not gzip");
+    await vi.waitFor(() => expect(links.at(-1)).toMatchObject({ state: "waiting" }));
   });
 
   test("waits longer each time, and starts over once it was greeted", () => {
@@ -160,7 +183,7 @@ describe("a terminal's socket", () => {
     wire().says({ type: "snapshot", offset: 20, cols: 80, rows: 24, bytes: 9 });
     wire().output("short");
     pass(125);
-    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip");
   });
 
   test("lets go when the screen is behind and takes a new picture when it caught up", () => {
@@ -178,7 +201,7 @@ describe("a terminal's socket", () => {
     expect(wires.length).toBe(1);
     socket.drawn(BEHIND / 2);
     expect(wires.length).toBe(2);
-    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false");
+    expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip");
   });
 
   test("a picture of any size is drawn before another is asked for", () => {
