@@ -237,7 +237,7 @@ impl Owner {
 
     /// Runs until it is stopped or nobody can ask any more.
     pub async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::new();
         loop {
             let due = self.due();
             let turn = tokio::select! {
@@ -258,7 +258,13 @@ impl Owner {
                 }
                 Turn::Ask(ask) => self.answer(ask).await,
                 Turn::Saved(offset) => self.saved_at(offset),
-                Turn::Due => self.tidy_up(),
+                Turn::Due => {
+                    self.tidy_up();
+                    if matches!(self.view, View::Asleep) {
+                        // A full batch is tens of kilobytes, and most terminals are silent.
+                        batch = Vec::new();
+                    }
+                }
                 Turn::Over => break,
             }
         }
