@@ -49,9 +49,6 @@ impl App {
     /// A thread with its session, default terminal and lease; what is missing comes into being.
     pub async fn open_chain(&self, thread: &ThreadId) -> Result<Chain, Problem> {
         let chain = self.sessions.open(self.first_use(thread, ThreadChoices::default())).await?;
-        if chain.session_is_new {
-            self.metrics.sessions_opened.inc();
-        }
         self.sessions.touch(&chain.session.session_id);
         Ok(chain)
     }

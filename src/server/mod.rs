@@ -3,6 +3,7 @@
 //! Stopping ends no shell: those live in hosts, which are found again at the next start.
 
 mod compute;
+mod count;
 mod engine;
 mod home;
 mod listen;
