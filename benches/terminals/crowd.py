@@ -101,8 +101,10 @@ def restart(server, terminals, how):
     seconds = started + usable(server, some)
     alive = sum(processes.alive(pid) for pid in shells)
     items = server.http.json("GET", "/api/threads/bench/terminals")["items"]
-    live = sum(item["status"] == "live" for item in items)
-    return alive, len(shells), live, len(items), seconds
+    # The thread's default terminal is listed too, and nobody has used it.
+    wanted = set(terminals)
+    live = sum(item["status"] == "live" for item in items if item["terminal_id"] in wanted)
+    return alive, len(shells), live, len(wanted), seconds
 
 
 def survival(server, terminals, rows):

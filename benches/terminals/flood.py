@@ -73,8 +73,10 @@ def stuck(server, files, megabytes, viewers):
     pids = server.pids()
     before = processes.pss(pids)
     with Peak(pids) as peak:
-        began = time.perf_counter()
         driver.send(b"go\r")
+        programs.until(driver, b"BEGUN")
+        # The program waits a moment for the one who started it to be gone.
+        began = time.perf_counter() + 0.2
         driver.close()
         limit = time.monotonic() + 60
         while not os.path.exists(done) and time.monotonic() < limit:

@@ -62,7 +62,7 @@ def prints(path, times=1, marker="END-OF-IT"):
 
 
 def prints_then_touches(path, times, done):
-    return ["sh", "-c", f"stty -echo; echo READY; read x; cat {' '.join([path] * times)}; : > {done}; read x; read x"]
+    return ["sh", "-c", f"stty -echo; echo READY; read x; echo BEGUN; sleep 0.2; cat {' '.join([path] * times)}; : > {done}; read x; read x"]
 
 
 def until(viewer, marker):
