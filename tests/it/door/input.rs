@@ -35,7 +35,10 @@ impl World {
 
     /// A path with what exists in place of each parameter.
     fn target(&self, path: &str) -> String {
-        let id = if path.contains("/commands/") {
+        let id = if path.contains("/projects/") {
+            // The project of threads that name none.
+            "default-00000000"
+        } else if path.contains("/commands/") {
             &self.command
         } else if path.contains("/leases/") {
             &self.lease

@@ -97,7 +97,7 @@ fn check(ran: &Value, expect: &Value, took: u64, index: usize, wrong: &mut Vec<S
     };
     for (name, value) in expect.as_object().unwrap() {
         let fits = match name.as_str() {
-            "exit_code" | "timed_out" => ran[name] == *value,
+            "exit_code" | "timed_out" | "shell_restarted" => ran[name] == *value,
             "stdout" => Value::String(String::from_utf8_lossy(&stdout).into()) == *value,
             "stderr" => Value::String(String::from_utf8_lossy(&stderr).into()) == *value,
             "stdout_contains" => contains(&stdout, value),
