@@ -79,7 +79,7 @@ impl Style {
     /// Underlined without a style: DECSC keeps the one and not the other. Such a pen
     /// can only be had from a saved cursor, which also ends a pending wrap.
     pub fn is_odd(&self) -> bool {
-        self.fg & UNDERLINE != 0 && self.bg & EXTENDED != 0 && self.underline_style() == 0
+        self.fg & UNDERLINE != 0 && self.underline_style() == 0
     }
 
     pub fn underline_style(&self) -> u32 {
@@ -109,7 +109,7 @@ impl Style {
 }
 
 /// The fewest styles before a sweep is worth its walk over the screen.
-const SWEEP_FLOOR: usize = 4096;
+const SWEEP_FLOOR: usize = 2048;
 
 /// Styles by number. Number 0 is the default style; numbers in use never move.
 #[derive(Clone, Default)]

@@ -62,6 +62,14 @@ impl Cell {
         }
     }
 
+    /// The byte of a printable ASCII character.
+    #[inline]
+    pub fn ascii(self) -> Option<u8> {
+        const SPACE: u32 = Cell::NULL.content | 0x20;
+        const TILDE: u32 = Cell::NULL.content | 0x7e;
+        (SPACE..=TILDE).contains(&self.content).then_some(self.content as u8)
+    }
+
     /// The byte that stands for this cell in a plain line, and the bits that forbid one.
     #[inline]
     pub fn plain(self) -> (u8, u32) {

@@ -108,12 +108,15 @@ impl Scrollback {
         let wrapped = if row.wrapped { WRAPPED } else { 0 };
         block.bytes.extend_from_slice(&[0, 0, 0, 0, wrapped]);
         let body = block.bytes.len();
-        let (mut refused, mut odd) = (0, false);
-        block.bytes.extend(cells.iter().map(|cell| {
-            let (byte, bits) = cell.plain();
-            refused |= bits;
-            byte
-        }));
+        // A line that begins in colour need not be tried.
+        let (mut refused, mut odd) = (cells.first().map_or(0, |cell| cell.style), false);
+        if refused == 0 {
+            block.bytes.extend(cells.iter().map(|cell| {
+                let (byte, bits) = cell.plain();
+                refused |= bits;
+                byte
+            }));
+        }
         if refused != 0 {
             block.bytes.truncate(body);
             let seen = pack(cells, names, &mut block.bytes);
@@ -387,7 +390,13 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
         let run = &cells[from..from + count];
         let mut at = 0;
         while at < count {
-            at += pack_cell(run[at], run.get(at + 1).copied(), names.clusters, out);
+            match run[at].ascii() {
+                Some(byte) => {
+                    out.push(byte);
+                    at += 1;
+                }
+                None => at += pack_cell(run[at], run.get(at + 1).copied(), names.clusters, out),
+            }
         }
         from += count;
     }
@@ -495,10 +504,6 @@ fn pack_cell(cell: Cell, next: Option<Cell>, clusters: &Clusters, out: &mut Vec<
             } else {
                 out.push(BLANK);
             }
-            1
-        }
-        Glyph::Char(code @ 0x20..0x7f) if cell.width() == 1 => {
-            out.push(code as u8);
             1
         }
         Glyph::Char(code) => {

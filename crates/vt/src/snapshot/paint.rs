@@ -84,6 +84,10 @@ fn trim(out: &mut Vec<Piece<'_>>) {
 /// erased behind the cursor.
 pub(super) fn end_in_content(cols: usize, out: &mut Vec<Piece<'_>>) {
     let reach: usize = out.iter().map(|piece| usize::from(piece.span)).sum();
+    if let Some(last) = out.last_mut().filter(|last| reach == cols && last.style.is_odd()) {
+        // It will be printed once more, when an odd pen can no longer be had.
+        last.style.set_underline_style(1);
+    }
     let plain = out.iter().all(|p| p.is_blank() && p.style == out[0].style);
     if plain && (reach == cols || out.iter().all(|p| p.style == Style::PLAIN)) {
         return;
@@ -233,9 +237,6 @@ impl<'a> Painter<'a> {
     }
 
     fn plain_line(&mut self, text: &[u8]) {
-        if !text.is_empty() {
-            self.pen(Style::PLAIN);
-        }
         if text.contains(&0) {
             let mut at = 0;
             while at < text.len() {
@@ -247,11 +248,13 @@ impl<'a> Painter<'a> {
                 if blank {
                     self.sequence(end - at, b'C');
                 } else {
+                    self.pen(Style::PLAIN);
                     self.out.extend_from_slice(&text[at..end]);
                 }
                 at = end;
             }
-        } else {
+        } else if !text.is_empty() {
+            self.pen(Style::PLAIN);
             self.out.extend_from_slice(text);
         }
         self.new_line();
@@ -513,6 +516,7 @@ impl<'a> Painter<'a> {
         have.link = to.link;
         if (have.fg, have.bg & !PROTECTED & !EXTENDED, have.ext)
             != (to.fg, to.bg & !PROTECTED & !EXTENDED, to.ext)
+            || (to.is_odd() && (from.bg ^ to.bg) & EXTENDED != 0)
         {
             self.borrowed |= sgr_change(&mut self.out, &mut have, &to);
         }
@@ -710,6 +714,10 @@ fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
     out.push(b'm');
     if odd {
         out.extend_from_slice(b"\x1b7\x1b[24m\x1b8");
+        if to.bg & EXTENDED == 0 {
+            // The end of a link takes a second look at the style, which is none.
+            out.extend_from_slice(b"\x1b]8;;\x1b\\");
+        }
     }
     odd
 }

@@ -192,7 +192,8 @@ impl Screen {
     /// The character before the cursor that a mark would join: where it begins, and its text.
     fn joined(&self) -> Option<(usize, String)> {
         let columns = usize::from(self.parser.join);
-        if columns == 0 || self.modes.margins {
+        // An odd pen cannot be had at this point.
+        if columns == 0 || self.modes.margins || self.pen.for_cell().is_odd() {
             return None;
         }
         let x = self.buf.x.checked_sub(columns)?;
