@@ -12,7 +12,7 @@ use axum::{
     routing::{get, post},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -254,7 +254,9 @@ async fn recording(State(app): State<App>, Target(terminal): Target) -> Response
     let body = stream::unfold(lines, |mut lines| async {
         let bytes = lines.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(bytes), lines))
-    });
+    })
+    // Compressing asks once more after the end.
+    .fuse();
     let name = format!("attachment; filename=\"{}.cast\"", terminal.terminal_id);
     let headers = [
         (header::CONTENT_TYPE, "application/x-asciicast".to_owned()),
