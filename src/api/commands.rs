@@ -20,6 +20,7 @@ use super::{
     exec::{Changed, Ran},
     extract::{Json, Query},
     page::{self, List},
+    params::{OfCommand, OfTerminal},
     signal,
     target::{Target, TargetCommand},
 };
@@ -46,7 +47,7 @@ const MAX_LIMIT: u64 = 8 << 20;
 
 /// How a command went, at any time.
 #[utoipa::path(get, path = "/api/commands/{id}", tag = "exec",
-    params(("id" = String, Path, description = "The command")),
+    params(OfCommand),
     responses((status = 200, description = "Its receipt", body = Ran)))]
 async fn receipt(
     State(app): State<App>,
@@ -123,7 +124,7 @@ struct OutputQuery {
 
 /// Raw bytes a command wrote, late output of what it left behind included.
 #[utoipa::path(get, path = "/api/commands/{id}/output", tag = "exec",
-    params(("id" = String, Path, description = "The command"), OutputQuery),
+    params(OfCommand, OutputQuery),
     responses((status = 200, description = "Bytes; `X-Offset`, `X-Next-Offset` and `X-End` say \
         where they lie and whether more can come", body = Vec<u8>,
         content_type = "application/octet-stream")))]
@@ -207,7 +208,7 @@ struct Feed {
 
 /// Feed a command whose input is open (one that was run with `yield_ms` and no `stdin`).
 #[utoipa::path(post, path = "/api/commands/{id}/stdin", tag = "exec",
-    params(("id" = String, Path, description = "The command")), request_body = Feed,
+    params(OfCommand), request_body = Feed,
     responses((status = 204, description = "It was written, once")))]
 async fn stdin(
     State(app): State<App>,
@@ -235,7 +236,7 @@ async fn stdin(
 
 /// Signal the processes of a command.
 #[utoipa::path(post, path = "/api/commands/{id}/signal", tag = "exec",
-    params(("id" = String, Path, description = "The command")), request_body = signal::Signal,
+    params(OfCommand), request_body = signal::Signal,
     responses((status = 204, description = "It was sent")))]
 async fn signal_command(
     State(app): State<App>,
@@ -248,7 +249,7 @@ async fn signal_command(
 
 /// End a command as a time-out does, or drop it if it still waits.
 #[utoipa::path(post, path = "/api/commands/{id}/cancel", tag = "exec",
-    params(("id" = String, Path, description = "The command")),
+    params(OfCommand),
     responses((status = 204, description = "It is being ended")))]
 async fn cancel(
     State(app): State<App>,
@@ -342,7 +343,7 @@ impl From<Command> for Entry {
 
 /// What was run in a terminal, newest first.
 #[utoipa::path(get, path = "/api/terminals/{id}/commands", tag = "exec",
-    params(("id" = String, Path, description = "The terminal"), HistoryQuery),
+    params(OfTerminal, HistoryQuery),
     responses((status = 200, description = "A page of the history", body = List<Entry>)))]
 async fn history(
     State(app): State<App>,

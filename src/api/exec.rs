@@ -19,6 +19,7 @@ use super::{
     error::{Code, Problem},
     extract::{Json, Path},
     idempotency::Keyed,
+    params::OfTerminal,
     signal, sse,
     target::Target,
 };
@@ -209,7 +210,7 @@ async fn in_thread(
 
 /// Run a command in a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/exec", tag = "exec",
-    params(("id" = String, Path, description = "The terminal")), request_body = Exec,
+    params(OfTerminal), request_body = Exec,
     responses((status = 200, description = "How it went; with `Accept: text/event-stream`, \
         `started`, `stdout`, `stderr` and `exit` as they happen", body = Ran)))]
 async fn in_terminal(

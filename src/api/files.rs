@@ -17,7 +17,8 @@ use super::{
     App,
     error::Problem,
     extract::{Json, Path, Query},
-    page::{DEFAULT_LIMIT, List, MAX_LIMIT},
+    page::{self, List},
+    params::OfThread,
     sse,
     transfer::{self, FileStat, Part, Text, Written},
 };
@@ -108,7 +109,7 @@ pub(super) enum Format {
 
 /// A file's content, or a part of it: raw bytes, or JSON with `format=json`. `Range` is understood.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/read", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), ReadQuery),
+    params(OfThread, ReadQuery),
     responses((status = 200, description = "The bytes; `X-Size` and `ETag` are the whole file's",
         content((Vec<u8> = "application/octet-stream"), (Text = "application/json"))),
         (status = 206, description = "The range asked for")))]
@@ -142,7 +143,7 @@ struct WriteQuery {
 /// Write a whole file, atomically. `If-None-Match: *` writes only what is not there; `If-Match`
 /// only what was not changed.
 #[utoipa::path(put, path = "/api/threads/{tid}/fs/write", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), WriteQuery),
+    params(OfThread, WriteQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "It was replaced", body = Written),
         (status = 201, description = "It was made", body = Written)))]
@@ -176,7 +177,7 @@ struct ListQuery {
 
 /// What is in a directory, each directory right before what is in it.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/list", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), ListQuery),
+    params(OfThread, ListQuery),
     responses((status = 200, description = "A page of files", body = List<FileStat>)))]
 async fn list(
     State(app): State<App>,
@@ -201,12 +202,8 @@ pub(super) async fn listed(
     if depth == 0 || depth > MAX_DEPTH {
         return Err(Problem::query("depth", format!("must be 1 to {MAX_DEPTH}")));
     }
-    let limit = limit.unwrap_or(DEFAULT_LIMIT);
-    if limit == 0 || limit > MAX_LIMIT {
-        return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
-    }
+    let limit = page::items(limit)? as usize;
     let after = cursor.map(after).transpose()?;
-    let limit = limit as usize;
     let mut found = tree.list(path, depth, after.as_ref(), limit + 1).await?;
     let more = found.len() > limit;
     found.truncate(limit);
@@ -234,7 +231,7 @@ struct PathQuery {
 
 /// What is known of a file; a link is not followed.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/stat", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), PathQuery),
+    params(OfThread, PathQuery),
     responses((status = 200, description = "It", body = FileStat)))]
 async fn stat(
     State(app): State<App>,
@@ -259,7 +256,7 @@ struct Mkdir {
 
 /// Make a directory.
 #[utoipa::path(post, path = "/api/threads/{tid}/fs/mkdir", tag = "files",
-    params(("tid" = String, Path, description = "The thread")), request_body = Mkdir,
+    params(OfThread), request_body = Mkdir,
     responses((status = 201, description = "It was made", body = FileStat)))]
 async fn mkdir(
     State(app): State<App>,
@@ -288,7 +285,7 @@ struct Move {
 
 /// Give a file or a directory another path.
 #[utoipa::path(post, path = "/api/threads/{tid}/fs/move", tag = "files",
-    params(("tid" = String, Path, description = "The thread")), request_body = Move,
+    params(OfThread), request_body = Move,
     responses((status = 200, description = "It is there", body = FileStat)))]
 async fn rename(
     State(app): State<App>,
@@ -316,7 +313,7 @@ struct RemoveQuery {
 
 /// Remove a file, or a directory with all below it; links are removed, not followed.
 #[utoipa::path(delete, path = "/api/threads/{tid}/fs/remove", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), RemoveQuery),
+    params(OfThread, RemoveQuery),
     responses((status = 204, description = "It is gone")))]
 async fn remove(
     State(app): State<App>,
@@ -373,7 +370,7 @@ struct Lines {
 
 /// Search the content of files; linear in their size, and limited in matches, bytes and time.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/search", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), SearchQuery),
+    params(OfThread, SearchQuery),
     responses((status = 200, description = "The lines", body = Lines)))]
 async fn search(
     State(app): State<App>,
@@ -381,10 +378,7 @@ async fn search(
     Query(query): Query<SearchQuery>,
 ) -> Result<axum::Json<Lines>, Problem> {
     let path = parse(&query.path)?;
-    let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
-    if limit == 0 || limit > MAX_LIMIT {
-        return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
-    }
+    let limit = page::items(query.limit)?;
     let tree = tree(&app, &id).await?;
     let limits = SearchLimits { matches: limit as usize, ..SearchLimits::default() };
     let found = tree.search(&path, &query.pattern, limits).await?;
@@ -418,7 +412,7 @@ struct WatchQuery {
 /// `{path}`; `lost` when some were left out, `partial` when there are too many directories, and
 /// `gone` at the end.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/watch", tag = "files",
-    params(("tid" = String, Path, description = "The thread"), WatchQuery),
+    params(OfThread, WatchQuery),
     responses((status = 200, description = "Events", body = String,
         content_type = "text/event-stream")))]
 async fn watch(

@@ -21,7 +21,9 @@ use super::{
     App,
     error::Problem,
     extract::{Json, Query},
-    gzip, signal, stream as sse,
+    gzip,
+    params::OfTerminal,
+    signal, stream as sse,
     target::Target,
     ws,
 };
@@ -99,7 +101,7 @@ impl Input {
 
 /// Type into the terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/input", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal")), request_body = Input,
+    params(OfTerminal), request_body = Input,
     responses((status = 204, description = "It was typed, once")))]
 async fn input(
     State(app): State<App>,
@@ -140,7 +142,7 @@ impl Size {
 
 /// Give the terminal another size.
 #[utoipa::path(post, path = "/api/terminals/{id}/resize", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal")), request_body = Size,
+    params(OfTerminal), request_body = Size,
     responses((status = 200, description = "It has this size", body = Size)))]
 async fn resize(
     State(app): State<App>,
@@ -154,7 +156,7 @@ async fn resize(
 
 /// Signal the program in the foreground.
 #[utoipa::path(post, path = "/api/terminals/{id}/signal", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal")), request_body = signal::Signal,
+    params(OfTerminal), request_body = signal::Signal,
     responses((status = 204, description = "It was sent")))]
 async fn signal_terminal(
     State(app): State<App>,
@@ -208,7 +210,7 @@ struct Cursor {
 
 /// What the terminal shows.
 #[utoipa::path(get, path = "/api/terminals/{id}/snapshot", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal"), SnapshotQuery),
+    params(OfTerminal, SnapshotQuery),
     responses((status = 200, description = "The picture; `text` and `html` come as they are",
         body = Snapshot)))]
 async fn snapshot(
@@ -246,7 +248,7 @@ async fn snapshot(
 
 /// Everything the terminal printed that is still kept, as asciicast v2.
 #[utoipa::path(get, path = "/api/terminals/{id}/recording", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal")),
+    params(OfTerminal),
     responses((status = 200, description = "One JSON value a line", body = String,
         content_type = "application/x-asciicast")))]
 async fn recording(State(app): State<App>, Target(terminal): Target) -> Response {

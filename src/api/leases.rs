@@ -11,6 +11,7 @@ use super::{
     error::Problem,
     extract::{Path, Query},
     page::{self, List},
+    params::OfLease,
 };
 use crate::model::{InstanceState, Lease, LeaseId, ThreadId};
 use crate::provider::{Capabilities, Metrics};
@@ -143,7 +144,7 @@ async fn again(app: &App, id: &LeaseId) -> Result<axum::Json<Leased>, Problem> {
 
 /// A lease.
 #[utoipa::path(get, path = "/api/leases/{id}", tag = "leases",
-    params(("id" = String, Path, description = "The lease")),
+    params(OfLease),
     responses((status = 200, description = "It", body = Leased)))]
 async fn show(
     State(app): State<App>,
@@ -154,7 +155,7 @@ async fn show(
 
 /// Make what runs under a lease hold still.
 #[utoipa::path(post, path = "/api/leases/{id}/pause", tag = "leases",
-    params(("id" = String, Path, description = "The lease")),
+    params(OfLease),
     responses((status = 200, description = "The lease", body = Leased)))]
 async fn pause(
     State(app): State<App>,
@@ -166,7 +167,7 @@ async fn pause(
 
 /// Make what runs under a lease go on.
 #[utoipa::path(post, path = "/api/leases/{id}/resume", tag = "leases",
-    params(("id" = String, Path, description = "The lease")),
+    params(OfLease),
     responses((status = 200, description = "The lease", body = Leased)))]
 async fn resume(
     State(app): State<App>,
@@ -179,7 +180,7 @@ async fn resume(
 
 /// End what runs under a lease; its terminals keep their state and get another on their next use.
 #[utoipa::path(post, path = "/api/leases/{id}/destroy", tag = "leases",
-    params(("id" = String, Path, description = "The lease")),
+    params(OfLease),
     responses((status = 200, description = "The lease", body = Leased)))]
 async fn destroy(
     State(app): State<App>,

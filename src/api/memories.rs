@@ -16,6 +16,7 @@ use super::{
     extract::{Path, Query},
     files::{self, Format},
     page::List,
+    params::OfProject,
     transfer::{self, FileStat, Part, Text, Written},
 };
 use crate::{
@@ -56,6 +57,32 @@ impl Store {
     }
 }
 
+/// All memories of one kind.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct OfMemories {
+    /// The project
+    #[param(value_type = String)]
+    id: ProjectId,
+    /// `hot` or `persistent`
+    #[param(value_type = String)]
+    store: Store,
+}
+
+/// One of them, or a directory.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct OfMemory {
+    /// The project
+    #[param(value_type = String)]
+    id: ProjectId,
+    /// `hot` or `persistent`
+    #[param(value_type = String)]
+    store: Store,
+    /// The memory
+    path: String,
+}
+
 async fn project(app: &App, id: &ProjectId) -> Result<Project, Problem> {
     let project = app.projects.project(id).await?;
     app.projects.touch(id).await;
@@ -82,12 +109,11 @@ struct ListQuery {
 
 /// The memories of a project.
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}", tag = "projects",
-    params(("id" = String, Path, description = "The project"),
-        ("store" = String, Path, description = "`hot` or `persistent`"), ListQuery),
+    params(OfMemories, ListQuery),
     responses((status = 200, description = "A page of memories", body = List<FileStat>)))]
 async fn list(
     State(app): State<App>,
-    Path((id, store)): Path<(ProjectId, Store)>,
+    Path(OfMemories { id, store }): Path<OfMemories>,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<List<FileStat>>, Problem> {
     let tree = tree(&app, &project(&app, &id).await?).await?;
@@ -116,14 +142,12 @@ struct ReadQuery {
 
 /// A memory's content; or the list of what is in it, if it is a directory.
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(("id" = String, Path, description = "The project"),
-        ("store" = String, Path, description = "`hot` or `persistent`"),
-        ("path" = String, Path, description = "The memory"), ReadQuery),
+    params(OfMemory, ReadQuery),
     responses((status = 200, description = "The bytes",
         content((Vec<u8> = "application/octet-stream"), (Text = "application/json")))))]
 async fn read(
     State(app): State<App>,
-    Path((id, store, path)): Path<(ProjectId, Store, String)>,
+    Path(OfMemory { id, store, path }): Path<OfMemory>,
     Query(query): Query<ReadQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -171,15 +195,13 @@ async fn read(
 /// Write a memory, atomically; directories above it come into being. `If-None-Match: *` and
 /// `If-Match` are understood.
 #[utoipa::path(put, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(("id" = String, Path, description = "The project"),
-        ("store" = String, Path, description = "`hot` or `persistent`"),
-        ("path" = String, Path, description = "The memory")),
+    params(OfMemory),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, description = "It was replaced", body = Written),
         (status = 201, description = "It was made", body = Written)))]
 async fn write(
     State(app): State<App>,
-    Path((id, store, path)): Path<(ProjectId, Store, String)>,
+    Path(OfMemory { id, store, path }): Path<OfMemory>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, axum::Json<Written>), Problem> {
@@ -200,13 +222,11 @@ struct RemoveQuery {
 
 /// Remove a memory.
 #[utoipa::path(delete, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(("id" = String, Path, description = "The project"),
-        ("store" = String, Path, description = "`hot` or `persistent`"),
-        ("path" = String, Path, description = "The memory"), RemoveQuery),
+    params(OfMemory, RemoveQuery),
     responses((status = 204, description = "It is gone")))]
 async fn remove(
     State(app): State<App>,
-    Path((id, store, path)): Path<(ProjectId, Store, String)>,
+    Path(OfMemory { id, store, path }): Path<OfMemory>,
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode, Problem> {
     let path = store.path(&path)?;
@@ -234,7 +254,7 @@ struct Snapshot {
 
 /// Write a snapshot of the hot memories. They are safe without: this makes the next start faster.
 #[utoipa::path(post, path = "/api/projects/{id}/snapshot", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 200, description = "It is on disk", body = Snapshot)))]
 async fn snapshot(
     State(app): State<App>,

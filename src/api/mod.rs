@@ -23,6 +23,7 @@ mod login;
 mod memories;
 pub mod openapi;
 pub mod page;
+mod params;
 mod projects;
 mod signal;
 pub mod sse;

@@ -1,7 +1,7 @@
 //! Lists: `limit` and an opaque `cursor` in, items and the next cursor out.
 
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::error::Problem;
 use crate::store::{Page, PageRequest};
@@ -10,6 +10,25 @@ use crate::store::{Page, PageRequest};
 pub const DEFAULT_LIMIT: u32 = 100;
 /// Most items of a page.
 pub const MAX_LIMIT: u32 = 1000;
+
+/// Which page of a list. One that also filters has a type of its own: a flattened one could not
+/// refuse unknown fields.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PageQuery {
+    /// Items of the page.
+    limit: Option<u32>,
+    /// Where the page begins.
+    cursor: Option<String>,
+}
+
+impl PageQuery {
+    /// The page that is asked for.
+    pub(super) fn request(&self) -> Result<PageRequest, Problem> {
+        request(self.limit, self.cursor.as_deref())
+    }
+}
 
 /// One page of a list.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -35,13 +54,18 @@ impl<T> From<Page<T>> for List<T> {
 
 /// Reads the two query parameters.
 pub fn request(limit: Option<u32>, cursor: Option<&str>) -> Result<PageRequest, Problem> {
-    let limit = limit.unwrap_or(DEFAULT_LIMIT);
-    if limit == 0 || limit > MAX_LIMIT {
-        return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
-    }
+    let limit = items(limit)?;
     let after = cursor.map(str::parse).transpose();
     let after = after.map_err(|_| Problem::query("cursor", "is not a cursor of this list"))?;
     Ok(PageRequest { limit, after })
+}
+
+/// How many items of a page, or matches, are asked for.
+pub(super) fn items(limit: Option<u32>) -> Result<u32, Problem> {
+    match limit.unwrap_or(DEFAULT_LIMIT) {
+        limit @ 1..=MAX_LIMIT => Ok(limit),
+        _ => Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}"))),
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use super::{
     App,
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
-    page::{self, List},
+    page::{self, List, PageQuery},
+    params::OfProject,
     transfer::{BodyReader, BodyWriter, Chunks},
 };
 use crate::{
@@ -175,7 +176,7 @@ async fn create(
 
 /// A project.
 #[utoipa::path(get, path = "/api/projects/{id}", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 200, description = "It", body = Shown)))]
 async fn show(
     State(app): State<App>,
@@ -201,7 +202,7 @@ struct Change {
 
 /// Change a project.
 #[utoipa::path(patch, path = "/api/projects/{id}", tag = "projects",
-    params(("id" = String, Path, description = "The project")), request_body = Change,
+    params(OfProject), request_body = Change,
     responses((status = 200, description = "It was changed", body = Shown)))]
 async fn change(
     State(app): State<App>,
@@ -215,7 +216,7 @@ async fn change(
 
 /// Delete a project with its threads. It can be restored for some days.
 #[utoipa::path(delete, path = "/api/projects/{id}", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 204, description = "It is in the trash")))]
 async fn delete(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<StatusCode, Problem> {
     app.projects.project(&id).await?;
@@ -236,17 +237,6 @@ impl App {
         }
         Ok(())
     }
-}
-
-/// A page.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct PageQuery {
-    /// Items of the page.
-    limit: Option<u32>,
-    /// Where the page begins.
-    cursor: Option<String>,
 }
 
 /// The record of a session.
@@ -290,7 +280,7 @@ impl From<SessionRecord> for Record {
 
 /// The sessions of a project, newest first; ended ones, and those of deleted threads, too.
 #[utoipa::path(get, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(("id" = String, Path, description = "The project"), PageQuery),
+    params(OfProject, PageQuery),
     responses((status = 200, description = "A page of records", body = List<Record>)))]
 async fn sessions(
     State(app): State<App>,
@@ -298,7 +288,7 @@ async fn sessions(
     Query(query): Query<PageQuery>,
 ) -> Result<axum::Json<List<Record>>, Problem> {
     app.projects.project(&id).await?;
-    let request = page::request(query.limit, query.cursor.as_deref())?;
+    let request = query.request()?;
     let page = app.store.session_records(&id, request).await?;
     Ok(axum::Json(page.map(Record::from).into()))
 }
@@ -332,7 +322,7 @@ struct Opened {
 
 /// Open a session: a thread of this project, with its session, terminal and lease.
 #[utoipa::path(post, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(("id" = String, Path, description = "The project")), request_body = Open,
+    params(OfProject), request_body = Open,
     responses((status = 201, description = "It is open", body = Opened)))]
 async fn open_session(
     State(app): State<App>,
@@ -379,7 +369,7 @@ struct Extend {
 
 /// Move the clean-up of a project away.
 #[utoipa::path(post, path = "/api/projects/{id}/extend", tag = "projects",
-    params(("id" = String, Path, description = "The project")), request_body = Extend,
+    params(OfProject), request_body = Extend,
     responses((status = 200, description = "It is kept longer", body = Shown)))]
 async fn extend(
     State(app): State<App>,
@@ -394,7 +384,7 @@ async fn extend(
 
 /// Keep a project for good.
 #[utoipa::path(post, path = "/api/projects/{id}/pin", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 200, description = "Clean-up leaves it alone", body = Shown)))]
 async fn pin(
     State(app): State<App>,
@@ -405,7 +395,7 @@ async fn pin(
 
 /// Keep a project no longer than others.
 #[utoipa::path(post, path = "/api/projects/{id}/unpin", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 200, description = "Clean-up takes it as any other", body = Shown)))]
 async fn unpin(
     State(app): State<App>,
@@ -517,7 +507,7 @@ async fn trash(State(app): State<App>) -> Result<axum::Json<List<Deleted>>, Prob
 
 /// Bring a deleted project back, with its threads, terminals' states, memories and files.
 #[utoipa::path(post, path = "/api/projects/{id}/restore", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 200, description = "It is back", body = Shown)))]
 async fn restore(
     State(app): State<App>,
@@ -528,7 +518,7 @@ async fn restore(
 
 /// The whole project in one file: a tar compressed with zstd.
 #[utoipa::path(get, path = "/api/projects/{id}/export", tag = "projects",
-    params(("id" = String, Path, description = "The project")),
+    params(OfProject),
     responses((status = 200, description = "The archive", body = Vec<u8>,
         content_type = "application/zstd")))]
 async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Response, Problem> {

@@ -12,7 +12,10 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
-use super::{App, error::Problem, extract::Query, gzip::Pictures, signal, sse, target::Target};
+use super::{
+    App, error::Problem, extract::Query, gzip::Pictures, params::OfTerminal, signal, sse,
+    target::Target,
+};
 use crate::terminal::{
     Event, From, Mode, Resume, Told, Watcher,
     utf8::{Cutter, Piece},
@@ -68,7 +71,7 @@ impl WatchQuery {
 
 /// Watch the terminal: `snapshot`, `data`, `resize`, `title`, `notice`, `gap`, `driver`, `exit`.
 #[utoipa::path(get, path = "/api/terminals/{id}/stream", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal"), WatchQuery,
+    params(OfTerminal, WatchQuery,
         ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen")),
     responses((status = 200, description = "Events", body = String,
         content_type = "text/event-stream")))]

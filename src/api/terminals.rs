@@ -13,7 +13,8 @@ use super::{
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
     interactive::Size,
-    page::{self, List},
+    page::{List, PageQuery},
+    params::{OfTerminal, OfThread},
     signal,
     target::Target,
 };
@@ -211,7 +212,7 @@ async fn make(
 
 /// The terminals of a thread, the default one first.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "All of them", body = List<Shown>)))]
 async fn list(
     State(app): State<App>,
@@ -225,7 +226,7 @@ async fn list(
 
 /// Make one more terminal. The thread comes into being if it is not there.
 #[utoipa::path(post, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(("tid" = String, Path, description = "The thread")), request_body = New,
+    params(OfThread), request_body = New,
     responses((status = 201, description = "It runs", body = Shown)))]
 async fn create(
     State(app): State<App>,
@@ -260,7 +261,7 @@ async fn create_older(
 
 /// A terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal")),
+    params(OfTerminal),
     responses((status = 200, description = "It", body = Shown)))]
 async fn show(State(app): State<App>, Target(terminal): Target) -> axum::Json<Shown> {
     let facts = app.terminals.facts(&terminal).await;
@@ -270,7 +271,7 @@ async fn show(State(app): State<App>, Target(terminal): Target) -> axum::Json<Sh
 /// A terminal, by its older name.
 #[utoipa::path(get, path = "/session/{sid}/pty/{id}", tag = "interactive",
     params(("sid" = String, Path, description = "The thread"),
-        ("id" = String, Path, description = "The terminal")),
+        OfTerminal),
     responses((status = 200, description = "It", body = Shown)))]
 async fn show_older(app: State<App>, target: Target) -> axum::Json<Shown> {
     show(app, target).await
@@ -278,7 +279,7 @@ async fn show_older(app: State<App>, target: Target) -> axum::Json<Shown> {
 
 /// End every process of a terminal and forget it.
 #[utoipa::path(delete, path = "/api/terminals/{id}", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal")),
+    params(OfTerminal),
     responses((status = 204, description = "It is gone")))]
 async fn delete(State(app): State<App>, Target(terminal): Target) -> Result<StatusCode, Problem> {
     app.delete_terminal(&terminal).await?;
@@ -288,7 +289,7 @@ async fn delete(State(app): State<App>, Target(terminal): Target) -> Result<Stat
 /// End every process of a terminal and forget it, by its older name.
 #[utoipa::path(delete, path = "/session/{sid}/pty/{id}", tag = "interactive",
     params(("sid" = String, Path, description = "The thread"),
-        ("id" = String, Path, description = "The terminal")),
+        OfTerminal),
     responses((status = 204, description = "It is gone")))]
 async fn delete_older(app: State<App>, target: Target) -> Result<StatusCode, Problem> {
     delete(app, target).await
@@ -332,7 +333,7 @@ async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<State_>, Prob
 
 /// Set and remove exported variables in the live shell.
 #[utoipa::path(patch, path = "/api/terminals/{id}/env", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal")), request_body = Patch,
+    params(OfTerminal), request_body = Patch,
     responses((status = 200, description = "The state after it", body = State_)))]
 async fn patch_env(
     State(app): State<App>,
@@ -345,17 +346,6 @@ async fn patch_env(
     }
     app.terminals.patch_env(&terminal, &patch.set, &patch.unset).await?;
     state_of(&app, &terminal.terminal_id).await
-}
-
-/// A page.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct PageQuery {
-    /// Items of the page.
-    limit: Option<u32>,
-    /// Where the page begins.
-    cursor: Option<String>,
 }
 
 /// One version of a terminal's state.
@@ -385,14 +375,14 @@ impl From<StateVersion> for Version {
 
 /// A terminal's state over time, newest first.
 #[utoipa::path(get, path = "/api/terminals/{id}/versions", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal"), PageQuery),
+    params(OfTerminal, PageQuery),
     responses((status = 200, description = "A page of versions", body = List<Version>)))]
 async fn versions(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<PageQuery>,
 ) -> Result<axum::Json<List<Version>>, Problem> {
-    let request = page::request(query.limit, query.cursor.as_deref())?;
+    let request = query.request()?;
     let page = app.store.versions(&terminal.terminal_id, request).await?;
     Ok(axum::Json(page.map(Version::from).into()))
 }
@@ -431,7 +421,7 @@ struct VersionQuery {
 
 /// One version of a terminal's state, whole or held against another.
 #[utoipa::path(get, path = "/api/terminals/{id}/versions/{v}", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal"),
+    params(OfTerminal,
         ("v" = u64, Path, description = "The version"), VersionQuery),
     responses((status = 200, description = "It", body = WholeVersion)))]
 async fn version(
@@ -469,7 +459,7 @@ struct Rollback {
 
 /// Take up an earlier version again, as a version of its own.
 #[utoipa::path(post, path = "/api/terminals/{id}/rollback", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal")), request_body = Rollback,
+    params(OfTerminal), request_body = Rollback,
     responses((status = 200, description = "The state after it", body = State_)))]
 async fn rollback(
     State(app): State<App>,
@@ -491,7 +481,7 @@ struct Fork {
 
 /// Make another terminal of the same thread that begins with this one's state.
 #[utoipa::path(post, path = "/api/terminals/{id}/fork", tag = "terminals",
-    params(("id" = String, Path, description = "The terminal")), request_body = Fork,
+    params(OfTerminal), request_body = Fork,
     responses((status = 201, description = "The other terminal", body = Shown)))]
 async fn fork(
     State(app): State<App>,

@@ -13,7 +13,8 @@ use super::{
     error::Problem,
     extract::{Json, OptionalJson, Path, Query},
     leases::{Leased, leased},
-    page::{self, List},
+    page::{self, List, PageQuery},
+    params::OfThread,
 };
 use crate::model::{
     ChatSession, Env, LeaseId, Message, MessageId, OnExpiry, ProjectId, Role, SessionPolicy,
@@ -347,7 +348,7 @@ async fn shown(app: &App, thread: Thread) -> Result<Shown, Problem> {
 
 /// A thread.
 #[utoipa::path(get, path = "/api/threads/{tid}", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "It", body = Shown)))]
 async fn show(
     State(app): State<App>,
@@ -359,7 +360,7 @@ async fn show(
 
 /// Destroy a thread with its session and terminals and, if no other thread shares it, its lease.
 #[utoipa::path(delete, path = "/api/threads/{tid}", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 204, description = "It is gone")))]
 async fn delete(State(app): State<App>, Path(id): Path<ThreadId>) -> Result<StatusCode, Problem> {
     find(&app, &id).await?;
@@ -367,20 +368,9 @@ async fn delete(State(app): State<App>, Path(id): Path<ThreadId>) -> Result<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A page.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct PageQuery {
-    /// Items of the page.
-    limit: Option<u32>,
-    /// Where the page begins.
-    cursor: Option<String>,
-}
-
 /// What was said in a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(("tid" = String, Path, description = "The thread"), PageQuery),
+    params(OfThread, PageQuery),
     responses((status = 200, description = "A page of messages", body = List<Said>)))]
 async fn messages(
     State(app): State<App>,
@@ -388,7 +378,7 @@ async fn messages(
     Query(query): Query<PageQuery>,
 ) -> Result<axum::Json<List<Said>>, Problem> {
     find(&app, &id).await?;
-    let request = page::request(query.limit, query.cursor.as_deref())?;
+    let request = query.request()?;
     let page = app.store.messages(&id, request).await?;
     Ok(axum::Json(page.map(Said::from).into()))
 }
@@ -406,7 +396,7 @@ struct Say {
 
 /// Add to the conversation. The thread comes into being if it is not there.
 #[utoipa::path(post, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")), request_body = Say,
+    params(OfThread), request_body = Say,
     responses((status = 201, description = "It was said", body = Said)))]
 async fn say(
     State(app): State<App>,
@@ -472,7 +462,7 @@ impl From<ChatSession> for Window {
 
 /// The session of a thread: the open one, or the last.
 #[utoipa::path(get, path = "/api/threads/{tid}/session", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "It", body = Window)))]
 async fn session(
     State(app): State<App>,
@@ -486,7 +476,7 @@ async fn session(
 
 /// Say that the thread is in use; a session opens if none is open.
 #[utoipa::path(post, path = "/api/threads/{tid}/session/touch", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "The session", body = Window)))]
 async fn touch(
     State(app): State<App>,
@@ -499,7 +489,7 @@ async fn touch(
 
 /// Close the session; the next use opens another.
 #[utoipa::path(post, path = "/api/threads/{tid}/session/close", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "The session", body = Window)))]
 async fn close(
     State(app): State<App>,
@@ -550,7 +540,7 @@ impl From<Terminal> for Default_ {
 
 /// The state of a thread's default terminal.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminal", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "It", body = Default_)))]
 async fn terminal(
     State(app): State<App>,
@@ -564,7 +554,7 @@ async fn terminal(
 
 /// The lease of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/lease", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "It", body = Leased)))]
 async fn lease(
     State(app): State<App>,
@@ -578,7 +568,7 @@ async fn lease(
 
 /// Make the instance beneath a thread hold still.
 #[utoipa::path(post, path = "/api/threads/{tid}/pause", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "The lease", body = Leased)))]
 async fn pause(
     State(app): State<App>,
@@ -591,7 +581,7 @@ async fn pause(
 
 /// Make the instance beneath a thread go on.
 #[utoipa::path(post, path = "/api/threads/{tid}/resume", tag = "threads",
-    params(("tid" = String, Path, description = "The thread")),
+    params(OfThread),
     responses((status = 200, description = "The lease", body = Leased)))]
 async fn resume(
     State(app): State<App>,

@@ -27,6 +27,7 @@ use super::{
     extract::Query,
     gzip::{self, Pictures},
     interactive::{Input, Size},
+    params::OfTerminal,
     signal,
     stream::WatchQuery,
     target::Target,
@@ -40,7 +41,7 @@ const CONTROL: usize = 64;
 
 /// Drive or view the terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}/ws", tag = "interactive",
-    params(("id" = String, Path, description = "The terminal"), WatchQuery),
+    params(OfTerminal, WatchQuery),
     responses((status = 101, description = "A WebSocket")))]
 pub(super) async fn connect(
     State(app): State<App>,

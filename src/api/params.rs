@@ -1,0 +1,35 @@
+//! The ids in paths, as the API's description names them.
+
+use utoipa::IntoParams;
+
+macro_rules! ids {
+    ($($name:ident { $($(#[$doc:meta])+ $param:ident,)+ })+) => {$(
+        #[derive(IntoParams)]
+        #[into_params(parameter_in = Path)]
+        #[expect(dead_code, reason = "only described; the handler's own extractor reads it")]
+        pub(super) struct $name { $($(#[$doc])+ $param: String,)+ }
+    )+};
+}
+
+ids! {
+    OfThread {
+        /// The thread
+        tid,
+    }
+    OfTerminal {
+        /// The terminal
+        id,
+    }
+    OfCommand {
+        /// The command
+        id,
+    }
+    OfLease {
+        /// The lease
+        id,
+    }
+    OfProject {
+        /// The project
+        id,
+    }
+}
