@@ -14,13 +14,16 @@ use tokio::sync::broadcast;
 use crate::{
     clock::Clock,
     model::{
-        CommandId, Ended, InstanceId, LeaseId, MessageId, OnExpiry, ProjectId, SessionId,
+        CommandId, Ended, InstanceId, LeaseId, MessageId, OnExpiry, ProjectId, SessionId, ShareId,
         TerminalId, ThreadId, Timestamp,
     },
 };
 
 /// How many events are kept for those who come back, and for those who are slow.
 const KEPT: usize = 1024;
+
+/// Measurements that wait for a slow listener; it misses the oldest.
+const MEASURED: usize = 64;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -63,6 +66,10 @@ pub enum Happened {
     TerminalChanged { terminal_id: TerminalId, version: u64 },
     /// Somebody began or ceased to look at a terminal, or to drive it.
     TerminalWatched { thread_id: ThreadId, terminal_id: TerminalId },
+    /// A link that shows a terminal was made.
+    ShareCreated { terminal_id: TerminalId, share_id: ShareId },
+    /// Such a link was taken back.
+    ShareRevoked { terminal_id: TerminalId, share_id: ShareId },
     /// A command began to run.
     CommandStarted { terminal_id: TerminalId, command_id: CommandId },
     /// A command is over, and that is on record.
@@ -89,6 +96,19 @@ pub enum Happened {
     ProjectDeleted { project_id: ProjectId, reason: String },
 }
 
+/// What an instance uses. Only the last one counts, so these have no number and are not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename = "instance_measured")]
+#[expect(missing_docs, reason = "each field is what the provider's metrics say")]
+pub struct Measured {
+    pub lease_id: LeaseId,
+    pub instance_id: InstanceId,
+    pub cpu_us: u64,
+    pub memory_bytes: u64,
+    pub processes: u64,
+    pub disk_bytes: u64,
+}
+
 /// The handle to all that happens.
 #[derive(Debug, Clone)]
 pub struct Events {
@@ -99,6 +119,7 @@ pub struct Events {
 struct Inner {
     clock: Clock,
     sender: broadcast::Sender<Event>,
+    measured: broadcast::Sender<Measured>,
     ring: Mutex<Ring>,
 }
 
@@ -134,7 +155,8 @@ impl Events {
         // Numbers begin at the time of the start, so that they rise over restarts.
         let next = u64::try_from(clock.wall().as_microsecond()).unwrap_or(0);
         let ring = Mutex::new(Ring { next, kept: VecDeque::with_capacity(KEPT) });
-        Self { inner: Arc::new(Inner { clock, sender: broadcast::Sender::new(KEPT), ring }) }
+        let (sender, measured) = (broadcast::Sender::new(KEPT), broadcast::Sender::new(MEASURED));
+        Self { inner: Arc::new(Inner { clock, sender, measured, ring }) }
     }
 
     /// Tells everybody; never waits.
@@ -149,6 +171,24 @@ impl Events {
         ring.kept.push_back(event.clone());
         // Sent under the lock, so that a listener has each event either as missed or as heard.
         let _ = self.inner.sender.send(event);
+    }
+
+    /// Tells what an instance uses to those who listen to that.
+    pub fn measured(&self, measured: Measured) {
+        // Nobody listening is no error.
+        let _ = self.inner.measured.send(measured);
+    }
+
+    /// Whether somebody listens to what instances use.
+    #[must_use]
+    pub fn is_measuring_heard(&self) -> bool {
+        self.inner.measured.receiver_count() > 0
+    }
+
+    /// Listens to what instances use.
+    #[must_use]
+    pub fn measurements(&self) -> broadcast::Receiver<Measured> {
+        self.inner.measured.subscribe()
     }
 
     /// Listens, from after the number of the last event heard, or from here on.

@@ -6,9 +6,9 @@ use crate::event::Happened;
 use crate::model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
 use crate::session::Runtimes;
 use crate::store::{Chain, FirstUse, Gone, Store, ThreadChoices};
-use crate::terminal::Terminals;
+use crate::terminal::{From, Terminals, Watcher};
 
-use super::{App, error::Problem};
+use super::{App, error::Problem, pass::Pass};
 
 /// The size of a terminal nobody has looked at yet.
 const FIRST_SIZE: (u16, u16) = (80, 24);
@@ -59,6 +59,20 @@ impl App {
         if let Err(problem) = self.open_chain(thread).await {
             tracing::warn!(%thread, detail = problem.detail(), "cannot note activity");
         }
+    }
+
+    /// A guest's place in a terminal. It starts nothing and is no use of the thread.
+    pub async fn look(
+        &self,
+        terminal: &Terminal,
+        pass: &Pass,
+        from: From,
+    ) -> Result<Watcher, Problem> {
+        let name = match pass.share().name.as_str() {
+            "" => "guest".to_owned(),
+            name => format!("guest {name}"),
+        };
+        Ok(self.terminals.look(terminal, name, from).await?)
     }
 
     /// Ends a terminal and everything it kept.

@@ -45,7 +45,18 @@ impl Digest {
         Digest(*blake3::hash(secret.as_bytes()).as_bytes())
     }
 
-    fn is(&self, other: &Digest) -> bool {
+    /// One that was kept.
+    pub(super) fn kept(hash: [u8; 32]) -> Digest {
+        Digest(hash)
+    }
+
+    /// What is kept.
+    pub(super) fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
+    /// Whether it is the same; how long that takes does not tell.
+    pub(super) fn is(&self, other: &Digest) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }

@@ -6,11 +6,12 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{App, error::Problem, extract::Query, sse};
-use crate::event::{Event, Heard, Listener};
+use crate::event::{Event, Heard, Listener, Measured};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(events))
@@ -25,7 +26,9 @@ struct From {
     from: Option<u64>,
 }
 
-/// Threads, sessions, terminals, commands, leases and projects as they change. The event's name is its type.
+/// Threads, sessions, terminals, commands, leases and projects as they change. The event's name is
+/// its type. `instance_measured` tells what an instance uses while a terminal on it is watched; it
+/// has no id and is not sent again.
 #[utoipa::path(get, path = "/api/events", tag = "server",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last event seen")),
     responses((status = 200, description = "Events", body = String,
@@ -36,18 +39,23 @@ async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
+    let measurements = app.events.measurements();
     let mut listener = app.events.listen(last.or(query.from));
     let mut ready: VecDeque<sse::Event> = VecDeque::new();
     if listener.gap {
         ready.push_back(sse::event("gap", &json!({"detail": "some events are no longer kept"})));
     }
     ready.extend(std::mem::take(&mut listener.missed).iter().map(shown));
-    let events = stream::unfold((listener, ready), async |(mut listener, mut ready)| {
+    let state = (listener, measurements, ready);
+    let events = stream::unfold(state, async |(mut listener, mut measurements, mut ready)| {
         let event = match ready.pop_front() {
             Some(event) => event,
-            None => next(&mut listener).await?,
+            None => tokio::select! {
+                event = next(&mut listener) => event?,
+                measured = latest(&mut measurements) => measured?,
+            },
         };
-        Some((event, (listener, ready)))
+        Some((event, (listener, measurements, ready)))
     });
     Ok(sse::stream(&app, events))
 }
@@ -57,6 +65,17 @@ async fn next(listener: &mut Listener) -> Option<sse::Event> {
         Heard::Event(event) => shown(&event),
         Heard::Missed(count) => sse::event("gap", &json!({"missed": count})),
     })
+}
+
+async fn latest(measurements: &mut Receiver<Measured>) -> Option<sse::Event> {
+    loop {
+        match measurements.recv().await {
+            Ok(measured) => return Some(sse::event("instance_measured", &measured)),
+            // Only the last one counts.
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return None,
+        }
+    }
 }
 
 fn shown(event: &Event) -> sse::Event {

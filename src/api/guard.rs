@@ -7,6 +7,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
+    sync::Arc,
     time::Instant,
 };
 
@@ -23,6 +24,7 @@ use super::{
     auth::Principal,
     error::{Code, Problem},
     extract::{BodyLimits, too_large},
+    pass::Pass,
     web,
 };
 
@@ -96,11 +98,20 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     }
     let origin = origin(request.headers(), &host)?;
     let public = open(request.method(), request.uri().path());
-    let principal = match identify(app, &request, origin)? {
-        Some(principal) => Some(principal),
+    let who = match identify(app, &request, origin)? {
+        Some(who) => Some(who),
         None if public => None,
         None => return Err(unauthorized(app, "no valid token was given")),
     };
+    if let Some(Who::Guest(pass)) = &who
+        && !public
+        && !pass.shows(request.method(), request.uri().path())
+    {
+        return Err(Problem::new(
+            Code::Forbidden,
+            "a share link shows one terminal and opens nothing else",
+        ));
+    }
     // A page of another site may link to our pages, but not load from us or post to us.
     if !public && site(request.headers()) == Some("other") {
         return Err(Problem::new(Code::OriginNotAllowed, "this request is from another site"));
@@ -115,8 +126,10 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
         return Err(too_large(limits.bytes));
     }
     request.extensions_mut().insert(limits);
-    if let Some(principal) = principal {
-        request.extensions_mut().insert(principal);
+    match who {
+        Some(Who::Owner(principal)) => drop(request.extensions_mut().insert(principal)),
+        Some(Who::Guest(pass)) => drop(request.extensions_mut().insert(pass)),
+        None => {}
     }
     if *request.method() == Method::POST && request.headers().contains_key("idempotency-key") {
         return super::idempotency::once(app, request, next).await;
@@ -127,6 +140,7 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
 /// Everything that needs no token.
 fn open(method: &Method, path: &str) -> bool {
     match path {
+        "/api/shares/open" => *method == Method::POST,
         "/healthz" | "/readyz" | "/login" => *method == Method::GET || *method == Method::HEAD,
         _ => (*method == Method::GET || *method == Method::HEAD) && web::has(path),
     }
@@ -200,9 +214,17 @@ fn site(headers: &HeaderMap) -> Option<&'static str> {
     })
 }
 
-fn identify(app: &App, request: &Request, origin: Source) -> Result<Option<Principal>, Problem> {
+/// Who a request is from.
+enum Who {
+    /// Whose server it is.
+    Owner(Principal),
+    /// Whoever has a share link.
+    Guest(Arc<Pass>),
+}
+
+fn identify(app: &App, request: &Request, origin: Source) -> Result<Option<Who>, Problem> {
     if app.auth.is_open() {
-        return Ok(Some(Principal::Anyone));
+        return Ok(Some(Who::Owner(Principal::Anyone)));
     }
     let headers = request.headers();
     if let Some(value) = headers.get(header::AUTHORIZATION) {
@@ -211,24 +233,31 @@ fn identify(app: &App, request: &Request, origin: Source) -> Result<Option<Princ
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
         return match token {
-            Some(token) if app.auth.token(token) => Ok(Some(Principal::Token)),
-            Some(_) => Err(unauthorized(app, "the token is wrong")),
+            Some(token) if app.auth.token(token) => Ok(Some(Who::Owner(Principal::Token))),
+            Some(token) => match app.shares.pass(token) {
+                Some(pass) => Ok(Some(Who::Guest(pass))),
+                None => Err(unauthorized(app, "the token is wrong")),
+            },
             None => Err(unauthorized(app, "expected Authorization: Bearer TOKEN")),
         };
     }
-    let Some(session) = cookie(headers, &app.cookie) else {
-        return Ok(None);
+    let signed_in = cookie(headers, &app.cookie).is_some_and(|given| app.auth.session(given));
+    let who = if signed_in {
+        Who::Owner(Principal::Browser)
+    } else {
+        let pass = cookie(headers, &app.share_cookie()).and_then(|given| app.shares.pass(given));
+        match pass {
+            Some(pass) => Who::Guest(pass),
+            None => return Ok(None),
+        }
     };
-    if !app.auth.session(session) {
-        return Ok(None);
-    }
     // Browsers leave Origin out of their own plain GETs; there Sec-Fetch-Site stands for it.
     let upgrade = headers.contains_key(header::UPGRADE);
     let reading = matches!(*request.method(), Method::GET | Method::HEAD) && !upgrade;
     match origin {
-        Source::Own => Ok(Some(Principal::Browser)),
+        Source::Own => Ok(Some(who)),
         Source::Unsaid if reading && matches!(site(headers), Some("own" | "person")) => {
-            Ok(Some(Principal::Browser))
+            Ok(Some(who))
         }
         Source::Unsaid => Err(Problem::new(
             Code::OriginNotAllowed,

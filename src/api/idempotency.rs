@@ -112,6 +112,10 @@ impl Keyed {
     }
 }
 
+/// In the extensions of an answer that holds a secret: it is never written down.
+#[derive(Debug, Clone, Copy)]
+pub struct Unkept;
+
 /// Answers a request that carries a key.
 pub(super) async fn once(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
     let key = key(request.headers())?;
@@ -161,7 +165,7 @@ async fn answer(
     let response = next.run(request).await;
     let kind = response.headers().get(header::CONTENT_TYPE);
     let streams = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if streams {
+    if streams || response.extensions().get::<Unkept>().is_some() {
         // Its handler has named what it made; a second attempt is led there.
         return Ok(response);
     }

@@ -23,6 +23,7 @@ use super::{
     extract::{Json, Query},
     gzip,
     params::OfTerminal,
+    pass::Guest,
     signal, stream as sse,
     target::Target,
     ws,
@@ -251,12 +252,13 @@ async fn snapshot(
     params(OfTerminal),
     responses((status = 200, description = "One JSON value a line", body = String,
         content_type = "application/x-asciicast")))]
-async fn recording(State(app): State<App>, Target(terminal): Target) -> Response {
+async fn recording(State(app): State<App>, Target(terminal): Target, guest: Guest) -> Response {
     let lines = app.terminals.recording(&terminal);
     let body = stream::unfold(lines, |mut lines| async {
         let bytes = lines.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(bytes), lines))
     })
+    .take_until(Box::pin(guest.over()))
     // Compressing asks once more after the end.
     .fuse();
     let name = format!("attachment; filename=\"{}.cast\"", terminal.terminal_id);

@@ -24,7 +24,9 @@ mod memories;
 pub mod openapi;
 pub mod page;
 mod params;
+pub mod pass;
 mod projects;
+mod shares;
 mod signal;
 pub mod sse;
 mod stream;
@@ -76,6 +78,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Who may come in.
     pub auth: auth::Auth,
+    /// Who may look at one terminal.
+    pub shares: pass::Shares,
     /// Cancelled when the server stops: streams say so and end.
     pub stopping: CancellationToken,
     /// Tasks that outlive their request (upgraded sockets); stopping waits for them.
@@ -130,7 +134,7 @@ impl App {
         address: std::net::SocketAddr,
         store: Store,
         engine: Engine,
-        auth: auth::Auth,
+        (auth, shares): (auth::Auth, pass::Shares),
         metrics: Metrics,
         stopping: CancellationToken,
     ) -> App {
@@ -144,9 +148,15 @@ impl App {
             engine,
             metrics,
             auth,
+            shares,
             stopping,
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// Name of the cookie of a browser that came by a share link.
+    pub fn share_cookie(&self) -> String {
+        format!("{}_share", self.cookie)
     }
 
     /// A link that signs one browser in, once.
@@ -165,6 +175,7 @@ pub fn router(app: App) -> Router {
         .merge(threads::routes())
         .merge(terminals::routes())
         .merge(interactive::routes())
+        .merge(shares::routes())
         .merge(exec::routes())
         .merge(commands::routes())
         .merge(leases::routes())

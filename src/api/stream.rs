@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
 use super::{
-    App, error::Problem, extract::Query, gzip::Pictures, params::OfTerminal, signal, sse,
-    target::Target,
+    App, error::Problem, extract::Query, gzip::Pictures, params::OfTerminal, pass::Guest, signal,
+    sse, target::Target,
 };
 use crate::terminal::{
     Event, From, Mode, Resume, Told, Watcher,
@@ -79,15 +79,22 @@ pub(super) async fn watch(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<WatchQuery>,
+    guest: Guest,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     query.mode()?;
     query.pictures()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let from = last.or(query.from).map_or(From::Picture, From::Offset);
-    let watcher =
-        app.terminals.watch(&terminal, query.name()?, Mode::Viewer, from, query.resume()).await?;
-    app.used(&terminal.thread_id).await;
+    let watcher = match &guest.0 {
+        Some(pass) => app.look(&terminal, pass, from).await?,
+        None => {
+            let (name, resume) = (query.name()?, query.resume());
+            let watcher = app.terminals.watch(&terminal, name, Mode::Viewer, from, resume).await?;
+            app.used(&terminal.thread_id).await;
+            watcher
+        }
+    };
     let state =
         Watching { watcher, cutter: Cutter::default(), ready: VecDeque::new(), over: false };
     let metrics = app.metrics.clone();
@@ -113,7 +120,7 @@ pub(super) async fn watch(
             }
         }
     });
-    Ok(sse::stream(&app, events))
+    Ok(sse::stream(&app, events.take_until(guest.over())))
 }
 
 struct Watching {

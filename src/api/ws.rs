@@ -23,11 +23,12 @@ use tokio::sync::mpsc;
 
 use super::{
     App,
-    error::Problem,
+    error::{Code, Problem},
     extract::Query,
     gzip::{self, Pictures},
     interactive::{Input, Size},
     params::OfTerminal,
+    pass::Guest,
     signal,
     stream::WatchQuery,
     target::Target,
@@ -47,20 +48,28 @@ pub(super) async fn connect(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<WatchQuery>,
+    guest: Guest,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    let upgrade = upgrade
-        .map_err(|refused| Problem::new(super::error::Code::InvalidRequest, refused.body_text()))?;
+    let upgrade =
+        upgrade.map_err(|refused| Problem::new(Code::InvalidRequest, refused.body_text()))?;
     let mode = query.mode()?;
     let pictures = query.pictures()?;
     let from = query.from.map_or(From::Picture, From::Offset);
-    let watcher = app.terminals.watch(&terminal, query.name()?, mode, from, query.resume()).await?;
-    app.used(&terminal.thread_id).await;
+    let (mode, watcher) = match &guest.0 {
+        Some(pass) => (Mode::Viewer, app.look(&terminal, pass, from).await?),
+        None => {
+            let (name, resume) = (query.name()?, query.resume());
+            let watcher = app.terminals.watch(&terminal, name, mode, from, resume).await?;
+            app.used(&terminal.thread_id).await;
+            (mode, watcher)
+        }
+    };
     let limit = app.settings.limits.frame_bytes;
     let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).write_buffer_size(0);
     Ok(upgrade.on_upgrade(move |socket| {
         let tracker = app.tasks.clone();
-        tracker.track_future(serve(app, terminal, watcher, (mode, pictures), socket))
+        tracker.track_future(serve(app, terminal, watcher, (mode, pictures), guest, socket))
     }))
 }
 
@@ -69,13 +78,14 @@ async fn serve(
     terminal: Terminal,
     watcher: Watcher,
     asked: (Mode, Pictures),
+    guest: Guest,
     socket: WebSocket,
 ) {
     let (sink, stream) = socket.split();
     let (control, messages) = mpsc::channel(CONTROL);
     let client = watcher.client();
     let stopping = app.stopping.clone();
-    let asks = watcher.asks();
+    let (asks, may) = (watcher.asks(), if guest.0.is_some() { May::Look } else { May::Act });
     let watched = || Happened::TerminalWatched {
         thread_id: terminal.thread_id.clone(),
         terminal_id: terminal.terminal_id.clone(),
@@ -83,7 +93,9 @@ async fn serve(
     app.events.tell(watched());
     tokio::select! {
         () = tell(&app, &terminal, watcher, asked, sink, messages) => {}
-        () = listen(&app, &terminal, client, asks, stream, control) => {}
+        () = listen(&app, &terminal, (client, may), asks, stream, control) => {}
+        // The client finds out why when it comes back.
+        () = guest.over() => {}
         // `tell` says so to the client; this is for one that does not read.
         () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
     }
@@ -205,12 +217,12 @@ enum Said {
 async fn listen(
     app: &App,
     terminal: &Terminal,
-    client: ClientId,
+    (client, may): (ClientId, May),
     asks: mpsc::Sender<Ask>,
     mut stream: SplitStream<WebSocket>,
     control: mpsc::Sender<Value>,
 ) {
-    let me = Client { app, terminal, client, asks };
+    let me = Client { app, terminal, client, may, asks };
     while let Some(Ok(message)) = stream.next().await {
         let result = match message {
             Message::Binary(bytes) => me.typed("", bytes).await,
@@ -237,15 +249,31 @@ async fn listen(
     }
 }
 
+/// What a client may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum May {
+    Act,
+    Look,
+}
+
 struct Client<'a> {
     app: &'a App,
     terminal: &'a Terminal,
     client: ClientId,
+    may: May,
     asks: mpsc::Sender<Ask>,
 }
 
 impl Client<'_> {
+    fn may_act(&self) -> Result<(), Problem> {
+        match self.may {
+            May::Act => Ok(()),
+            May::Look => Err(Problem::new(Code::Forbidden, "a share link only looks")),
+        }
+    }
+
     async fn typed(&self, write_id: &str, bytes: Bytes) -> Result<(), Problem> {
+        self.may_act()?;
         self.app.metrics.bytes_in.inc_by(bytes.len() as u64);
         self.app.terminals.type_as(self.terminal, self.client, write_id, bytes).await?;
         self.app.used(&self.terminal.thread_id).await;
@@ -253,6 +281,7 @@ impl Client<'_> {
     }
 
     async fn hear(&self, said: Said) -> Result<(), Problem> {
+        self.may_act()?;
         let ask = match said {
             Said::Input(input) => {
                 return self.typed(input.write_id()?, input.bytes()?).await;

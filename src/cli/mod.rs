@@ -11,6 +11,7 @@ mod names;
 mod projects;
 mod raw;
 mod screen;
+mod share;
 mod show;
 mod terminals;
 mod threads;
@@ -88,6 +89,9 @@ enum Verb {
     /// Memories of a project: get, put, ls, rm
     #[command(subcommand)]
     Memory(memory::MemoryVerb),
+    /// Links that show one terminal, read-only: create, ls, revoke
+    #[command(subcommand)]
+    Share(share::ShareVerb),
     /// List providers and what each can do
     Providers(threads::Plain),
     /// Show how the server is
@@ -227,6 +231,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Leases(verb) => threads::leases(verb).await,
         Verb::Project(verb) => projects::project(verb).await,
         Verb::Memory(verb) => memory::memory(verb).await,
+        Verb::Share(verb) => share::share(verb).await,
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,
         Verb::Login(args) => threads::login(args).await,

@@ -135,6 +135,10 @@ generated!(
     /// One access token (never the secret itself).
     TokenId, "a token id", "tok_"
 );
+generated!(
+    /// One link that shows a terminal (never the secret in it).
+    ShareId, "a share id", "share_"
+);
 
 impl ProjectId {
     /// The project of a thread that names none.

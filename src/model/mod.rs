@@ -15,8 +15,8 @@ mod thread;
 
 pub use command::{Changes, Command, CommandEnd, CommandStatus, CwdChange, EnvChange, Source};
 pub use id::{
-    BadId, CommandId, InstanceId, LeaseId, MessageId, ProjectId, SessionId, TerminalId, ThreadId,
-    TokenId,
+    BadId, CommandId, InstanceId, LeaseId, MessageId, ProjectId, SessionId, ShareId, TerminalId,
+    ThreadId, TokenId,
 };
 pub use jiff::Timestamp;
 pub use lease::{Desired, Instance, InstanceState, Lease, LeaseEvent, LeaseState};

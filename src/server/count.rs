@@ -57,6 +57,8 @@ fn count(event: &Event, metrics: &Metrics, opened: &mut HashMap<SessionId, Times
         | Happened::TerminalRestored { .. }
         | Happened::TerminalDeleted { .. }
         | Happened::TerminalWatched { .. }
+        | Happened::ShareCreated { .. }
+        | Happened::ShareRevoked { .. }
         | Happened::CommandStarted { .. }
         | Happened::CommandEnded { .. }
         | Happened::MessageAdded { .. }

@@ -163,6 +163,7 @@ pub fn start(
             }
         },
     );
+    tasks.spawn(super::measure::run(engine, store.clone(), stop.clone()));
     tasks.spawn(super::count::run(engine.events.clone(), metrics.clone(), stop.clone()));
     let (terminals, metrics, idle) =
         (engine.terminals.clone(), metrics.clone(), settings.terminal.idle_limit);

@@ -8,6 +8,7 @@ mod engine;
 mod home;
 mod listen;
 mod log;
+mod measure;
 
 use std::{io::Write, time::Duration};
 
@@ -22,6 +23,7 @@ use crate::{
     api::{
         App,
         auth::{Auth, Open},
+        pass::Shares,
     },
     config::Settings,
     metrics::Metrics,
@@ -51,13 +53,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
     let store = store.context("cannot open the store")?;
     let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
+    let shares = Shares::load(store.clone()).await.context("cannot load the share links")?;
     let metrics = Metrics::new();
     let compute = compute::gather(&settings).await?;
     let engine = engine::build(&settings, compute, &store, &stopping).await?;
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);
-    let app = App::new(settings, address, store, engine, auth, metrics, stopping.clone());
+    let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
     drop(token);
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;

@@ -174,6 +174,13 @@ impl Terminals {
         threads
     }
 
+    /// The terminals that somebody looks at.
+    pub fn watched(&self) -> Vec<TerminalId> {
+        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = live.values().filter(|live| live.shared.facts().clients > 0);
+        watched.map(|live| live.id.clone()).collect()
+    }
+
     /// Types into a terminal, at most once. `write_id` makes it safe to say again.
     pub async fn input(
         &self,
@@ -244,6 +251,27 @@ impl Terminals {
         if live.shared.facts().exit.is_none() {
             self.alive(terminal, &live, resume).await?;
         }
+        self.enter(&live, name, mode, from).await
+    }
+
+    /// Comes in to look at a terminal as it is. Starts and resumes nothing.
+    pub async fn look(
+        &self,
+        terminal: &Terminal,
+        name: String,
+        from: From,
+    ) -> Result<Watcher, TerminalError> {
+        let live = self.live(terminal).await;
+        self.enter(&live, name, Mode::Viewer, from).await
+    }
+
+    async fn enter(
+        &self,
+        live: &Live,
+        name: String,
+        mode: Mode,
+        from: From,
+    ) -> Result<Watcher, TerminalError> {
         let client = self.0.clients.fetch_add(1, Ordering::Relaxed);
         live.ask(Ask::Enter { client, name, mode }).await?;
         let (shared, asks) = (live.shared.clone(), live.asks.clone());

@@ -5,4 +5,5 @@ mod input;
 mod keys;
 mod lifecycle;
 mod settings;
+mod shares;
 mod stack;
