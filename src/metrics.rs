@@ -3,7 +3,10 @@
 //! Handles are cheap clones of one set; any layer may hold one. Names are a contract with people's
 //! dashboards: they are added to, not changed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -46,6 +49,12 @@ pub struct Metrics {
     pub commands: Counter,
     pub command_seconds: Histogram,
     pub connections: Gauge,
+    pub memory_entries: Gauge,
+    pub memory_bytes: Gauge,
+    pub memory_snapshots: Counter,
+    pub memory_snapshot_bytes: Counter,
+    pub memory_snapshot_seconds: Counter<f64, AtomicU64>,
+    pub memory_snapshot_age: Gauge<f64, AtomicU64>,
     requests: Family<Request, Counter>,
     request_seconds: Histogram,
     registry: Arc<Registry>,
@@ -82,6 +91,12 @@ impl Metrics {
             commands: Counter::default(),
             command_seconds: seconds(),
             connections: Gauge::default(),
+            memory_entries: Gauge::default(),
+            memory_bytes: Gauge::default(),
+            memory_snapshots: Counter::default(),
+            memory_snapshot_bytes: Counter::default(),
+            memory_snapshot_seconds: Counter::default(),
+            memory_snapshot_age: Gauge::default(),
             requests: Family::default(),
             request_seconds: seconds(),
             registry: Arc::default(),
@@ -126,6 +141,7 @@ impl Metrics {
         r.register("commands", "Commands that ended", metrics.commands.clone());
         r.register("command_seconds", "Time commands took", metrics.command_seconds.clone());
         r.register("http_connections", "Open connections", metrics.connections.clone());
+        metrics.register_memories(r);
         r.register("http_requests", "Requests answered", metrics.requests.clone());
         r.register(
             "http_request_seconds",
@@ -134,6 +150,31 @@ impl Metrics {
         );
         metrics.registry = Arc::new(registry);
         metrics
+    }
+
+    fn register_memories(&self, r: &mut Registry) {
+        r.register("memory_entries", "Hot memories in RAM", self.memory_entries.clone());
+        r.register("memory_bytes", "Bytes of hot memories in RAM", self.memory_bytes.clone());
+        r.register(
+            "memory_snapshots",
+            "Snapshots of hot memories written",
+            self.memory_snapshots.clone(),
+        );
+        r.register(
+            "memory_snapshot_bytes",
+            "Bytes of snapshots of hot memories written",
+            self.memory_snapshot_bytes.clone(),
+        );
+        r.register(
+            "memory_snapshot_seconds",
+            "Time spent on snapshots of hot memories",
+            self.memory_snapshot_seconds.clone(),
+        );
+        r.register(
+            "memory_snapshot_age_seconds",
+            "Age of the oldest change to a hot memory that no snapshot holds",
+            self.memory_snapshot_age.clone(),
+        );
     }
 
     /// Counts one answered request. `route` is the pattern, so that labels stay few.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::event::Happened;
 use crate::model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
+use crate::project::Attached;
 use crate::session::Runtimes;
 use crate::store::{Chain, FirstUse, Gone, Store, ThreadChoices};
-use crate::terminal::{From, Terminals, Watcher};
+use crate::terminal::{From, Resume, Terminals, Watcher};
 
 use super::{App, error::Problem, pass::Pass};
 
@@ -73,6 +74,23 @@ impl App {
             name => format!("guest {name}"),
         };
         Ok(self.terminals.look(terminal, name, from).await?)
+    }
+
+    /// Counts somebody in who watches a terminal, until the first answer is dropped; says what to do
+    /// about an instance that does not run.
+    pub async fn attend(
+        &self,
+        terminal: &Terminal,
+        resume: Resume,
+    ) -> Result<(Attached, Resume), Problem> {
+        let missing = || Problem::missing("thread", &terminal.thread_id);
+        let thread = self.store.thread(&terminal.thread_id).await?.ok_or_else(missing)?;
+        let project = self.projects.project(&thread.project_id).await?;
+        let attached = self.projects.attach(&project.project_id).await;
+        Ok(match resume {
+            Resume::Yes if !self.projects.recreates(&project) => (attached, Resume::UnlessStopped),
+            resume => (attached, resume),
+        })
     }
 
     /// Ends a terminal and everything it kept.

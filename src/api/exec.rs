@@ -204,6 +204,7 @@ async fn in_thread(
 ) -> Result<Response, Problem> {
     exec.check()?;
     let chain = app.open_chain(&thread).await?;
+    let _work = app.projects.work(&chain.thread.project_id).await;
     let session = chain.session.session_id;
     run(app, chain.terminal, session, exec, keyed, &headers).await
 }
@@ -222,6 +223,7 @@ async fn in_terminal(
 ) -> Result<Response, Problem> {
     exec.check()?;
     let chain = app.open_chain(&terminal.thread_id).await?;
+    let _work = app.projects.work(&chain.thread.project_id).await;
     run(app, terminal, chain.session.session_id, exec, keyed, &headers).await
 }
 

@@ -16,6 +16,7 @@ use super::{
     App, error::Problem, extract::Query, gzip::Pictures, params::OfTerminal, pass::Guest, signal,
     sse, target::Target,
 };
+use crate::project::Attached;
 use crate::terminal::{
     Event, From, Mode, Resume, Told, Watcher,
     utf8::{Cutter, Piece},
@@ -86,17 +87,23 @@ pub(super) async fn watch(
     query.pictures()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let from = last.or(query.from).map_or(From::Picture, From::Offset);
-    let watcher = match &guest.0 {
-        Some(pass) => app.look(&terminal, pass, from).await?,
+    let (watcher, attached) = match &guest.0 {
+        Some(pass) => (app.look(&terminal, pass, from).await?, None),
         None => {
-            let (name, resume) = (query.name()?, query.resume());
+            let name = query.name()?;
+            let (attached, resume) = app.attend(&terminal, query.resume()).await?;
             let watcher = app.terminals.watch(&terminal, name, Mode::Viewer, from, resume).await?;
             app.used(&terminal.thread_id).await;
-            watcher
+            (watcher, Some(attached))
         }
     };
-    let state =
-        Watching { watcher, cutter: Cutter::default(), ready: VecDeque::new(), over: false };
+    let state = Watching {
+        watcher,
+        _attached: attached,
+        cutter: Cutter::default(),
+        ready: VecDeque::new(),
+        over: false,
+    };
     let metrics = app.metrics.clone();
     let events = stream::unfold(state, move |mut state| {
         let metrics = metrics.clone();
@@ -125,6 +132,7 @@ pub(super) async fn watch(
 
 struct Watching {
     watcher: Watcher,
+    _attached: Option<Attached>,
     cutter: Cutter,
     ready: VecDeque<sse::Event>,
     over: bool,

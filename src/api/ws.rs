@@ -56,20 +56,24 @@ pub(super) async fn connect(
     let mode = query.mode()?;
     let pictures = query.pictures()?;
     let from = query.from.map_or(From::Picture, From::Offset);
-    let (mode, watcher) = match &guest.0 {
-        Some(pass) => (Mode::Viewer, app.look(&terminal, pass, from).await?),
+    let (mode, watcher, attached) = match &guest.0 {
+        Some(pass) => (Mode::Viewer, app.look(&terminal, pass, from).await?, None),
         None => {
-            let (name, resume) = (query.name()?, query.resume());
+            let name = query.name()?;
+            let (attached, resume) = app.attend(&terminal, query.resume()).await?;
             let watcher = app.terminals.watch(&terminal, name, mode, from, resume).await?;
             app.used(&terminal.thread_id).await;
-            (mode, watcher)
+            (mode, watcher, Some(attached))
         }
     };
     let limit = app.settings.limits.frame_bytes;
     let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).write_buffer_size(0);
     Ok(upgrade.on_upgrade(move |socket| {
         let tracker = app.tasks.clone();
-        tracker.track_future(serve(app, terminal, watcher, (mode, pictures), guest, socket))
+        tracker.track_future(async move {
+            serve(app, terminal, watcher, (mode, pictures), guest, socket).await;
+            drop(attached);
+        })
     }))
 }
 

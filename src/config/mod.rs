@@ -140,6 +140,12 @@ pub struct Projects {
     pub trash_time: Duration,
     /// Largest project that is imported, unpacked.
     pub import_bytes: u64,
+    /// Stop the instances of a project when its last client leaves.
+    pub stop_on_disconnect: bool,
+    /// Make a stopped instance again for a client that comes back.
+    pub recreate_on_reconnect: bool,
+    /// How long the last client may be away before anything is stopped.
+    pub disconnect_grace: Duration,
 }
 
 /// Hot memories: how much, and how often they are written out.

@@ -110,6 +110,12 @@ settings! {
         "how long a deleted project can be restored";
     "project.import_bytes" = "32GiB" => project.import_bytes,
         "largest project that is imported, unpacked";
+    "project.stop_on_disconnect" = "false" => project.stop_on_disconnect,
+        "stop the instances of a project when its last client leaves; a project may say otherwise";
+    "project.recreate_on_reconnect" = "true" => project.recreate_on_reconnect,
+        "make a stopped instance again for a client that comes back; a project may say otherwise";
+    "project.disconnect_grace" = "10s" => project.disconnect_grace,
+        "how long the last client may be away before anything is stopped";
     "memory.snapshot_interval" = "5m" => memory.snapshot_interval,
         "time between two snapshots of the hot memories";
     "memory.max_entries" = "10000" => memory.max_entries,
@@ -175,6 +181,9 @@ pub(super) fn blank() -> Settings {
             cleanup_check_interval: Duration::ZERO,
             trash_time: Duration::ZERO,
             import_bytes: 0,
+            stop_on_disconnect: false,
+            recreate_on_reconnect: false,
+            disconnect_grace: Duration::ZERO,
         },
         memory: Memories {
             snapshot_interval: Duration::ZERO,

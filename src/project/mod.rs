@@ -2,9 +2,10 @@
 //!
 //! A project outlives its sessions. Its rows are in the store, its files under
 //! `workspaces/<project id>/`; the rows are the truth, and what is missing on disk is made again.
-//! Nothing here starts or ends a shell.
+//! Nothing here starts a shell; [`Departures`] alone ends one, where a project's policy says so.
 
 mod archive;
+mod attend;
 pub mod cleanup;
 mod durable;
 mod error;
@@ -22,11 +23,10 @@ pub(crate) mod testing;
 mod tests;
 
 pub use archive::{ImportLimits, Imported};
+pub use attend::{Attached, AttendancePolicy, Departures};
 pub use error::FileError;
 pub use path::{Relative, TreePath};
-pub use projects::{
-    Attached, InstanceFiles, ProjectChoices, ProjectError, ProjectSettings, Projects,
-};
+pub use projects::{InstanceFiles, ProjectChoices, ProjectError, ProjectSettings, Projects};
 pub use stat::{Kind, Stat};
 pub use sweep::{CleanupItem, Mode};
 pub use workspace::{Workspace, workspace};

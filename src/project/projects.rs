@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     FileError, Relative, Workspace,
+    attend::{Attendance, AttendancePolicy},
     cleanup::{self, CleanupPolicy},
     durable::{make_directory, open_directory, replace, sync_directory},
     files::{Backend, Directory, Reach, Route, Rows, Tree, remove_tree_at},
@@ -38,6 +39,8 @@ pub struct ProjectSettings {
     pub trash: Duration,
     /// How much the hot memories of one may hold.
     pub hot: HotLimits,
+    /// What is done when the last one leaves, and when one comes back.
+    pub attendance: AttendancePolicy,
 }
 
 /// All projects; cheap to clone.
@@ -56,8 +59,7 @@ pub(super) struct Inner {
     pub(super) settings: ProjectSettings,
     /// When each project's use was last noted.
     touched: Mutex<HashMap<ProjectId, Timestamp>>,
-    /// Projects somebody is attached to, by a number of theirs.
-    attached: Mutex<HashMap<ProjectId, u64>>,
+    pub(super) attendance: Attendance,
 }
 
 /// What is chosen for a project.
@@ -127,7 +129,7 @@ impl Projects {
             events,
             settings,
             touched: Mutex::default(),
-            attached: Mutex::default(),
+            attendance: Attendance::default(),
         };
         let projects = Self { inner: Arc::new(inner) };
         projects.recover().await?;
@@ -397,19 +399,6 @@ impl Projects {
         }
     }
 
-    /// Somebody is attached to a project until the answer is dropped: that is use, and when the last
-    /// one leaves a snapshot is taken.
-    #[must_use]
-    pub fn attach(&self, id: &ProjectId) -> Attached {
-        let mut attached = self.inner.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        *attached.entry(id.clone()).or_default() += 1;
-        Attached { projects: self.clone(), project: id.clone() }
-    }
-
-    pub(super) fn is_attached(&self, id: &ProjectId) -> bool {
-        self.inner.attached.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
-    }
-
     /// Bytes on disk of a project's directories.
     pub async fn disk_bytes(&self, id: &ProjectId) -> Result<u64, ProjectError> {
         let root = Workspace::at(&self.inner.home, id).root;
@@ -498,39 +487,6 @@ impl Projects {
     pub(super) fn trash_paths(&self, id: &ProjectId) -> (PathBuf, PathBuf) {
         let workspace = Workspace::at(&self.inner.home, id).root;
         (workspace, self.inner.home.join("trash").join(id.as_str()))
-    }
-}
-
-/// Somebody is attached to a project.
-#[derive(Debug)]
-pub struct Attached {
-    projects: Projects,
-    project: ProjectId,
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let inner = &self.projects.inner;
-        let last = {
-            let mut attached = inner.attached.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = attached.get_mut(&self.project);
-            let left = count.map_or(0, |count| {
-                *count -= 1;
-                *count
-            });
-            if left == 0 {
-                attached.remove(&self.project);
-            }
-            left == 0
-        };
-        let (projects, project) = (self.projects.clone(), self.project.clone());
-        if last && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = projects.inner.memories.snapshot(&project).await {
-                    tracing::warn!(%project, %error, "no snapshot on the last disconnect");
-                }
-            });
-        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Projects {
             let request = PageRequest { limit: 1000, after };
             let page = self.inner.store.projects(ProjectFilter::default(), request).await?;
             for project in page.items {
-                let Some(item) = self.look_at(&project).await? else { continue };
+                let Some(item) = self.look_at(&project, mode).await? else { continue };
                 if mode == Mode::Act {
                     match self.act(&project, &item).await {
                         Ok(more) => {
@@ -72,7 +72,11 @@ impl Projects {
         Ok((items, gone))
     }
 
-    async fn look_at(&self, project: &Project) -> Result<Option<CleanupItem>, ProjectError> {
+    async fn look_at(
+        &self,
+        project: &Project,
+        mode: Mode,
+    ) -> Result<Option<CleanupItem>, ProjectError> {
         let (policy, now) = (self.inner.settings.cleanup, self.inner.clock.wall());
         // Most are kept by the calendar alone, which costs nothing.
         if cleanup::decide(now, project, &policy, InUse::No) == Decision::Keep {
@@ -81,7 +85,9 @@ impl Projects {
         let id = &project.project_id;
         let runs = self.inner.store.project_use(id).await?.commands > 0;
         if runs || self.is_attached(id) {
-            self.inner.store.touch_project(id, now).await?;
+            if mode == Mode::Act {
+                self.inner.store.touch_project(id, now).await?;
+            }
             return Ok(None);
         }
         let decision = cleanup::decide(now, project, &policy, InUse::No);

@@ -124,6 +124,7 @@ async fn start(home: &Path, now: &Arc<AtomicI64>) -> (Events, Store, Projects) {
         cleanup: CleanupPolicy::default(),
         trash: Duration::from_secs(7 * 86_400),
         hot: HotLimits::default(),
+        attendance: AttendancePolicy::default(),
     };
     let projects =
         Projects::start(home, store.clone(), clock, events.clone(), settings).await.unwrap();
@@ -251,7 +252,7 @@ async fn the_calendar_warns_deletes_and_can_be_undone() {
     let (thread, terminal) = world.work("t", &id).await;
     put(&world.tree(&old).await, "/workspace/f", "content").await;
     put(&world.tree(&old).await, "/memories/hot/f", "content").await;
-    let person = world.projects.attach(&attached.project_id);
+    let person = world.projects.attach(&attached.project_id).await;
     let mut heard = world.events.listen(None);
     let mut days = Vec::new();
     for day in 0..35 {

@@ -1,6 +1,7 @@
 //! What runs behind the API: leases, terminals, sessions, and the loops that look after them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,7 +18,10 @@ use crate::{
     metrics::Metrics,
     model::Env,
     project::{
-        ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy, memory::HotLimits, workspace,
+        AttendancePolicy, Departures, ProjectSettings, Projects, Workspace,
+        cleanup::CleanupPolicy,
+        memory::{HotLimits, HotMemories},
+        workspace,
     },
     session::Sessions,
     store::{Gone, Retention, Store},
@@ -96,6 +100,11 @@ fn project_settings(settings: &Settings) -> ProjectSettings {
             bytes: memory.max_bytes,
             entry_bytes: memory.max_entry_bytes,
         },
+        attendance: AttendancePolicy {
+            stop_on_disconnect: project.stop_on_disconnect,
+            recreate_on_reconnect: project.recreate_on_reconnect,
+            grace: project.disconnect_grace,
+        },
     }
 }
 
@@ -163,10 +172,18 @@ pub fn start(
             }
         },
     );
+    let departures = Departures {
+        projects: engine.projects.clone(),
+        store: store.clone(),
+        terminals: engine.terminals.clone(),
+        leases: engine.leases.clone(),
+    };
+    tasks.spawn(departures.run(stop.clone()));
     tasks.spawn(super::measure::run(engine, store.clone(), stop.clone()));
     tasks.spawn(super::count::run(engine.events.clone(), metrics.clone(), stop.clone()));
     let (terminals, metrics, idle) =
         (engine.terminals.clone(), metrics.clone(), settings.terminal.idle_limit);
+    let (projects, clock) = (engine.projects.clone(), engine.clock.clone());
     let stop = stop.clone();
     tasks.spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
@@ -178,9 +195,24 @@ pub fn start(
             let (live, watchers) = terminals.census();
             metrics.terminals_live.set(live as i64);
             metrics.watchers.set(watchers as i64);
+            measure_memories(projects.memories(), &clock, &metrics);
             if !idle.is_zero() {
                 terminals.end_unused(idle).await;
             }
         }
     });
+}
+
+fn measure_memories(memories: &HotMemories, clock: &Clock, metrics: &Metrics) {
+    let census = memories.census();
+    metrics.memory_entries.set(i64::try_from(census.entries).unwrap_or(i64::MAX));
+    metrics.memory_bytes.set(i64::try_from(census.bytes).unwrap_or(i64::MAX));
+    let age = census.oldest_change.map(|since| clock.wall().duration_since(since));
+    metrics.memory_snapshot_age.set(age.map_or(0.0, |age| age.as_secs_f64().max(0.0)));
+    let written = memories.snapshots();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    metrics.memory_snapshots.inner().store(count(&written.count), Ordering::Relaxed);
+    metrics.memory_snapshot_bytes.inner().store(count(&written.bytes), Ordering::Relaxed);
+    let seconds = Duration::from_micros(count(&written.micros)).as_secs_f64();
+    metrics.memory_snapshot_seconds.inner().store(seconds.to_bits(), Ordering::Relaxed);
 }

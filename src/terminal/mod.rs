@@ -51,7 +51,9 @@ pub use window::Event;
 
 use crate::event::Events;
 use crate::lease::Leases;
-use crate::model::{CommandId, Env, InstanceId, ProjectId, Terminal, TerminalId, ThreadId};
+use crate::model::{
+    CommandId, Desired, Env, InstanceId, ProjectId, Terminal, TerminalId, ThreadId,
+};
 use crate::store::Store;
 use flight::Flights;
 use link::Link;
@@ -248,7 +250,14 @@ impl Terminals {
         resume: Resume,
     ) -> Result<Watcher, TerminalError> {
         let live = self.live(terminal).await;
-        if live.shared.facts().exit.is_none() {
+        let starts = match resume {
+            Resume::Yes | Resume::No => true,
+            Resume::UnlessStopped => {
+                let lease = self.0.store.lease(&terminal.lease_id).await?;
+                lease.is_none_or(|lease| lease.desired != Desired::Stopped)
+            }
+        };
+        if starts && live.shared.facts().exit.is_none() {
             self.alive(terminal, &live, resume).await?;
         }
         self.enter(&live, name, mode, from).await

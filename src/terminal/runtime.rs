@@ -43,12 +43,14 @@ pub enum Resume {
     Yes,
     /// Leave it and say so.
     No,
+    /// Resume it; but where the instance was stopped, look at what is kept and start nothing.
+    UnlessStopped,
 }
 
 impl From<Resume> for IfPaused {
     fn from(resume: Resume) -> IfPaused {
         match resume {
-            Resume::Yes => IfPaused::Resume,
+            Resume::Yes | Resume::UnlessStopped => IfPaused::Resume,
             Resume::No => IfPaused::Refuse,
         }
     }

@@ -69,6 +69,17 @@ pub struct Snapshots {
     pub micros: AtomicU64,
 }
 
+/// What is in RAM at an instant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Hot memories.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the oldest change was made that no snapshot holds.
+    pub oldest_change: Option<Timestamp>,
+}
+
 /// The hot memories of one project.
 pub struct Memory {
     project: ProjectId,
@@ -81,6 +92,8 @@ pub struct Memory {
     closed: AtomicBool,
     /// When it was last asked for, in microseconds.
     used: AtomicU64,
+    /// When the first change was made that no snapshot holds, in microseconds; 0 is none.
+    pending_since: AtomicU64,
     events: broadcast::Sender<FileEvent>,
     shared: std::sync::Weak<Shared>,
 }
@@ -214,6 +227,24 @@ impl HotMemories {
         &self.shared.snapshots
     }
 
+    /// What is in RAM.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let mut census = Census::default();
+        for memory in self.loaded() {
+            let (entries, bytes) = memory.usage();
+            census.entries += entries;
+            census.bytes += bytes;
+            let since = memory.pending_since.load(Ordering::Relaxed).cast_signed();
+            if since != 0 {
+                let since = Timestamp::from_microsecond(since).unwrap_or(Timestamp::MIN);
+                census.oldest_change =
+                    Some(census.oldest_change.map_or(since, |oldest| oldest.min(since)));
+            }
+        }
+        census
+    }
+
     fn loaded(&self) -> Vec<Arc<Memory>> {
         lock(&self.shared.loaded).values().filter_map(|cell| cell.get().cloned()).collect()
     }
@@ -233,16 +264,22 @@ impl Memory {
         for damage in &recovered.damage {
             tracing::error!(%project, "{damage}");
         }
-        Ok(Arc::new(Self {
+        let pending = recovered.log.bytes() > 0;
+        let memory = Arc::new(Self {
             project,
             shown: RwLock::new(recovered.map.clone()),
             disk: Mutex::new(Disk { log: recovered.log, next: recovered.map }),
             snapshotting: Mutex::default(),
             closed: AtomicBool::new(false),
             used: AtomicU64::new(0),
+            pending_since: AtomicU64::new(0),
             events: broadcast::channel(WATCH).0,
             shared: Arc::downgrade(shared),
-        }))
+        });
+        if pending {
+            memory.note_change(shared.clock.wall());
+        }
+        Ok(memory)
     }
 
     /// The memory at a path.
@@ -321,6 +358,7 @@ impl Memory {
     fn snapshot_blocking(&self) -> Result<bool, FileError> {
         let _one = lock(&self.snapshotting);
         let started = Instant::now();
+        let since;
         let (generation, map, directory) = {
             let mut disk = lock(&self.disk);
             if self.closed.load(Ordering::SeqCst) || (disk.log.bytes() == 0 && disk.log.is_sound())
@@ -328,10 +366,13 @@ impl Memory {
                 return Ok(false);
             }
             let generation = disk.log.rotate().map_err(|error| self.failed(error))?;
+            since = self.pending_since.swap(0, Ordering::Relaxed);
             (generation, disk.next.clone(), disk.log.directory().to_owned())
         };
-        let size = log::write_snapshot(&directory, generation, &map)
-            .map_err(|error| self.failed(error))?;
+        let size = log::write_snapshot(&directory, generation, &map).map_err(|error| {
+            self.pending_since.store(since, Ordering::Relaxed);
+            self.failed(error)
+        })?;
         lock(&self.disk).log.snapshotted(generation);
         self.count_snapshot(size, started);
         Ok(true)
@@ -348,6 +389,13 @@ impl Memory {
 
     fn failed(&self, source: io::Error) -> FileError {
         FileError::from_io("write the memories of", self.project.as_str(), source)
+    }
+
+    /// Notes when the first change was made that no snapshot holds.
+    fn note_change(&self, now: Timestamp) {
+        let now = u64::try_from(now.as_microsecond()).unwrap_or(1);
+        let (order, kept) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.pending_since.compare_exchange(0, now, order, kept);
     }
 
     fn count_snapshot(&self, size: u64, started: Instant) {
@@ -384,6 +432,7 @@ impl Memory {
         if planned.is_empty() {
             return;
         }
+        self.note_change(now);
         if let Err(error) = disk.log.append(&records) {
             tracing::error!(project = %self.project, %error, "cannot write the memories' log");
             disk.next = self.read(Map::clone);
@@ -418,6 +467,7 @@ impl Memory {
         match written {
             Ok(size) => {
                 disk.log.snapshotted(generation);
+                self.pending_since.store(0, Ordering::Relaxed);
                 self.count_snapshot(size, started);
                 Ok(())
             }

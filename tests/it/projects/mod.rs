@@ -1,5 +1,7 @@
 //! Projects, files and memories through the front door.
 
+mod attend;
+
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
@@ -11,21 +13,46 @@ struct World {
     server: Server,
     client: Client,
     project: String,
+    environment: Vec<(String, String)>,
 }
 
 /// A server with a project and a thread `t` in it. No shell is needed, so no sandbox either.
 fn world() -> World {
+    world_with(&[], &[])
+}
+
+fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
     let home = Home::new();
-    let server = Server::start_with(&home, &["--provider", "local"]);
+    let arguments = [&["--provider", "local"], arguments].concat();
+    let server = Server::start_as(&home, &arguments, environment);
     let client = server.client();
     let made = client.post("/api/projects", json!({"prefix": "web", "tags": ["it"]})).expect(201);
     let project = made["project_id"].as_str().unwrap().to_owned();
     let open = client.post(&format!("/api/projects/{project}/sessions"), json!({"thread_id": "t"}));
     open.expect(201);
-    World { home, server, client, project }
+    let environment = environment.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+    World { home, server, client, project, environment }
 }
 
 impl World {
+    /// Kills the server and starts another in its place.
+    fn restart(&mut self) {
+        let pid = rustix::process::Pid::from_raw(self.server.pid()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        self.server.wait();
+        let environment: Vec<_> =
+            self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        self.server = Server::start_as(&self.home, &["--provider", "local"], &environment);
+        self.client = self.server.client();
+    }
+
+    /// What `/metrics` says of something that has no labels.
+    fn metric(&self, name: &str) -> f64 {
+        let text = self.client.get("/metrics").expect_status(200).text();
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        found.unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+
     fn write(&self, path: &str, content: &[u8]) -> crate::harness::Answer {
         let target = format!("/api/threads/t/fs/write?create_dirs=true&path={path}");
         self.client.request("PUT", &target).body(content).send()
@@ -215,12 +242,8 @@ fn kills_lose_no_acknowledged_memory_and_leave_no_half_file() {
                 files.filter(|f| f.file_name().to_string_lossy().starts_with(&prefix)).count();
             if count > 8 { Ok(()) } else { Err(count) }
         });
-        let World { home, server, project, .. } = world;
-        server.kill();
+        world.restart();
         acknowledged.extend(writer.join().unwrap());
-        let server = Server::start_with(&home, &["--provider", "local"]);
-        let client = server.client();
-        world = World { home, server, client, project };
         for (store, name) in &acknowledged {
             let target = format!("/api/projects/{}/memories/{store}/{name}", world.project);
             assert_eq!(world.client.get(&target).expect_status(200).text(), *name);
