@@ -80,8 +80,8 @@ settings! {
         "output kept of each terminal";
     "terminal.scrollback" = "5000" => terminal.scrollback,
         "lines of scrollback the screen keeps";
-    "terminal.checksum_reports" = "false" => terminal.checksum_reports,
-        "answer DECRQCRA, which lets a program read the screen back";
+    "vt.checksum_reports" = "false" => terminal.checksum_reports,
+        "answer DECRQCRA, which lets a program read the screen back; for conformance runs";
     "sandbox.runtime" = "runc" => sandbox.runtime,
         "OCI runtime of sandboxes: a name or a path";
     "sandbox.memory" = "auto" => sandbox.memory,

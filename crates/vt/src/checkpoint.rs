@@ -19,7 +19,7 @@ use crate::style::Style;
 use crate::{Screen, Size};
 
 const MAGIC: &[u8; 4] = b"STVT";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER: usize = 10;
 
 /// Why a checkpoint cannot be read.
@@ -175,7 +175,7 @@ fn write_screen(out: &mut Writer, screen: &Screen) {
     out.bytes(&screen.keyboard.alternate);
     out.u8(screen.keyboard.modify_other_keys);
     out.option(screen.colors.as_deref(), |out, colors| {
-        for color in colors.palette.iter().chain(&colors.special) {
+        for color in colors.palette.iter().chain(&colors.special).chain(&colors.attributes) {
             out.option(*color, Writer::u32);
         }
     });
@@ -243,7 +243,8 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
     };
     screen.colors = input.option(|input| {
         let mut colors = Box::<Colors>::default();
-        for color in colors.palette.iter_mut().chain(&mut colors.special) {
+        let Colors { palette, special, attributes } = &mut *colors;
+        for color in palette.iter_mut().chain(special).chain(attributes) {
             *color = input.option(Reader::u32)?;
         }
         Some(colors)

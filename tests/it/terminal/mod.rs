@@ -3,6 +3,7 @@
 mod conformance;
 mod exec;
 mod limits;
+mod questions;
 mod stream;
 mod survive;
 

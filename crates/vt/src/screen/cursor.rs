@@ -33,12 +33,11 @@ impl Screen {
         self.restrict();
     }
 
-    /// By so many columns and rows. In origin mode xterm.js counts the row it comes
-    /// from once more from the top of the region, and so does the browser.
+    /// By so many columns and rows.
     pub(super) fn move_by(&mut self, cols: i64, rows: i64) {
         self.restrict();
-        let x = self.buf.x as i64 - self.origin_left();
-        self.go_to(x + cols, self.buf.y as i64 + rows);
+        let (x, y) = self.beyond_origin();
+        self.go_to(x + cols, y + rows);
     }
 
     /// Up or down, not past the region's edge when inside it.
@@ -73,16 +72,23 @@ impl Screen {
     }
 
     pub(super) fn row_absolute(&mut self, row: i64) {
-        let x = self.buf.x as i64 - self.origin_left();
+        let (x, _) = self.beyond_origin();
         self.go_to(x, row);
     }
 
     pub(super) fn col_absolute(&mut self, col: i64) {
-        self.go_to(col, self.buf.y as i64);
+        let (_, y) = self.beyond_origin();
+        self.go_to(col, y);
     }
 
-    fn origin_left(&self) -> i64 {
-        if self.modes.origin { self.buf.margins.left as i64 } else { 0 }
+    /// Where the cursor is, for `go_to` to find again. In origin mode xterm.js counts the
+    /// row once more from the top of the region, and so does the browser; with side margins,
+    /// which it does not have, the row is counted as it should be.
+    fn beyond_origin(&self) -> (i64, i64) {
+        let margins = self.buf.margins;
+        let left = if self.modes.origin { margins.left } else { 0 };
+        let top = if self.modes.origin && self.modes.margins { margins.top } else { 0 };
+        (self.buf.x as i64 - left as i64, self.buf.y as i64 - top as i64)
     }
 
     pub(super) fn line_feed(&mut self) {
@@ -156,7 +162,7 @@ impl Screen {
         }
         self.restrict_to(self.cols);
         let margins = self.buf.margins;
-        if self.modes.margins && self.buf.x == margins.left {
+        if self.modes.margins && (self.buf.x == margins.left || self.buf.x == 0) {
             self.reverse_wrap_in_margins();
         } else if self.buf.x > 0 {
             self.buf.x -= 1;
@@ -174,9 +180,11 @@ impl Screen {
         self.restrict();
     }
 
+    /// Whether the line was wrapped into does not matter here: rows beside each other
+    /// between margins are not one line.
     fn reverse_wrap_in_margins(&mut self) {
         let margins = self.buf.margins;
-        if self.buf.y > margins.top && self.buf.row().wrapped {
+        if self.modes.wrap && self.buf.y > margins.top {
             self.buf.row().wrapped = false;
             self.buf.y -= 1;
             self.buf.x = margins.right;

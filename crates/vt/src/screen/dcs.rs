@@ -27,7 +27,7 @@ impl Screen {
             "\"p" => format!("{};{}\"p", self.modes.level.0, self.modes.level.1),
             "r" => format!("{};{}r", margins.top + 1, margins.bottom + 1),
             "s" => format!("{};{}s", margins.left + 1, margins.right + 1),
-            "m" => format!("{}m", self.pen.sgr().trim_start_matches("0;")),
+            "m" => format!("{}m", self.pen.sgr()),
             " q" => match self.modes.cursor_style_param() {
                 0 => format!("{} q", 2 - u8::from(self.modes.blink)),
                 style => format!("{style} q"),
@@ -35,7 +35,9 @@ impl Screen {
             "t" => format!("{}t", self.rows),
             "$|" => format!("{}$|", self.cols),
             "*|" => format!("{}*|", self.rows),
-            "*x" => format!("{}*x", 1 + u8::from(self.modes.rect_exact)),
+            "*x" => format!("{}*x", 2 * u8::from(self.modes.rect_exact)),
+            // There is no status line.
+            "$}" | "$~" => format!("0{what}"),
             _ => return self.reply(b"\x1bP0$r\x1b\\"),
         };
         self.reply(format!("\x1bP1$r{answer}\x1b\\").as_bytes());

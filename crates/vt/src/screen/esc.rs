@@ -3,7 +3,7 @@
 use super::{Charsets, Event, Keyboard, Modes, Screen, charset};
 use crate::grid::buffer::Buffer;
 use crate::grid::cell::Cell;
-use crate::style::{PROTECTED, Style};
+use crate::style::Style;
 
 impl Screen {
     /// A control character, C0 or C1.
@@ -27,8 +27,9 @@ impl Screen {
     }
 
     fn next_line(&mut self) {
-        self.carriage_return();
+        // The line first: a cursor beside the margins must not scroll what is between them.
         self.index();
+        self.carriage_return();
     }
 
     fn set_tab(&mut self) {
@@ -52,8 +53,6 @@ impl Screen {
             (0, b'E') => self.next_line(),
             (0, b'H') => self.set_tab(),
             (0, b'M') => self.reverse_index(),
-            (0, b'V') => self.set_pen(Style { bg: self.pen.bg | PROTECTED, ..self.pen }),
-            (0, b'W') => self.set_pen(Style { bg: self.pen.bg & !PROTECTED, ..self.pen }),
             (0, b'=') => self.modes.app_keypad = true,
             (0, b'>') => self.modes.app_keypad = false,
             (0, b'Z') => self.reply(b"\x1b[?1;2c"),

@@ -313,7 +313,8 @@ impl Screen {
     pub(super) fn report_ansi_mode(&mut self) {
         let mode = self.parser.params.get(0);
         let value = match mode {
-            2 => 4,
+            // Modes of ECMA-48 that no terminal of this kind has.
+            1 | 2 | 5 | 7 | 10 | 11 | 13..=19 => 4,
             4 => 2 - i32::from(self.modes.insert),
             20 => 2 - i32::from(self.modes.line_feed),
             _ if INERT_ANSI.contains(&mode) => 3,

@@ -16,17 +16,33 @@ pub enum Mark {
     Done(Option<i32>),
 }
 
+const PALETTE: usize = 256;
+const SPECIAL_TEXT: usize = 5;
+
 /// Colours that are not the viewer's own: `0xrrggbb`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Colors {
-    pub palette: [Option<u32>; 256],
+    pub palette: [Option<u32>; PALETTE],
     /// Foreground, background, cursor.
     pub special: [Option<u32>; 3],
+    /// For bold, underlined, blinking, reversed and italic text. Nobody draws with them;
+    /// they are kept for the program that asks again.
+    pub attributes: [Option<u32>; SPECIAL_TEXT],
 }
 
 impl Default for Colors {
     fn default() -> Self {
-        Colors { palette: [None; 256], special: [None; 3] }
+        Colors { palette: [None; PALETTE], special: [None; 3], attributes: [None; SPECIAL_TEXT] }
+    }
+}
+
+impl Colors {
+    /// The colour of a place in the palette, or of an attribute after it.
+    fn slot(&mut self, at: usize) -> &mut Option<u32> {
+        match at.checked_sub(PALETTE) {
+            Some(attribute) => &mut self.attributes[attribute],
+            None => &mut self.palette[at],
+        }
     }
 }
 
@@ -36,7 +52,7 @@ const LONGEST_CWD: usize = 8 * 1024;
 
 /// The strings that mean something here; the payload of others is not kept.
 pub(crate) fn wanted(id: u32) -> bool {
-    matches!(id, 0 | 1 | 2 | 4 | 7 | 8 | 10 | 11 | 12 | 104 | 110 | 111 | 112 | 133 | 633)
+    matches!(id, 0..=2 | 4 | 5 | 7 | 8 | 10..=12 | 104 | 105 | 110..=112 | 133 | 633)
 }
 
 impl Screen {
@@ -48,11 +64,13 @@ impl Screen {
             }
             1 => self.icon = data.into(),
             2 => self.set_title(data.into()),
-            4 => self.indexed_colors(data),
+            4 => self.indexed_colors(data, 4, 0),
+            5 => self.indexed_colors(data, 5, PALETTE),
             7 => self.set_cwd(data),
             8 => self.hyperlink(data),
             10..=12 => self.special_colors(data, id as usize - 10),
-            104 => self.reset_indexed_colors(data),
+            104 => self.reset_palette(data),
+            105 => self.reset_attribute_colors(data),
             110..=112 => self.set_special(id as usize - 110, None),
             133 => self.shell_mark(data),
             633 => self.vscode_mark(data),
@@ -94,27 +112,47 @@ impl Screen {
         self.set_pen(pen);
     }
 
-    fn indexed_colors(&mut self, data: &str) {
+    /// OSC 4 and 5. The colours of attributes are counted from 0 or after the palette.
+    fn indexed_colors(&mut self, data: &str, id: u32, from: usize) {
         let mut slots = data.split(';');
         while let (Some(index), Some(spec)) = (slots.next(), slots.next()) {
             let Some(index) = color_index(index) else { continue };
+            let at = from + index;
+            if at >= PALETTE + SPECIAL_TEXT {
+                continue;
+            }
             if spec == "?" {
-                let set = self.colors.as_ref().and_then(|colors| colors.palette[index]);
-                let rgb = set.unwrap_or_else(|| default_color(index));
-                self.reply(format!("\x1b]4;{index};{}\x1b\\", spell(rgb)).as_bytes());
+                let set = self.colors.as_deref_mut().and_then(|colors| *colors.slot(at));
+                let rgb = set
+                    .unwrap_or_else(|| if at < PALETTE { default_color(at) } else { SPECIAL[0] });
+                self.reply(format!("\x1b]{id};{index};{}\x1b\\", spell(rgb)).as_bytes());
             } else if let Some(rgb) = parse_color(spec) {
-                self.colors.get_or_insert_default().palette[index] = Some(rgb);
+                *self.colors.get_or_insert_default().slot(at) = Some(rgb);
             }
         }
     }
 
-    fn reset_indexed_colors(&mut self, data: &str) {
+    fn reset_palette(&mut self, data: &str) {
         let Some(colors) = &mut self.colors else { return };
         if data.is_empty() {
-            colors.palette = [None; 256];
+            // All indexed colours, and those of attributes are counted after the palette.
+            colors.palette = [None; PALETTE];
+            colors.attributes = [None; SPECIAL_TEXT];
         } else {
-            for index in data.split(';').filter_map(color_index) {
+            for index in data.split(';').filter_map(color_index).filter(|i| *i < PALETTE) {
                 colors.palette[index] = None;
+            }
+        }
+        self.settle_colors();
+    }
+
+    fn reset_attribute_colors(&mut self, data: &str) {
+        let Some(colors) = &mut self.colors else { return };
+        if data.is_empty() {
+            colors.attributes = [None; SPECIAL_TEXT];
+        } else {
+            for index in data.split(';').filter_map(color_index).filter(|i| *i < SPECIAL_TEXT) {
+                colors.attributes[index] = None;
             }
         }
         self.settle_colors();
@@ -173,7 +211,7 @@ impl Screen {
 
 fn color_index(text: &str) -> Option<usize> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|index| digits && *index < 256)
+    text.parse().ok().filter(|index| digits && *index < PALETTE + SPECIAL_TEXT)
 }
 
 /// `rgb:r/g/b` with one to four digits each, or `#` and three, six, nine or twelve.

@@ -56,10 +56,11 @@ impl Screen {
                 let (row, col) = self.position();
                 self.reply(format!("\x1b[?{row};{col}R").as_bytes());
             }
-            // No printer, no user-defined keys, a North American keyboard, no locator.
+            // No printer, no user-defined keys, a North American keyboard in the words of the
+            // terminal DA2 says this is, no locator.
             15 => self.reply(b"\x1b[?13n"),
             25 => self.reply(b"\x1b[?20n"),
-            26 => self.reply(b"\x1b[?27;1;0;0n"),
+            26 => self.reply(b"\x1b[?27;1n"),
             53 | 55 => self.reply(b"\x1b[?50n"),
             56 => self.reply(b"\x1b[?57;0n"),
             62 => self.reply(b"\x1b[0*{"),

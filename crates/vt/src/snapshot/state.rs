@@ -26,6 +26,11 @@ impl Screen {
                 set(format!("4;{index}"), *rgb);
             }
         }
+        for (which, rgb) in colors.attributes.iter().enumerate() {
+            if let Some(rgb) = rgb {
+                set(format!("5;{which}"), *rgb);
+            }
+        }
         for (which, rgb) in colors.special.iter().enumerate() {
             if let Some(rgb) = rgb {
                 set(format!("{}", 10 + which), *rgb);

@@ -1,0 +1,30 @@
+//! What a program hears from its terminal when it asks.
+
+use serde_json::json;
+
+use super::{open, shows};
+use crate::harness::{Home, Server};
+
+/// Asks for a checksum of "ab", then where the cursor is, and shows what came before that answer's end.
+const ASK: &str = r#"stty raw -echo
+printf 'ab\033[1;1;1;1;1;2*y\033[6n'
+IFS= read -r -d R heard
+stty sane
+printf '\r\nheard %q\r\n' "$heard"
+sleep 60"#;
+
+fn heard(arguments: &[&str], environment: &[(&str, &str)], expected: &str) {
+    let home = Home::new();
+    let server = Server::start_as(&home, arguments, environment);
+    let client = server.client();
+    let id = open(&client, "asks", json!({"cmd": ["bash", "-c", ASK]}));
+    shows(&client, &id, &format!("heard {expected}"));
+}
+
+#[test]
+fn the_screen_is_summed_only_where_the_owner_allows_it() {
+    heard(&[], &[], r"$'\E[1;3'");
+    let summed = r"$'\EP1!~00C3\E\\\E[1;3'";
+    heard(&["--set", "vt.checksum_reports=true"], &[], summed);
+    heard(&[], &[("STEAD_VT_CHECKSUM_REPORTS", "true")], summed);
+}
