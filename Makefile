@@ -66,11 +66,6 @@ screen: ## the screen against xterm.js, if node is here
 	@if command -v npm >/dev/null; then sh crates/vt/tests/xterm/run.sh; \
 	else echo "screen: no npm; skipped"; fi
 
-browser: build ## the web app in a real browser, if there is one
-	@if command -v npm >/dev/null && command -v chromium >/dev/null; then \
-	  cd web && STEAD_BIN=$(CURDIR)/target/release/stead npm run --silent e2e; \
-	else echo "browser: needs npm and chromium; skipped"; fi
-
 short-fuzz:
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20
 

@@ -15,7 +15,8 @@ import { MetricsView } from "./views/metrics.tsx";
 import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { SettingsView } from "./views/settings.tsx";
-import { ThreadView } from "./views/thread.tsx";
+import { SharedView } from "./views/shared.tsx";
+import { newTerminal, ThreadView } from "./views/thread.tsx";
 import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const PLACES: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
@@ -28,8 +29,17 @@ const PLACES: { view: Route["view"]; label: string; address: string; icon: IconN
 
 export function App() {
   const [signedOut, setSignedOut] = useState(false);
+  const route = useRoute();
+  const { theme } = usePreferences();
   useEffect(() => onSignedOut(() => setSignedOut(true)), []);
-  return signedOut ? <SignIn /> : <Frame />;
+  useEffect(() => {
+    const { classList } = document.documentElement;
+    classList.toggle("light", theme === "light");
+    classList.toggle("dark", theme === "dark");
+  }, [theme]);
+  // A guest is not signed in and need not be.
+  if (route.view === "shared") return <SharedView terminal={route.terminal} />;
+  return signedOut ? <SignIn /> : <Frame route={route} />;
 }
 
 function SignIn() {
@@ -45,20 +55,13 @@ function SignIn() {
   );
 }
 
-function Frame() {
-  const route = useRoute();
+function Frame({ route }: { route: Route }) {
   const threads = useThreads();
   const projects = useProjects();
-  const { theme } = usePreferences();
   const [palette, setPalette] = useState(false);
   const hasProjects = !isProblem(projects.error, 404);
   const places = PLACES.filter((place) => place.view !== "projects" || hasProjects);
 
-  useEffect(() => {
-    const { classList } = document.documentElement;
-    classList.toggle("light", theme === "light");
-    classList.toggle("dark", theme === "dark");
-  }, [theme]);
   useEffect(() => {
     document.title = route.view === "thread" ? `${route.thread} · Stead` : "Stead";
   }, [route]);
@@ -147,6 +150,9 @@ function View({ route, threads }: { route: Route; threads: Resource<Thread[]> })
       return <MetricsView />;
     case "settings":
       return <SettingsView />;
+    case "shared":
+      // Has a frame of its own.
+      return null;
     case "nowhere":
       return (
         <main class="page" id="main" tabIndex={-1}>
@@ -167,7 +173,7 @@ function actions(route: Route, threads: Thread[], places: typeof PLACES): Action
         hint: thread,
         run: () => go(threadAddress(thread, tab)),
       })),
-      { title: "New terminal", hint: thread, run: () => void attempt(() => send("POST", `${at}/terminals`, {}), "A terminal was opened.") },
+      { title: "New terminal", hint: thread, run: () => void newTerminal(thread) },
       { title: "Pause", hint: thread, run: () => void attempt(() => send("POST", `${at}/pause`), "Paused.") },
       { title: "Resume", hint: thread, run: () => void attempt(() => send("POST", `${at}/resume`), "Resumed.") },
       { title: "Touch the session", hint: thread, run: () => void attempt(() => send("POST", `${at}/session/touch`), "Touched.") },

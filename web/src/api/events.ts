@@ -6,6 +6,7 @@
  */
 
 import { Events } from "../lib/sse.ts";
+import type { InstanceMetrics } from "./types.ts";
 
 export interface Happening {
   /** The event's type, e.g. `session_expired`; `*` for "anything". */
@@ -14,6 +15,12 @@ export interface Happening {
   terminal: string | null;
   lease: string | null;
   project: string | null;
+}
+
+/** What an instance uses, told every few seconds while a terminal on it is looked at. */
+export interface Measurement extends InstanceMetrics {
+  lease_id: string;
+  instance_id: string;
 }
 
 type Listener = (what: Happening) => void;
@@ -43,6 +50,24 @@ function tell(what: Happening): void {
   for (const listener of [...listeners]) listener(what);
 }
 
+const measuring = new Set<(what: Measurement) => void>();
+
+function tellMeasured(json: string): void {
+  let said: Measurement;
+  try {
+    said = JSON.parse(json) as Measurement;
+  } catch {
+    return;
+  }
+  for (const listener of [...measuring]) listener(said);
+}
+
+/** Calls `listener` for every measurement while the page listens to events. */
+export function onMeasured(listener: (what: Measurement) => void): () => void {
+  measuring.add(listener);
+  return () => void measuring.delete(listener);
+}
+
 /** Reads one connection to its end; the id of the last event. */
 async function read(last: string | null, signal: AbortSignal, opened: () => void): Promise<string | null> {
   const headers: Record<string, string> = { accept: "text/event-stream" };
@@ -61,6 +86,7 @@ async function read(last: string | null, signal: AbortSignal, opened: () => void
       for (const event of events.feed(value)) {
         last = event.id ?? last;
         if (event.name === "gap") tell(ANYTHING);
+        else if (event.name === "instance_measured") tellMeasured(event.data);
         else if (event.name !== "notice") tell(understand(event.name, event.data));
       }
     }

@@ -152,6 +152,19 @@ export interface WholeVersion {
   sections: Record<string, string>;
 }
 
+/** A link that shows one terminal. */
+export interface Share {
+  share_id: string;
+  terminal_id: string;
+  name: string;
+  status: "active" | "expired" | "revoked";
+  created_at: string;
+  expires_at: string;
+  revoked_at: string | null;
+  /** Only in the answer that made it. */
+  url?: string;
+}
+
 export interface Project {
   project_id: string;
   prefix: string;

@@ -11,6 +11,8 @@ export type Route =
   | { view: "leases" }
   | { view: "metrics" }
   | { view: "settings" }
+  /** By a share link: its secret is still in the address, or exchanged for a cookie. */
+  | { view: "shared"; terminal: string | null }
   | { view: "nowhere"; path: string };
 
 const TABS: readonly ThreadTab[] = ["terminals", "timeline", "versions", "replay"];
@@ -36,6 +38,10 @@ export function routeOf(pathname: string, search = ""): Route {
       if (!known) return { view: "nowhere", path: pathname };
       return { view: "thread", thread, tab: known, query: new URLSearchParams(search) };
     }
+    case "share":
+      return id === undefined ? { view: "shared", terminal: null } : { view: "nowhere", path: pathname };
+    case "shared":
+      return id !== undefined && tab === undefined ? { view: "shared", terminal: id } : { view: "nowhere", path: pathname };
     case "projects":
     case "leases":
     case "metrics":

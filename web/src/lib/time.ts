@@ -46,6 +46,12 @@ export function bytes(count: number): string {
   return `${unit === 0 || value >= 100 ? Math.round(value) : Number(value.toFixed(1))} ${units[unit]}`;
 }
 
+/** Percent of one processor, from two readings of its time in microseconds, so many milliseconds apart. */
+export function shareOf(before: number | null | undefined, after: number | null | undefined, apart: number): number | null {
+  if (typeof before !== "number" || typeof after !== "number" || apart <= 0 || after < before) return null;
+  return Math.round((after - before) / 10 / apart);
+}
+
 /** Time of day and, if it is not today, the day. */
 export function clock(time: string | null | undefined, now: number): string {
   if (!time) return "";

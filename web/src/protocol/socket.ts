@@ -17,7 +17,7 @@ export type Link =
   /** The screen is behind; the socket was let go until it has caught up. */
   | { state: "catching_up" }
   /** It makes no sense to try again: signed out, or no such terminal. */
-  | { state: "ended"; why: "signed_out" | "gone" }
+  | { state: "ended"; why: "signed_out" | "gone" | "share_over" }
   /** What it runs on is paused; looking at it does not resume it. */
   | { state: "paused" };
 
@@ -31,7 +31,7 @@ export interface Listener {
 export interface World {
   open(address: string): WebSocket;
   /** Why connecting fails, asked over HTTP since a browser hides it. */
-  why(): Promise<"signed_out" | "gone" | "paused" | "unknown">;
+  why(): Promise<"signed_out" | "gone" | "share_over" | "paused" | "unknown">;
   after(milliseconds: number, act: () => void): () => void;
   now(): number;
   random(): number;

@@ -7,21 +7,34 @@ import type { World } from "./socket.ts";
 /** The path of a terminal in the API. */
 export const terminalPath = (terminal: string): string => `/api/terminals/${encodeURIComponent(terminal)}`;
 
-/** The world of one terminal's socket. */
-export function browserWorld(terminal: string): World {
+/** Why one's own terminal cannot be connected to. */
+async function whyOwn(terminal: string): ReturnType<World["why"]> {
+  try {
+    const { lease_id } = await get<Terminal>(terminalPath(terminal));
+    const lease = await get<Lease>(path("api", "leases", lease_id));
+    return lease.instance?.state === "paused" ? "paused" : "unknown";
+  } catch (error) {
+    if (isProblem(error, 401)) return "signed_out";
+    if (isProblem(error, 404)) return "gone";
+    return "unknown";
+  }
+}
+
+/** Why a shared one cannot. */
+async function whyShared(terminal: string): ReturnType<World["why"]> {
+  try {
+    await get(`${terminalPath(terminal)}/share`);
+    return "unknown";
+  } catch (error) {
+    return [401, 403, 404].some((status) => isProblem(error, status)) ? "share_over" : "unknown";
+  }
+}
+
+/** The world of one terminal's socket, for its owner or for somebody with a share link. */
+export function browserWorld(terminal: string, who: "owner" | "guest"): World {
   return {
     open: (address) => new WebSocket(address),
-    async why() {
-      try {
-        const { lease_id } = await get<Terminal>(terminalPath(terminal));
-        const lease = await get<Lease>(path("api", "leases", lease_id));
-        return lease.instance?.state === "paused" ? "paused" : "unknown";
-      } catch (error) {
-        if (isProblem(error, 401)) return "signed_out";
-        if (isProblem(error, 404)) return "gone";
-        return "unknown";
-      }
-    },
+    why: () => (who === "owner" ? whyOwn(terminal) : whyShared(terminal)),
     after(milliseconds, act) {
       const timer = setTimeout(act, milliseconds);
       return () => clearTimeout(timer);

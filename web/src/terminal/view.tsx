@@ -41,11 +41,14 @@ interface Props {
   focus: boolean;
   /** What it runs on is paused; `resume` ends that. */
   paused: boolean;
-  resume: () => Promise<unknown>;
+  resume?: () => Promise<unknown>;
   onClose?: () => void;
+  onShare?: () => void;
+  /** Somebody with a share link, who can only look. */
+  guest?: boolean;
 }
 
-export function TerminalView({ terminal, label, focus, paused, resume, onClose }: Props) {
+export function TerminalView({ terminal, label, focus, paused, resume, onClose, onShare, guest = false }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const held = useRef<{ screen: Screen; socket: TerminalSocket } | null>(null);
   const [standing, setStanding] = useState(BEGIN);
@@ -86,7 +89,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
     );
     /** Tells the server how much room there is; it decides. */
     const offer = (): void => {
-      const wanted = screen.wanted();
+      const wanted = guest ? null : screen.wanted();
       if (wanted) socket.say({ type: "resize", ...wanted });
       screen.squeeze();
     };
@@ -97,7 +100,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
       screen.framed = mode !== "driver";
       change({ mode });
     };
-    const socket = new TerminalSocket(address, preferred.name, "driver", browserWorld(terminal), {
+    const socket = new TerminalSocket(address, preferred.name, guest ? "viewer" : "driver", browserWorld(terminal, guest ? "guest" : "owner"), {
       link: (link) => change({ link }),
       step(step) {
         switch (step.do) {
@@ -155,7 +158,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
     const now = held.current;
     if (!now) return;
     now.screen.fontSize = preferred.fontSize;
-    const wanted = now.screen.wanted();
+    const wanted = guest ? null : now.screen.wanted();
     if (wanted) now.socket.say({ type: "resize", ...wanted });
   }, [preferred.fontSize]);
   useEffect(() => {
@@ -196,7 +199,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
       <header class="terminal-head">
         <span class="terminal-title" title={standing.title || label}>{standing.title || label}</span>
         <Driver standing={standing} />
-        {drives ? (
+        {guest ? null : drives ? (
           <Button tone="plain" onClick={() => socket?.say({ type: "hand_back" })}>Hand back</Button>
         ) : (
           <Button
@@ -217,10 +220,10 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
           <button type="button" class="button ghost roomy-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={() => copy(screen?.selection() ?? "")}>
             <Icon name="copy" />
           </button>
-          <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
+          {!guest && <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
             <Icon name="paste" />
-          </button>
-          <Menu
+          </button>}
+          {!guest && <Menu
             label="Send a signal"
             items={SIGNALS.map((signal) => ({
               label: `SIG${signal}`,
@@ -229,7 +232,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
             }))}
           >
             <Icon name="signal" />
-          </Menu>
+          </Menu>}
           <Menu
             label="More for this terminal"
             items={[
@@ -238,8 +241,9 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
               { label: preferred.screenReader ? "Screen reader mode off" : "Screen reader mode on", run: () => prefer({ screenReader: !preferred.screenReader }) },
               { label: "Copy the selection", run: () => copy(screen?.selection() ?? "") },
               { label: "Copy the whole text", run: () => copy(screen?.wholeText() ?? "") },
-              { label: "Paste", disabled: !drives, run: paste },
+              ...(guest ? [] : [{ label: "Paste", disabled: !drives, run: paste }]),
               { label: "Download the recording", run: () => download(terminal) },
+              ...(onShare ? [{ label: "Share a read-only link…", run: onShare }] : []),
               ...(onClose ? [{ label: "Close this pane", run: onClose }] : []),
             ]}
           >
@@ -250,7 +254,7 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose }
       {finding && <Find screen={screen} close={() => { setFinding(false); screen?.focus(); }} />}
       <div class={`terminal-frame${drives ? "" : " watching"}`}>
         <div ref={box} class="terminal-box" />
-        <LinkState link={standing.link} paused={paused} retry={() => socket?.retry()} resume={() => resume().then(() => socket?.retry())} />
+        <LinkState link={standing.link} paused={paused} retry={() => socket?.retry()} resume={resume && (() => resume().then(() => socket?.retry()))} />
       </div>
       <footer class="terminal-foot">
         {hover ? <span class="target">opens {hover}</span> : <span>{standing.exit ?? (standing.live ? "" : "not running; the next use starts it again")}</span>}
@@ -270,7 +274,7 @@ interface LinkProps {
   link: Link;
   paused: boolean;
   retry: () => void;
-  resume: () => Promise<unknown>;
+  resume: (() => Promise<unknown>) | undefined;
 }
 
 function LinkState({ link, paused, retry, resume }: LinkProps) {
@@ -279,7 +283,7 @@ function LinkState({ link, paused, retry, resume }: LinkProps) {
     return (
       <div class="link-state paused" role="status">
         <span>Paused. Nothing runs until it is resumed.</span>
-        <Button tone="main" onClick={resume}>Resume</Button>
+        {resume && <Button tone="main" onClick={resume}>Resume</Button>}
       </div>
     );
   }
@@ -291,6 +295,12 @@ function LinkState({ link, paused, retry, resume }: LinkProps) {
     </div>
   );
 }
+
+const ENDED = {
+  gone: "This terminal is no more.",
+  signed_out: "Signed out. `stead login` prints a new link.",
+  share_over: "This link has ended. What you see is the last that came.",
+};
 
 function linkWords(link: Link, now: number): string {
   switch (link.state) {
@@ -305,7 +315,7 @@ function linkWords(link: Link, now: number): string {
     case "catching_up":
       return "A lot of output; catching up…";
     case "ended":
-      return link.why === "gone" ? "This terminal is no more." : "Signed out. `stead login` prints a new link.";
+      return ENDED[link.why];
     case "connected":
     case "paused":
       return "";

@@ -1,8 +1,8 @@
 /** Questions to the person and short remarks, asked for from anywhere and shown in one place. */
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { describe } from "../api/client.ts";
-import { Button } from "./parts.tsx";
+import { Button, useModal } from "./parts.tsx";
 
 interface Question {
   title: string;
@@ -59,16 +59,11 @@ export function DialogHost() {
 }
 
 function Dialog({ question, answer }: { question: Question; answer: (given: Answers | null) => void }) {
-  const box = useRef<HTMLDialogElement>(null);
+  const box = useModal();
   const [given, setGiven] = useState<Answers>(() =>
     Object.fromEntries((question.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? ""])),
   );
   const [typed, setTyped] = useState("");
-  useLayoutEffect(() => {
-    const before = document.activeElement as HTMLElement | null;
-    box.current?.showModal();
-    return () => before?.focus?.();
-  }, []);
   const missing = question.fields?.some((field) => !field.optional && given[field.name] === "") ?? false;
   const ready = !missing && (question.type === undefined || typed === question.type);
   return (

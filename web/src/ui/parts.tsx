@@ -1,6 +1,6 @@
 /** Small parts that views are made of. */
 
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, isProblem } from "../api/client.ts";
 import { clock, relative } from "../lib/time.ts";
@@ -93,6 +93,22 @@ export function Button({ onClick, tone = "plain", disabled, class: extra, childr
       {children}
     </button>
   );
+}
+
+/** For a dialog that is open as long as it is in the page; the focus goes back to where it was. */
+export function useModal(): RefObject<HTMLDialogElement | null> {
+  const box = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => {
+    const dialog = box.current;
+    const before = document.activeElement as HTMLElement | null;
+    dialog?.showModal();
+    return () => {
+      // While it is open nothing else takes the focus.
+      dialog?.close();
+      before?.focus?.();
+    };
+  }, []);
+  return box;
 }
 
 /** A name and its value in a list of such. */

@@ -1,20 +1,16 @@
 /** Everything by name: Ctrl-K, type, Enter. */
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { type Action, find } from "../lib/palette.ts";
+import { useModal } from "../ui/parts.tsx";
 
 export function Palette({ actions, close }: { actions: Action[]; close: () => void }) {
-  const box = useRef<HTMLDialogElement>(null);
+  const box = useModal();
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
   const found = find(typed, actions).slice(0, 50);
   const chosen = Math.min(at, found.length - 1);
 
-  useLayoutEffect(() => {
-    const before = document.activeElement as HTMLElement | null;
-    box.current?.showModal();
-    return () => before?.focus?.();
-  }, []);
   useEffect(() => {
     box.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
   }, [chosen]);

@@ -5,10 +5,12 @@ import { useResource } from "../api/resource.ts";
 import { DEFAULTS, prefer, usePreferences } from "../lib/preferences.ts";
 import { attempt } from "../ui/dialogs.tsx";
 import { Button } from "../ui/parts.tsx";
+import { ShareList, useShares } from "./share.tsx";
 
 export function SettingsView() {
   const preferred = usePreferences();
   const about = useResource<{ info?: { title?: string; version?: string } }>("about", () => get("/openapi.json"), () => false);
+  const shares = useShares(null);
   const signOut = (): Promise<unknown> =>
     attempt(async () => {
       await send("POST", "/api/logout");
@@ -45,6 +47,11 @@ export function SettingsView() {
         </label>
         <p class="quiet-text">A terminal's program can never read or write this browser's clipboard.</p>
         <Button onClick={() => prefer(DEFAULTS)}>Back to the defaults</Button>
+      </section>
+      <section class="group" aria-labelledby="links">
+        <h2 id="links">Share links</h2>
+        <p class="quiet-text">Each shows one terminal, read-only. They are made in a terminal's menu.</p>
+        <ShareList shares={shares} whose={(share) => share.terminal_id} />
       </section>
       <section class="group" aria-labelledby="keys">
         <h2 id="keys">Keys</h2>

@@ -1,13 +1,13 @@
 /** How a thread stands: its session, its terminal, its lease. Fed by events; only the clock runs by itself. */
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get, isProblem, path } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import { type Happening, onMeasured } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
+import type { Instance, InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
 import { isSecret, MASK } from "../lib/secrets.ts";
-import { bytes, duration } from "../lib/time.ts";
+import { bytes, duration, shareOf } from "../lib/time.ts";
 import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
 
 /** A session that ends sooner than this is marked. */
@@ -153,7 +153,7 @@ function LeaseFields({ lease }: { lease: Lease }) {
         <Badge tone={toneOf(instance?.state)}>{instance?.state ?? "none"}</Badge>
       </Field>
       {instance?.started_at && <Field name="Started"><Ago time={instance.started_at} /></Field>}
-      {instance?.metrics && <MetricFields metrics={instance.metrics} />}
+      {instance && <MetricFields key={instance.instance_id} instance={instance} />}
       {lease.generation !== undefined && lease.generation > 1 && <Field name="Recreated">{lease.generation - 1} times</Field>}
       {lease.shared_by && lease.shared_by.length > 1 && <Field name="Shared by">{lease.shared_by.join(", ")}</Field>}
       <Field name="Lease"><Id id={lease.lease_id} /></Field>
@@ -162,10 +162,27 @@ function LeaseFields({ lease }: { lease: Lease }) {
   );
 }
 
-function MetricFields({ metrics }: { metrics: InstanceMetrics }) {
+/** What an instance uses: as it was asked for, then as the server tells it. */
+function useMetrics(instance: Instance): { metrics: InstanceMetrics | null; share: number | null } {
+  const [told, setTold] = useState<{ at: number; metrics: InstanceMetrics; share: number | null } | null>(null);
+  useEffect(
+    () =>
+      onMeasured((what) => {
+        if (what.instance_id !== instance.instance_id) return;
+        const at = performance.now();
+        setTold((before) => ({ at, metrics: what, share: before && shareOf(before.metrics.cpu_us, what.cpu_us, at - before.at) }));
+      }),
+    [instance.instance_id],
+  );
+  return { metrics: told?.metrics ?? instance.metrics ?? null, share: told?.share ?? null };
+}
+
+function MetricFields({ instance }: { instance: Instance }) {
+  const { metrics, share } = useMetrics(instance);
+  if (!metrics) return null;
   return (
     <>
-      {typeof metrics.cpu_us === "number" && <Field name="CPU time">{duration(metrics.cpu_us / 1000)}</Field>}
+      {typeof metrics.cpu_us === "number" && <Field name="CPU time">{duration(metrics.cpu_us / 1000)}{share !== null && `, ${share}% of a core`}</Field>}
       {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}</Field>}
       {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}</Field>}
       {typeof metrics.disk_bytes === "number" && <Field name="Output kept">{bytes(metrics.disk_bytes)}</Field>}

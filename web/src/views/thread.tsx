@@ -13,6 +13,7 @@ import { Icon } from "../ui/icons.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
 import { ExecBox } from "./exec.tsx";
 import { ReplayView } from "./replay.tsx";
+import { ShareDialog } from "./share.tsx";
 import { StatusPanel } from "./status.tsx";
 import { TimelineView } from "./timeline.tsx";
 import { VersionsView } from "./versions.tsx";
@@ -118,7 +119,7 @@ export function ThreadView({ thread, tab, query }: Props) {
       </header>
       <div class="thread-body">
         {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
-        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} paused={paused} resume={resume} />}
+        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} wanted={query.get("show")} paused={paused} resume={resume} />}
         {tab === "timeline" && <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />}
         {tab === "versions" && <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />}
         {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} at={query.get("at")} />}
@@ -126,6 +127,12 @@ export function ThreadView({ thread, tab, query }: Props) {
       {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />}
     </main>
   );
+}
+
+/** Opens a terminal and shows it. */
+export async function newTerminal(thread: string): Promise<void> {
+  const made = await attempt(() => send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}));
+  if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
 }
 
 async function closeSession(here: string): Promise<void> {
@@ -140,13 +147,16 @@ async function closeSession(here: string): Promise<void> {
 interface TerminalsProps {
   thread: string;
   terminals: Resource<Terminal[]>;
+  /** The one that the address names. */
+  wanted: string | null;
   paused: boolean;
   resume: () => Promise<unknown>;
 }
 
-function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
+function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps) {
   const all = terminals.value ?? [];
   const [shown, setShown] = useState<string[]>([]);
+  const [sharing, setSharing] = useState<{ terminal: string; label: string } | null>(null);
   const ids = all.map((terminal) => terminal.terminal_id).join(" ");
   useEffect(() => {
     // What is gone leaves its pane; something is always shown.
@@ -155,13 +165,12 @@ function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
       return there.length > 0 ? there : all.slice(0, 1).map((terminal) => terminal.terminal_id);
     });
   }, [ids]);
+  const there = wanted !== null && all.some((terminal) => terminal.terminal_id === wanted);
+  useEffect(() => {
+    if (there) setShown([wanted]);
+  }, [wanted, there]);
 
-  const open = async (): Promise<void> => {
-    const made = await attempt(() => send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}));
-    if (!made) return;
-    terminals.refresh();
-    setShown([made.terminal_id]);
-  };
+  const open = (): Promise<void> => newTerminal(thread);
   const end = async (terminal: Terminal, label: string): Promise<void> => {
     const yes = await ask({
       title: `End terminal ${label}?`,
@@ -239,10 +248,12 @@ function Terminals({ thread, terminals, paused, resume }: TerminalsProps) {
             focus={index === panes.length - 1}
             paused={paused}
             resume={resume}
+            onShare={() => setSharing({ terminal: terminal.terminal_id, label })}
             {...(panes.length > 1 && { onClose: () => setShown((before) => before.filter((id) => id !== terminal.terminal_id)) })}
           />
         ))}
       </div>
+      {sharing && <ShareDialog {...sharing} close={() => setSharing(null)} />}
       {panes[0] && <ExecBox terminal={panes[0].terminal.terminal_id} label={panes[0].label} onDone={say} />}
     </div>
   );

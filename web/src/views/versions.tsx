@@ -51,7 +51,7 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
       () => send<Terminal>("POST", path("api", "terminals", terminal, "fork"), { version }),
       "Another terminal began from there.",
     );
-    if (made) go(threadAddress(thread));
+    if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
   };
   return (
     <div class="versions-view">

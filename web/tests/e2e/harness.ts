@@ -10,6 +10,8 @@ const BINARY = process.env["STEAD_BIN"] ?? "";
 const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 /** Files to use in place of those in the binary, while working on the app. */
 const DIST = process.env["STEAD_WEB_DIST"];
+/** Whether the app is not the one in the binary. */
+export const fromDist = DIST !== undefined;
 const PATIENCE_MS = 20_000;
 
 if (!existsSync(BINARY)) throw new Error("STEAD_BIN must be the path of a built `stead`");
@@ -60,6 +62,11 @@ export class Server {
       return /listening on (http:\/\/\S+)/.exec(this.#printed)?.[1];
     });
     this.link = await until("the sign-in link", () => /(http:\/\/\S+\/login\?code=\S+)/.exec(this.#printed)?.[1]);
+  }
+
+  /** All it wrote since it was started. */
+  get printed(): string {
+    return this.#printed;
   }
 
   /** Ends the server at once; shells go on. */

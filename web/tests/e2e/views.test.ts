@@ -260,7 +260,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
   test("in any view", async () => {
     const { context, page } = await person(browser, server, { colorScheme });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
-    const views = ["threads", "threads/looked-at", "threads/looked-at/timeline", "threads/looked-at/versions", "threads/looked-at/replay", "leases", "metrics", "settings"];
+    const views = ["threads", "threads/looked-at", "threads/looked-at/timeline", "threads/looked-at/versions", "threads/looked-at/replay", "projects", "leases", "metrics", "settings"];
     for (const view of views) {
       await page.goto(`${server.url}/ui/${view}`);
       await page.getByRole("heading", { level: 1 }).waitFor();

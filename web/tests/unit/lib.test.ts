@@ -30,6 +30,8 @@ describe("addresses", () => {
     }
     expect(routeOf("/")).toEqual({ view: "threads" });
     expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
+    expect(routeOf("/ui/share")).toEqual({ view: "shared", terminal: null });
+    expect(routeOf("/ui/shared/term_1")).toEqual({ view: "shared", terminal: "term_1" });
     expect(routeOf("/ui/threads/t/nothing").view).toBe("nowhere");
     expect(routeOf("/ui/threads/%zz").view).toBe("nowhere");
     expect(routeOf("/ui/settings/x").view).toBe("nowhere");
