@@ -17,7 +17,7 @@ import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
 import { newTerminal, ThreadView } from "./views/thread.tsx";
-import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
+import { newThread, statusWords, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const PLACES: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
@@ -127,7 +127,7 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
             <a href={threadAddress(thread.thread_id)} aria-current={thread.thread_id === current ? "page" : undefined} title={thread.thread_id}>
               <span class={`dot ${toneOf(thread.sandbox?.status)}`} aria-hidden="true" />
               <span class="recent-name">{thread.thread_id}</span>
-              <span class="hidden-text">, {thread.sandbox?.status ?? "new"}</span>
+              <span class="hidden-text">, {statusWords(thread.sandbox?.status)}</span>
             </a>
           </li>
         ))}
@@ -139,7 +139,7 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
 function View({ route, threads }: { route: Route; threads: Resource<Thread[]> }) {
   switch (route.view) {
     case "threads":
-      return <ThreadsView threads={threads} />;
+      return <ThreadsView key={route.filter} threads={threads} filter={route.filter} />;
     case "thread":
       return <ThreadView key={route.thread} thread={route.thread} tab={route.tab} query={route.query} />;
     case "projects":

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 export type ThreadTab = "terminals" | "timeline" | "versions" | "replay";
 
 export type Route =
-  | { view: "threads" }
+  | { view: "threads"; filter: string }
   | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
   | { view: "projects" }
   | { view: "leases" }
@@ -25,9 +25,9 @@ export function routeOf(pathname: string, search = ""): Route {
   if (rest.length > 0) return { view: "nowhere", path: pathname };
   switch (view) {
     case undefined:
-      return { view: "threads" };
+      return { view: "threads", filter: "" };
     case "threads": {
-      if (id === undefined) return { view: "threads" };
+      if (id === undefined) return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
       let thread: string;
       try {
         thread = decodeURIComponent(id);

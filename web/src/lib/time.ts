@@ -34,6 +34,9 @@ export function relative(time: string | number | null | undefined, now: number):
   return distance >= 0 ? `${word} ago` : `in ${word}`;
 }
 
+/** So many of something: `1 session`, `3 sessions`. */
+export const counted = (count: number, noun: string): string => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
+
 /** An amount of bytes: `512 B`, `1.5 KiB`, `20 MiB`. */
 export function bytes(count: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

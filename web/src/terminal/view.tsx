@@ -223,6 +223,11 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose, 
           {!guest && <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
             <Icon name="paste" />
           </button>}
+          {onShare && (
+            <button type="button" class="button ghost roomy-only" title="Share a read-only link" aria-label="Share a read-only link" onClick={onShare}>
+              <Icon name="share" />
+            </button>
+          )}
           {!guest && <Menu
             label="Send a signal"
             items={SIGNALS.map((signal) => ({

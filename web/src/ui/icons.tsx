@@ -18,6 +18,8 @@ const PATHS = {
   play: "M6 4l10 6-10 6z",
   pause: "M7 4v12M13 4v12",
   keyboard: "M2.5 6h15v8h-15zM5.5 9h.01M8.5 9h.01M11.5 9h.01M14.5 9h.01M7 11.5h6",
+  trash: "M4 6h12M8 6V4h4v2M6 6l.7 10.5h6.6L14 6",
+  share: "M13 7l4-3.5M17 7.5v-4h-4M15 11v5.5H3.5V5H9",
   download: "M10 3v9M6 9l4 4 4-4M4 16h12",
 } as const;
 

@@ -6,7 +6,9 @@ import type { Lease, Provider } from "../api/types.ts";
 import { threadAddress } from "../lib/router.ts";
 import { bytes } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
+import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Id, toneOf } from "../ui/parts.tsx";
+import { statusWords } from "./threads.tsx";
 
 export function LeasesView() {
   const leases = useResource<Lease[]>("leases", () => list<Lease>("/api/leases?limit=200"), (what) =>
@@ -39,10 +41,10 @@ export function LeasesView() {
           <table class="table">
             <thead>
               <tr>
-                <th scope="col">Lease</th>
+                <th scope="col">Used by</th>
                 <th scope="col">Instance</th>
                 <th scope="col" class="wide-only">Provider</th>
-                <th scope="col" class="wide-only">Used by</th>
+                <th scope="col" class="wide-only">Lease</th>
                 <th scope="col" class="wide-only">Memory</th>
                 <th scope="col" class="wide-only">Started</th>
                 <th scope="col"><span class="hidden-text">Actions</span></th>
@@ -51,26 +53,30 @@ export function LeasesView() {
             <tbody>
               {leases.value.map((lease) => {
                 const state = lease.instance?.state ?? "none";
+                const names = lease.shared_by?.join(", ") || lease.lease_id;
                 const memory = lease.instance?.metrics?.memory_bytes;
                 return (
                   <tr key={lease.lease_id}>
-                    <th scope="row"><Id id={lease.lease_id} /></th>
-                    <td><Badge tone={toneOf(state)}>{state}</Badge></td>
-                    <td class="wide-only"><span class="provider">{lease.provider_name}</span></td>
-                    <td class="wide-only">
+                    <th scope="row" class="name">
                       {(lease.shared_by ?? []).map((thread, index) => (
                         <span key={thread}>{index > 0 && ", "}<a href={threadAddress(thread)}>{thread}</a></span>
                       ))}
-                    </td>
+                      {(lease.shared_by ?? []).length === 0 && <span class="quiet-text">nobody</span>}
+                    </th>
+                    <td><Badge tone={toneOf(state)}>{statusWords(state)}</Badge></td>
+                    <td class="wide-only"><span class="provider">{lease.provider_name}</span></td>
+                    <td class="wide-only"><Id id={lease.lease_id} /></td>
                     <td class="wide-only">{typeof memory === "number" ? bytes(memory) : ""}</td>
                     <td class="wide-only">{lease.instance?.started_at && <Ago time={lease.instance.started_at} />}</td>
                     <td class="row-actions">
                       {state === "paused" ? (
-                        <Button onClick={() => act(lease, "resume")}>Resume</Button>
+                        <Button tone="ghost" title="Resume" aria-label={`Resume ${names}`} onClick={() => act(lease, "resume")}><Icon name="play" /></Button>
                       ) : (
-                        <Button disabled={state !== "running"} onClick={() => act(lease, "pause")}>Pause</Button>
+                        <Button tone="ghost" title="Pause" aria-label={`Pause ${names}`} disabled={state !== "running"} onClick={() => act(lease, "pause")}>
+                          <Icon name="pause" />
+                        </Button>
                       )}
-                      <Button tone="danger" onClick={() => destroy(lease)}>Destroy</Button>
+                      <Button tone="ghost" title="Destroy" aria-label={`Destroy ${names}`} onClick={() => destroy(lease)}><Icon name="trash" /></Button>
                     </td>
                   </tr>
                 );

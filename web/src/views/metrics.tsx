@@ -8,6 +8,8 @@ import { bytes, duration } from "../lib/time.ts";
 const EVERY_MS = 3000;
 /** Points a chart holds: ten minutes. */
 const POINTS = 200;
+/** Points it is drawn with from the start. */
+const FEWEST = 20;
 
 interface Look {
   at: number;
@@ -123,11 +125,10 @@ const HEIGHT = 48;
 function Line({ title, help, values, unit }: { title: string; help: string; values: number[]; unit: "bytes" | "count" }) {
   const last = values.at(-1) ?? 0;
   const top = Math.max(1, ...values);
-  const step = WIDTH / Math.max(1, POINTS - 1);
-  const points = values.map((value, index) => {
-    const x = WIDTH - (values.length - 1 - index) * step;
-    return `${x.toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`;
-  });
+  // The first look stands for what was before it, so that there is a line from the start.
+  const drawn = values.length < FEWEST ? [...Array<number>(FEWEST - values.length).fill(values[0] ?? 0), ...values] : values;
+  const step = WIDTH / (drawn.length - 1);
+  const points = drawn.map((value, index) => `${(index * step).toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`);
   const words = unit === "bytes" ? `${bytes(last)}/s` : number(last);
   return (
     <figure class="chart" title={help}>
@@ -136,7 +137,7 @@ function Line({ title, help, values, unit }: { title: string; help: string; valu
         <strong>{words}</strong>
       </figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${title}: ${words}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}>
-        <polyline class="line" points={(points.length === 1 ? [...points, ...points] : points).join(" ")} />
+        <polyline class="line" points={points.join(" ")} />
       </svg>
     </figure>
   );
@@ -147,7 +148,7 @@ function Bars({ family }: { family: Family }) {
   const { buckets, count, sum } = histogram(family);
   const kind = /seconds$/.test(family.name) ? "seconds" : /bytes$/.test(family.name) ? "bytes" : "count";
   const what = { seconds: "time", bytes: "size", count: "count" }[kind];
-  const title = `${family.name.replace(/^stead_/, "").replace(/_(seconds|bytes)$/, "").replaceAll("_", " ")} ${what}`;
+  const title = `${family.name.replace(/^stead_/, "").replace(/_(seconds|bytes)$/, "").replaceAll("_", " ").replace(/^http /, "HTTP ")} ${what}`;
   const amount = (value: number | null): string => {
     if (value === null) return "–";
     if (value === Infinity) return "more";

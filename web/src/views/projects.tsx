@@ -4,9 +4,10 @@ import { get, list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import type { Project } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
-import { bytes, relative } from "../lib/time.ts";
+import { bytes, counted, relative } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
-import { Ago, Badge, Button, Empty, Failure, useNow } from "../ui/parts.tsx";
+import { Icon } from "../ui/icons.tsx";
+import { Ago, Badge, Button, Empty, Failure, Menu, useNow } from "../ui/parts.tsx";
 
 /** The projects; an error of 404 says that this server has no such thing. */
 export function useProjects() {
@@ -53,6 +54,7 @@ export function ProjectsView() {
   );
 }
 
+const DEFAULT = "default-00000000";
 /** Cleaned up within this time: say so loudly. */
 const WARN_MS = 3 * 24 * 3600_000;
 
@@ -65,6 +67,9 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
   const disk = whole.value?.statistics.disk_bytes;
   const due = project.deletes_at;
   const soon = project.warned_at !== null || (due !== null && Date.parse(due) - now < WARN_MS);
+  // The project of threads that name none is there from the start and for ever.
+  const standing = project.project_id === DEFAULT;
+  const used = Date.parse(statistics.last_access) > 0;
   const act = async (verb: string, body?: object): Promise<void> => {
     await attempt(() => send("POST", `${here}/${verb}`, body));
     refresh();
@@ -88,26 +93,35 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
   return (
     <li class="card project-card">
       <div class="card-head">
-        <h2>{project.project_id}</h2>
+        <h2><a href={`/ui/threads?${new URLSearchParams({ filter: project.project_id })}`} title="Show its threads">{project.project_id}</a></h2>
         {project.pinned && <Badge tone="good">pinned</Badge>}
       </div>
       {project.description && <p>{project.description}</p>}
       {project.tags.length > 0 && <p class="words">{project.tags.map((tag) => <span key={tag} class="word">{tag}</span>)}</p>}
       <p class="facts">
-        <span>{statistics.sessions} sessions</span>
-        <span>{statistics.commands} commands</span>
+        <span>{counted(statistics.sessions, "session")}</span>
+        <span>{counted(statistics.commands, "command")}</span>
         {disk !== undefined && <span>{bytes(disk)} on disk</span>}
-        <span>used <Ago time={statistics.last_access} /></span>
+        <span>{used ? <>used <Ago time={statistics.last_access} /></> : "never used"}</span>
       </p>
       {due && !project.pinned && (
         <p class={soon ? "soon" : "quiet-text"}>{soon && "⚠ "}cleaned up {relative(due, now)} unless it is used</p>
       )}
-      <p class="row-actions">
+      <div class="row-actions">
         <Button tone="main" onClick={begin}>New session</Button>
-        <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>{project.pinned ? "Unpin" : "Pin"}</Button>
-        <Button onClick={() => act("extend", { days: 30 })}>Extend 30 days</Button>
-        <Button tone="danger" onClick={remove}>Delete</Button>
-      </p>
+        {!standing && <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>{project.pinned ? "Unpin" : "Pin"}</Button>}
+        {!standing && (
+          <Menu
+            label={`More for ${project.project_id}`}
+            items={[
+              { label: "Keep for 30 more days", run: () => act("extend", { days: 30 }) },
+              { label: "Delete the project…", tone: "danger", run: remove },
+            ]}
+          >
+            <Icon name="more" />
+          </Menu>
+        )}
+      </div>
     </li>
   );
 }

@@ -162,7 +162,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
             setPosition(Number(event.currentTarget.value));
           }}
         />
-        <span class="player-time" data-position={position}>{duration(second * 1000)} / {duration(recording.length * 1000)} <span class="quiet-text">{when}</span></span>
+        <span class="player-time" data-position={position}>{duration(second * 1000)} / {duration(recording.length * 1000)} <span class="quiet-text wide-only">{when}</span></span>
         <label class="inline">
           <span class="hidden-text">Speed</span>
           <select value={String(speed)} onChange={(event) => setSpeed(Number(event.currentTarget.value))}>

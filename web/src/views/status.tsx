@@ -7,7 +7,7 @@ import { type Happening, onMeasured } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Instance, InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
 import { isSecret, MASK } from "../lib/secrets.ts";
-import { bytes, duration, shareOf } from "../lib/time.ts";
+import { bytes, counted, duration, shareOf } from "../lib/time.ts";
 import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
 
 /** A session that ends sooner than this is marked. */
@@ -154,7 +154,7 @@ function LeaseFields({ lease }: { lease: Lease }) {
       </Field>
       {instance?.started_at && <Field name="Started"><Ago time={instance.started_at} /></Field>}
       {instance && <MetricFields key={instance.instance_id} instance={instance} />}
-      {lease.generation !== undefined && lease.generation > 1 && <Field name="Recreated">{lease.generation - 1} times</Field>}
+      {lease.generation !== undefined && lease.generation > 1 && <Field name="Recreated">{counted(lease.generation - 1, "time")}</Field>}
       {lease.shared_by && lease.shared_by.length > 1 && <Field name="Shared by">{lease.shared_by.join(", ")}</Field>}
       <Field name="Lease"><Id id={lease.lease_id} /></Field>
       {instance && <Field name="Id"><Id id={instance.instance_id} /></Field>}

@@ -15,6 +15,7 @@ import { ExecBox } from "./exec.tsx";
 import { ReplayView } from "./replay.tsx";
 import { ShareDialog } from "./share.tsx";
 import { StatusPanel } from "./status.tsx";
+import { statusWords } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
 import { VersionsView } from "./versions.tsx";
 
@@ -88,29 +89,33 @@ export function ThreadView({ thread, tab, query }: Props) {
   return (
     <main class={`thread${panel ? " with-panel" : ""}`} id="main" tabIndex={-1}>
       <header class="thread-head">
-        <h1 title={thread}>{thread}</h1>
-        {about.value?.sandbox && <Badge tone={toneOf(about.value.sandbox.status)}>{about.value.sandbox.status}</Badge>}
-        {state && state !== about.value?.sandbox?.status && <Badge tone={toneOf(state)} title="instance">{state}</Badge>}
-        <span class="tools">
-          <Button
-            onClick={() => (paused ? resume() : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it."))}
-          >
-            {paused ? "Resume" : "Pause"}
-          </Button>
-          <Menu
-            label="More for this thread"
-            items={[
-              { label: "Touch the session", run: () => attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew.") },
-              { label: "Close the session", run: () => closeSession(here) },
-              { label: "Destroy the thread…", tone: "danger", run: destroy },
-            ]}
-          >
-            <Icon name="more" />
-          </Menu>
-          <button type="button" class="button ghost" aria-pressed={panel} aria-label="Status panel" title="Status panel" onClick={() => prefer({ panel: !panel })}>
-            <Icon name="panel" />
-          </button>
-        </span>
+        <div class="thread-title">
+          <h1 title={thread}>{thread}</h1>
+          {about.value?.sandbox && <Badge tone={toneOf(about.value.sandbox.status)}>{statusWords(about.value.sandbox.status)}</Badge>}
+          {state && state !== about.value?.sandbox?.status && <Badge tone={toneOf(state)} title="instance">{state}</Badge>}
+          <span class="tools">
+            <Button
+              aria-label={paused ? "Resume" : "Pause"}
+              onClick={() => (paused ? resume() : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it."))}
+            >
+              <Icon name={paused ? "play" : "pause"} />
+              <span class="wide-only">{paused ? "Resume" : "Pause"}</span>
+            </Button>
+            <Menu
+              label="More for this thread"
+              items={[
+                { label: "Touch the session", run: () => attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew.") },
+                { label: "Close the session", run: () => closeSession(here) },
+                { label: "Destroy the thread…", tone: "danger", run: destroy },
+              ]}
+            >
+              <Icon name="more" />
+            </Menu>
+            <button type="button" class="button ghost" aria-pressed={panel} aria-label="Status panel" title="Status panel" onClick={() => prefer({ panel: !panel })}>
+              <Icon name="panel" />
+            </button>
+          </span>
+        </div>
         <nav class="tabs" aria-label="Parts of the thread">
           {TABS.map((one) => (
             <a key={one.tab} href={threadAddress(thread, one.tab)} aria-current={one.tab === tab ? "page" : undefined}>{one.label}</a>

@@ -38,8 +38,8 @@ export async function newThread(): Promise<void> {
 
 const lastCommand = (thread: Thread): string => thread.last_command?.command ?? "";
 
-export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
-  const [filter, setFilter] = useState("");
+export function ThreadsView({ threads, filter: first }: { threads: Resource<Thread[]>; filter: string }) {
+  const [filter, setFilter] = useState(first);
   const wanted = filter.trim().toLowerCase();
   const latest = [...(threads.value ?? [])].sort((a, b) => b.updated_at.localeCompare(a.updated_at));
   const shown = threads.value && latest.filter((thread) =>
@@ -89,7 +89,7 @@ export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
                     {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
                   </th>
                   <td>
-                    <Badge tone={toneOf(thread.sandbox?.status)}>{thread.sandbox?.status ?? "new"}</Badge>
+                    <Badge tone={toneOf(thread.sandbox?.status)}>{statusWords(thread.sandbox?.status)}</Badge>
                   </td>
                   <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
                   <td class="wide-only">{thread.last_command && <LastCommand last={thread.last_command} />}</td>
@@ -104,6 +104,9 @@ export function ThreadsView({ threads }: { threads: Resource<Thread[]> }) {
     </main>
   );
 }
+
+/** An instance's state; one that was never needed does not exist. */
+export const statusWords = (status: string | undefined): string => (status === undefined || status === "none" ? "not started" : status);
 
 function attached(thread: Thread): string {
   if (!thread.clients) return "nobody";

@@ -136,7 +136,7 @@ function useOutputs(commands: Command[], wanted: string): Map<string, Texts> {
 function MessageEntry({ message }: { message: Message }) {
   const now = useNow(60_000);
   return (
-    <li class="entry message">
+    <li class={`entry message ${message.role === "user" ? "from-person" : "from-agent"}`}>
       <div class="entry-head">
         <strong>{message.role}</strong>
         <span class="quiet-text">{clock(message.at, now)}</span>

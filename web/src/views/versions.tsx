@@ -9,6 +9,7 @@ import { changesBetween, linesBetween, nearChanges } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { maskLine } from "../lib/secrets.ts";
 import { sectionsOf } from "../lib/state.ts";
+import { counted } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
 import { terminalLabel } from "./thread.tsx";
@@ -64,7 +65,7 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
             </select>
           </label>
         )}
-        <span class="quiet-text">{all.length} versions</span>
+        <span class="quiet-text">{counted(all.length, "version")}</span>
       </div>
       {versions.error !== undefined && <Failure error={versions.error} retry={versions.refresh} />}
       {versions.value && all.length === 0 && <Empty title="No state was kept yet." />}
@@ -75,7 +76,7 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
               <tr>
                 <th scope="col">Version</th>
                 <th scope="col">Why</th>
-                <th scope="col">When</th>
+                <th scope="col" class="wide-only">When</th>
                 <th scope="col">Compare</th>
                 <th scope="col"><span class="hidden-text">Actions</span></th>
               </tr>
@@ -85,7 +86,7 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
                   <td class="cut-cell" title={version.changed?.join(", ")}>{causeWords(version.cause)}</td>
-                  <td><Ago time={version.at} /></td>
+                  <td class="wide-only"><Ago time={version.at} /></td>
                   <td class="choose">
                     <input type="radio" name="before" aria-label={`Compare from version ${version.version}`} checked={version.version === before} onChange={() => setPair([version.version, after ?? version.version])} />
                     <input type="radio" name="after" aria-label={`Compare to version ${version.version}`} checked={version.version === after} onChange={() => setPair([before ?? version.version, version.version])} />

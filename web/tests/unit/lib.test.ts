@@ -28,7 +28,8 @@ describe("addresses", () => {
       const address = new URL(threadAddress(thread, "replay", { at: "5" }), "http://x");
       expect(routeOf(address.pathname, address.search)).toMatchObject({ view: "thread", thread, tab: "replay" });
     }
-    expect(routeOf("/")).toEqual({ view: "threads" });
+    expect(routeOf("/")).toEqual({ view: "threads", filter: "" });
+    expect(routeOf("/ui/threads", "?filter=a%20b")).toEqual({ view: "threads", filter: "a b" });
     expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
     expect(routeOf("/ui/share")).toEqual({ view: "shared", terminal: null });
     expect(routeOf("/ui/shared/term_1")).toEqual({ view: "shared", terminal: "term_1" });

@@ -1,0 +1,99 @@
+import type { Browser, CDPSession, Page } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { connected, launch, person, Server, shows, threadPage, type, until } from "./harness.ts";
+
+let browser: Browser;
+const server = new Server();
+
+beforeAll(async () => {
+  await server.start();
+  browser = await launch();
+});
+afterAll(async () => {
+  await browser?.close();
+  await server.clear();
+});
+
+/** Bytes the page holds once what nobody needs is gone. */
+async function heap(page: Page, devtools: CDPSession): Promise<number> {
+  await devtools.send("HeapProfiler.collectGarbage");
+  return page.evaluate(() => (performance as unknown as { memory: { usedJSHeapSize: number } }).memory.usedJSHeapSize);
+}
+
+/** Of each key a person presses, in milliseconds: how long the page did not heed it, and when its letter was on the screen. */
+interface Echo {
+  heeded: number;
+  shown: number;
+}
+
+async function echoes(page: Page, text: string): Promise<Echo[]> {
+  await page.evaluate(() => {
+    const rows = document.querySelector(".terminal .xterm-rows")!;
+    const length = (): number => rows.textContent!.replace(/\s/gu, "").length;
+    const each: Echo[] = [];
+    let began: { at: number; heeded: number; length: number } | null = null;
+    // Counted from the key's own time, not from when the page came to it.
+    const pressed = (event: KeyboardEvent): void =>
+      void (began = { at: event.timeStamp, heeded: performance.now() - event.timeStamp, length: length() });
+    document.addEventListener("keydown", pressed, { capture: true });
+    new MutationObserver(() => {
+      if (!began || length() <= began.length) return;
+      each.push({ heeded: began.heeded, shown: performance.now() - began.at });
+      began = null;
+    }).observe(rows, { subtree: true, childList: true, characterData: true });
+    (window as unknown as { echoes: Echo[] }).echoes = each;
+  });
+  const seen = (): Promise<Echo[]> => page.evaluate(() => (window as unknown as { echoes: Echo[] }).echoes);
+  for (let n = 1; n <= text.length; n += 1) {
+    await page.keyboard.type(text[n - 1]!);
+    await until(`the echo of letter ${n}`, async () => (await seen()).length === n, 30_000);
+  }
+  return seen();
+}
+
+test("ten terminals that flood leave the page usable and its memory bounded", async () => {
+  const { context, page } = await person(browser, server, { viewport: { width: 1600, height: 1200 } });
+  const devtools = await context.newCDPSession(page);
+  await server.thread("flood");
+  const flooding: string[] = [];
+  for (let n = 0; n < 10; n += 1) {
+    const made = await server.call<{ terminal_id: string }>("POST", "/api/threads/flood/terminals", {
+      cmd: ["sh", "-c", "read go; while :; do seq 1 2000; done"],
+    });
+    flooding.push(made.terminal_id);
+  }
+  await page.goto(threadPage(server, "flood"));
+  await connected(page);
+  for (let shown = 2; shown <= 11; shown += 1) {
+    await page.getByRole("button", { name: /beside the others/ }).first().click();
+    await until(`${shown} terminals`, async () => (await page.locator("section.terminal").count()) === shown);
+  }
+  // A program that echoes without a thought: what is measured is the way there and back.
+  await type(page, "clear; echo ready-$((1+1)); cat");
+  await shows(page, /^ready-2$/m);
+  const quiet = await heap(page, devtools);
+  for (const id of flooding) await server.call("POST", `/api/terminals/${id}/input`, { data: "go\r" });
+  const flooded = (least: number): Promise<unknown> =>
+    until(`${least} bytes of each flood`, async () => {
+      const each = await Promise.all(flooding.map((id) => server.call<{ offset: number }>("GET", `/api/terminals/${id}`)));
+      return each.every((terminal) => terminal.offset > least);
+    }, 90_000);
+  await flooded(1 << 20);
+  const early = await heap(page, devtools);
+  await page.locator(".terminal .xterm-helper-textarea").first().focus();
+  const each = await echoes(page, "abcdefghijklmno");
+  // Much more output than anything may keep.
+  await flooded(4 << 20);
+  const late = await heap(page, devtools);
+  const middle = (values: number[]): number => values.sort((a, b) => a - b)[values.length >> 1]!;
+  const heeded = middle(each.map((one) => one.heeded));
+  const shown = middle(each.map((one) => one.shown));
+  const megabytes = (bytes: number): number => Math.round(bytes / 1e6);
+  console.log(`flood: a key is heeded after ${Math.round(heeded)} ms and shown after ${Math.round(shown)} ms; heap ${megabytes(quiet)}, ${megabytes(early)}, ${megabytes(late)} MB`);
+  expect(heeded).toBeLessThan(250);
+  // The floods take all of the machine's processors, too; the way to the shell and back shares them.
+  expect(shown).toBeLessThan(3000);
+  // Ten scrollbacks of 10,000 lines are some 80 MB.
+  expect(late).toBeLessThan(250e6);
+  await context.close();
+}, 240_000);
