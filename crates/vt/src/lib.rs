@@ -10,6 +10,7 @@
 //! does not care how the bytes were cut into pieces.
 
 mod checkpoint;
+mod compact;
 mod grid;
 mod html;
 mod json;

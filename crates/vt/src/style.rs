@@ -4,6 +4,8 @@
 //! reach there (an underline flag without an underline style, say) has the same
 //! representation here.
 
+use crate::compact::{self, INTERNED};
+
 /// Colour mode and value share the low 26 bits of `fg`, `bg` and `ext`.
 pub(crate) const COLOR: u32 = 0x3ff_ffff;
 pub(crate) const MODE: u32 = 0x300_0000;
@@ -52,7 +54,11 @@ impl Style {
     }
 
     /// What a cell keeps of a pen: the extended part only when it is in force.
+    #[inline]
     pub fn for_cell(self) -> Style {
+        if self.fg & UNDERLINE == 0 && self.bg & EXTENDED == 0 {
+            return Style { ext: 0, link: 0, ..self };
+        }
         let pen = self.settled();
         if pen.bg & EXTENDED == 0 { Style { ext: 0, link: 0, ..pen } } else { pen }
     }
@@ -111,10 +117,11 @@ impl Style {
 /// The fewest styles before a sweep is worth its walk over the screen.
 const SWEEP_FLOOR: usize = 2048;
 
-/// Styles by number. Number 0 is the default style; numbers in use never move.
+/// Styles by number. The usual ones are their own number (see [`compact`]); the others have
+/// a place in a table, and numbers in use never move.
 #[derive(Clone, Default)]
 pub(crate) struct Styles {
-    /// Number 1 is the first. A freed number holds the default style.
+    /// Place 1 is the first. A freed place holds the default style.
     list: Vec<Style>,
     /// Numbers by hash, 0 for none; a power of two, at most half full.
     slots: Vec<u32>,
@@ -126,10 +133,11 @@ pub(crate) struct Styles {
 impl Styles {
     #[inline]
     pub fn get(&self, number: u32) -> Style {
-        if number == 0 {
-            return Style::default();
+        if number & INTERNED == 0 {
+            return compact::unpack(number);
         }
-        self.list.get(number as usize - 1).copied().unwrap_or_default()
+        let place = (number & !INTERNED) as usize;
+        self.list.get(place.wrapping_sub(1)).copied().unwrap_or_default()
     }
 
     #[inline]
@@ -151,9 +159,10 @@ impl Styles {
     /// The number of a style, which it gets when it has none.
     #[inline]
     pub fn number(&mut self, style: Style) -> u32 {
-        if style == Style::default() {
-            return 0;
-        }
+        compact::pack(&style).unwrap_or_else(|| self.intern(style) | INTERNED)
+    }
+
+    fn intern(&mut self, style: Style) -> u32 {
         if self.slots.len() < (self.used + 1) * 2 {
             self.rehash();
         }
@@ -186,7 +195,7 @@ impl Styles {
         self.used >= self.limit.max(SWEEP_FLOOR)
     }
 
-    /// Highest number ever given out, for the marks of a sweep.
+    /// Highest place ever given out, for the marks of a sweep.
     pub fn highest(&self) -> usize {
         self.list.len()
     }
@@ -217,9 +226,9 @@ impl Styles {
             + (self.slots.capacity() + self.free.capacity()) * 4
     }
 
-    pub fn live(&self) -> impl Iterator<Item = (u32, Style)> + '_ {
-        let used = self.list.iter().enumerate().filter(|(_, style)| **style != Style::default());
-        used.map(|(i, style)| (i as u32 + 1, *style))
+    /// The styles in the table.
+    pub fn live(&self) -> impl Iterator<Item = Style> + '_ {
+        self.list.iter().copied().filter(|style| *style != Style::default())
     }
 }
 

@@ -1,6 +1,7 @@
 //! A row: cells up to the last one ever touched; what lies beyond is blank.
 
 use super::cell::{Cell, Glyph};
+use crate::compact::INTERNED;
 use crate::style::{PROTECTED, Styles};
 
 /// A line of cells, and whether it continues the line above.
@@ -192,10 +193,10 @@ impl Row {
         }
     }
 
-    /// Marks the styles and clusters this row uses.
+    /// Marks the styles of the table and the clusters this row uses.
     pub fn mark(&self, styles: &mut [bool], clusters: &mut [bool]) {
         for cell in &self.cells {
-            if let Some(mark) = styles.get_mut(cell.style as usize) {
+            if let Some(mark) = styles.get_mut((cell.style ^ INTERNED) as usize) {
                 *mark = true;
             }
             if let Glyph::Cluster(number) = cell.glyph()

@@ -18,11 +18,14 @@ use std::collections::VecDeque;
 
 use super::cell::{CLUSTER_CHARS, Cell, Clusters, Glyph};
 use super::row::Row;
+use crate::compact::{self, Color, INTERNED};
 use crate::style::{COLOR, MODE, P16, P256, RGB, Style, Styles};
 use crate::width::width;
 
 const BLOCK: usize = 32 * 1024;
 const FRAME: usize = 9;
+/// The bytes a cell takes when they are many; a block that has to grow costs a copy.
+const CELL_ROOM: usize = 8;
 /// The most bytes a line may take on average, and the least all may take together:
 /// lines of nothing but marks would else be without bound.
 const LINE_ROOM: usize = 4096;
@@ -103,13 +106,13 @@ impl Scrollback {
             self.drop_oldest();
         }
         let cells = row.cells();
-        let block = self.block_for(cells.len() + FRAME);
+        let block = self.block_for(cells.len() * CELL_ROOM + FRAME);
         let at = block.bytes.len();
         let wrapped = if row.wrapped { WRAPPED } else { 0 };
         block.bytes.extend_from_slice(&[0, 0, 0, 0, wrapped]);
         let body = block.bytes.len();
-        // A line that begins in colour need not be tried.
-        let (mut refused, mut odd) = (cells.first().map_or(0, |cell| cell.style), false);
+        // A line that begins in colour or beyond ASCII need not be tried.
+        let (mut refused, mut odd) = (cells.first().map_or(0, |cell| cell.plain().1), false);
         if refused == 0 {
             block.bytes.extend(cells.iter().map(|cell| {
                 let (byte, bits) = cell.plain();
@@ -139,13 +142,10 @@ impl Scrollback {
     }
 
     fn block_for(&mut self, size: usize) -> &mut Block {
-        let full = self.blocks.back().is_none_or(|b| {
-            let len = b.bytes.len();
-            len + size > b.bytes.capacity().max(BLOCK)
-        });
+        let full = self.blocks.back().is_none_or(|b| b.bytes.len() + size > BLOCK);
         if full {
             // Only the first block grows step by step: a quiet terminal stays small.
-            let capacity = if self.blocks.is_empty() { size.max(512) } else { BLOCK.max(size) };
+            let capacity = if self.blocks.is_empty() { 512 } else { BLOCK.max(size) };
             if let Some(last) = self.blocks.back_mut() {
                 last.bytes.shrink_to_fit();
             }
@@ -328,7 +328,7 @@ impl<'a> Line<'a> {
 
     /// Calls `see` with each run of a styled line as long as all are printable ASCII;
     /// says whether they were.
-    pub fn ascii_runs(self, mut see: impl FnMut(Style, &'a [u8])) -> bool {
+    pub fn ascii_runs(self, mut see: impl FnMut(&Style, &'a [u8])) -> bool {
         let mut body = self.body;
         let mut style = Style::default();
         while let Some(count) = take_change(&mut body, &mut style) {
@@ -336,7 +336,7 @@ impl<'a> Line<'a> {
             if !run.iter().all(|byte| (0x20..0x7f).contains(byte)) {
                 return false;
             }
-            see(style, run);
+            see(&style, run);
             body = rest;
         }
         true
@@ -378,16 +378,24 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
     while end > 0 && cells[end - 1] == Cell::NULL {
         end -= 1;
     }
-    let (mut from, mut before) = (0, Style::default());
+    let (mut from, mut before) = (0, 0);
     while from < end {
         let number = cells[from].style;
-        let count = cells[from..end].iter().take_while(|cell| cell.style == number).count();
-        let style = names.styles.get(number);
-        seen.link |= style.link != 0;
-        seen.odd |= style.is_odd();
-        put_change(out, &before, &style, count);
-        before = style;
-        let run = &cells[from..from + count];
+        let mut to = from + 1;
+        while to < end && cells[to].style == number {
+            to += 1;
+        }
+        let count = to - from;
+        if (number | before) & INTERNED == 0 {
+            put_usual_change(out, before, number, count);
+        } else {
+            let style = names.styles.get(number);
+            seen.link |= style.link != 0;
+            seen.odd |= style.is_odd();
+            put_change(out, &names.styles.get(before), &style, count);
+        }
+        before = number;
+        let run = &cells[from..to];
         let mut at = 0;
         while at < count {
             match run[at].ascii() {
@@ -398,7 +406,7 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
                 None => at += pack_cell(run[at], run.get(at + 1).copied(), names.clusters, out),
             }
         }
-        from += count;
+        from = to;
     }
     seen
 }
@@ -440,7 +448,56 @@ fn put_change(out: &mut Vec<u8>, from: &Style, to: &Style, count: usize) {
     out[at] = bits;
 }
 
+/// The same for styles that are their own number.
+fn put_usual_change(out: &mut Vec<u8>, from: u32, to: u32, count: usize) {
+    // Room for the longest is made at once, and what is left of it taken back.
+    let start = out.len();
+    out.extend_from_slice(&[0; 16]);
+    let head = &mut out[start..];
+    let (mut at, mut bits) = (1, 0);
+    for (bit, had, code) in [
+        (FG, compact::fg_code(from), compact::fg_code(to)),
+        (BG, compact::bg_code(from), compact::bg_code(to)),
+    ] {
+        if had == code {
+            continue;
+        }
+        bits |= bit;
+        match compact::color(code) {
+            Color::Default => head[at] = DEFAULT,
+            Color::Base(value) => head[at] = value,
+            Color::Palette(value) => {
+                head[at..at + 2].copy_from_slice(&[INDEXED, value]);
+                at += 1;
+            }
+        }
+        at += 1;
+    }
+    let flags = compact::flags(to);
+    if flags != compact::flags(from) {
+        bits |= ATTRIBUTES;
+        head[at..at + 2].copy_from_slice(&flags);
+        at += 2;
+        if compact::is_underlined(from) != compact::is_underlined(to) {
+            bits |= EXTENDED;
+            head[at..at + 4].copy_from_slice(&compact::unpack(to).ext.to_le_bytes());
+            // No link.
+            head[at + 4] = 0;
+            at += 5;
+        }
+    }
+    if count < 16 {
+        bits |= (count as u8) << 4;
+    }
+    head[0] = bits;
+    out.truncate(start + at);
+    if count >= 16 {
+        put_varint(out, count as u32);
+    }
+}
+
 /// Takes the head of a run and says how many cells it has.
+#[inline(always)]
 fn take_change(body: &mut &[u8], style: &mut Style) -> Option<usize> {
     let bits = take_byte(body)?;
     if bits & FG != 0 {
@@ -475,6 +532,7 @@ fn put_color(out: &mut Vec<u8>, word: u32) {
     }
 }
 
+#[inline]
 fn take_color(body: &mut &[u8]) -> Option<u32> {
     Some(match take_byte(body)? {
         value @ 0..=15 => P16 | u32::from(value),
@@ -488,6 +546,7 @@ fn take_color(body: &mut &[u8]) -> Option<u32> {
     })
 }
 
+#[inline]
 fn take_byte(body: &mut &[u8]) -> Option<u8> {
     let (&byte, rest) = body.split_first()?;
     *body = rest;
@@ -533,7 +592,10 @@ fn put_char(out: &mut Vec<u8>, code: u32) {
         return;
     }
     let c = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let length = c.encode_utf8(&mut out[start..]).len();
+    out.truncate(start + length);
 }
 
 /// Takes one packed cell and the number of cells it stands for.

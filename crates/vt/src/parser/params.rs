@@ -9,7 +9,7 @@ pub(crate) const MISSING: i32 = -1;
 pub(crate) struct Params {
     values: [i32; ROOM],
     subs: [i32; ROOM],
-    /// Where the sub-parameters of each parameter begin and end.
+    /// Where the sub-parameters of each parameter begin and end, once there are any.
     spans: [(u8, u8); ROOM],
     len: u8,
     subs_len: u8,
@@ -38,7 +38,6 @@ impl Params {
     #[inline]
     pub fn reset(&mut self) {
         self.values[0] = 0;
-        self.spans[0] = (0, 0);
         self.len = 1;
         self.subs_len = 0;
         self.refuse_digits = false;
@@ -50,23 +49,29 @@ impl Params {
     /// long as there is room for them; returns how many bytes that were.
     #[inline]
     pub fn numbers(&mut self, bytes: &[u8]) -> usize {
-        let mut at = 0;
-        let mut value = 0u32;
-        while let Some(&byte) = bytes.get(at) {
-            match byte {
-                // Beyond eight digits it is a matter for `byte`.
-                b'0'..=b'9' if value < 10_000_000 => value = value * 10 + u32::from(byte & 15),
-                b';' if usize::from(self.len) < ROOM => {
-                    self.values[usize::from(self.len) - 1] = value as i32;
-                    self.next();
-                    value = 0;
+        let mut len = usize::from(self.len);
+        let (mut value, mut taken) = (0u32, bytes.len());
+        for (at, &byte) in bytes.iter().enumerate() {
+            let digit = byte.wrapping_sub(b'0');
+            if digit < 10 {
+                if value >= 10_000_000 {
+                    // Beyond eight digits it is a matter for `byte`.
+                    taken = at;
+                    break;
                 }
-                _ => break,
+                value = value * 10 + u32::from(digit);
+            } else if byte == b';' && len < ROOM {
+                self.values[len - 1] = value as i32;
+                len += 1;
+                value = 0;
+            } else {
+                taken = at;
+                break;
             }
-            at += 1;
         }
-        self.values[usize::from(self.len) - 1] = value as i32;
-        at
+        self.values[len - 1] = value as i32;
+        self.len = len as u8;
+        taken
     }
 
     #[inline]
@@ -85,7 +90,9 @@ impl Params {
             self.refuse_digits = true;
             return;
         }
-        self.spans[usize::from(self.len)] = (self.subs_len, self.subs_len);
+        if self.subs_len > 0 {
+            self.spans[usize::from(self.len)] = (self.subs_len, self.subs_len);
+        }
         self.values[usize::from(self.len)] = 0;
         self.len += 1;
     }
@@ -95,6 +102,9 @@ impl Params {
         if self.refuse_digits || usize::from(self.subs_len) >= ROOM {
             self.refuse_sub_digits = true;
             return;
+        }
+        if self.subs_len == 0 {
+            self.spans[..usize::from(self.len)].fill((0, 0));
         }
         self.subs[usize::from(self.subs_len)] = MISSING;
         self.subs_len += 1;
@@ -115,6 +125,7 @@ impl Params {
             if *value == MISSING { digit } else { value.saturating_mul(10).saturating_add(digit) };
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
@@ -131,8 +142,9 @@ impl Params {
         self.get(i).max(1) as usize
     }
 
+    #[inline]
     pub fn subs(&self, i: usize) -> &[i32] {
-        if i >= self.len() {
+        if self.subs_len == 0 || i >= self.len() {
             return &[];
         }
         let (from, to) = self.spans[i];

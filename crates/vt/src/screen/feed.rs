@@ -37,6 +37,13 @@ impl Screen {
         let mut at = 0;
         let mut begun = false;
         while at < bytes.len() && bytes[at] >= 0x80 {
+            if begun && self.parser.utf8.is_empty() {
+                let taken = self.print_simple(&bytes[at..]);
+                if taken > 0 {
+                    at += taken;
+                    continue;
+                }
+            }
             let whole = if self.parser.utf8.is_empty() { whole_char(&bytes[at..]) } else { None };
             let (code, size) = match whole {
                 Some(found) => found,
@@ -72,8 +79,9 @@ impl Screen {
     fn feed_csi(&mut self, bytes: &[u8]) -> usize {
         self.parser.clear();
         let mut at = 2;
-        if let Some(prefix @ 0x3c..=0x3f) = bytes.get(2) {
-            self.parser.collect(*prefix);
+        let prefix = bytes.get(2).copied().filter(|byte| matches!(byte, 0x3c..=0x3f));
+        if let Some(prefix) = prefix {
+            self.parser.collect(prefix);
             at = 3;
         }
         at += self.parser.params.numbers(&bytes[at..]);
@@ -82,7 +90,12 @@ impl Screen {
             match byte {
                 0x30..=0x3b => self.parser.params.byte(byte),
                 0x40..=0x7e => {
-                    self.dispatch_csi(byte);
+                    // By far the most frequent one.
+                    if byte == b'm' && prefix.is_none() {
+                        self.sgr();
+                    } else {
+                        self.dispatch_csi(byte);
+                    }
                     self.parser.join = 0;
                     return at;
                 }
@@ -168,11 +181,15 @@ impl Screen {
     }
 }
 
-/// A character of three or four bytes that is here as a whole and well formed.
-#[inline]
-fn whole_char(bytes: &[u8]) -> Option<(u32, usize)> {
+/// A character of two to four bytes that is here as a whole, well formed and no control.
+#[inline(always)]
+pub(super) fn whole_char(bytes: &[u8]) -> Option<(u32, usize)> {
     let low = |byte: u8| u32::from(byte & 0x3f);
     let (code, size) = match *bytes {
+        [a @ 0xc2..=0xdf, b @ 0x80..=0xbf, ..] => {
+            let code = u32::from(a & 31) << 6 | low(b);
+            (code, if code < 0xa0 { 0 } else { 2 })
+        }
         [a @ 0xe0..=0xef, b @ 0x80..=0xbf, c @ 0x80..=0xbf, ..] => {
             let code = u32::from(a & 15) << 12 | low(b) << 6 | low(c);
             (code, if code < 0x800 || code == 0xfeff { 0 } else { 3 })

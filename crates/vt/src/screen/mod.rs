@@ -16,6 +16,7 @@ mod reply;
 mod sgr;
 mod window;
 
+use crate::compact;
 use crate::grid::buffer::Buffer;
 use crate::grid::cell::{Cell, Clusters};
 use crate::grid::reflow::{NamesMut, Reflow};
@@ -278,12 +279,19 @@ impl Screen {
         match self.pen_number {
             Some(number) => number,
             None => {
-                self.sweep_if_due();
-                let number = self.styles.number(self.pen.for_cell());
+                let number = match compact::pack(&self.pen.for_cell()) {
+                    Some(number) => number,
+                    None => self.unusual_pen_number(),
+                };
                 self.pen_number = Some(number);
                 number
             }
         }
+    }
+
+    fn unusual_pen_number(&mut self) -> u32 {
+        self.sweep_if_due();
+        self.styles.number(self.pen.for_cell())
     }
 
     /// The cell an erase leaves.
@@ -321,7 +329,7 @@ impl Screen {
             let mut links = vec![false; self.links.highest() + 1];
             links[self.pen.link as usize] = true;
             for style in self.styles.live() {
-                links[style.1.link as usize] = true;
+                links[style.link as usize] = true;
             }
             self.normal().scrollback.mark_links(&mut links);
             self.links.sweep(&links);

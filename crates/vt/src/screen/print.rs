@@ -1,5 +1,6 @@
 //! Characters onto the screen: wrapping, wide characters, marks, insertion.
 
+use super::feed::whole_char;
 use super::{Screen, charset};
 use crate::grid::cell::{CLUSTER_CHARS, Cell, Glyph};
 use crate::width::width;
@@ -16,6 +17,21 @@ impl Screen {
             return;
         }
         let pen = self.pen_number();
+        let x = self.buf.x;
+        if x + text.len() <= self.cols {
+            let row = self.buf.row();
+            if x > 0 && self.parser.join == 0 && row.width(x - 1) == 2 {
+                row.set(x - 1, Cell::null(pen));
+            }
+            row.set_ascii(x, text, pen);
+            let end = x + text.len();
+            if row.get(end).is_spacer() && end < self.cols {
+                row.set(end, Cell::null(pen));
+            }
+            self.buf.x = end;
+            self.parser.join = 1;
+            return;
+        }
         self.begin_run();
         let mut text = text;
         loop {
@@ -60,6 +76,35 @@ impl Screen {
             let pen = self.pen_number();
             self.buf.row().set(x, Cell::null(pen));
         }
+    }
+
+    /// Prints characters beyond ASCII from the front of `bytes`, within a run, as long as they
+    /// have columns of their own and the line has room; returns how many bytes those were.
+    pub(super) fn print_simple(&mut self, bytes: &[u8]) -> usize {
+        if self.modes.insert || self.modes.margins {
+            return 0;
+        }
+        let pen = self.pen_number();
+        let (mut x, mut at) = (self.buf.x, 0);
+        let cols = self.cols;
+        let row = self.buf.row();
+        let mut join = self.parser.join;
+        while let Some((code, size)) = whole_char(&bytes[at..]) {
+            let columns = width(code);
+            if columns == 0 || x + usize::from(columns) > cols {
+                break;
+            }
+            row.set(x, Cell::new(code, columns, pen));
+            if columns == 2 {
+                row.set(x + 1, Cell::new(0, 0, pen));
+            }
+            x += usize::from(columns);
+            at += size;
+            join = columns;
+        }
+        self.buf.x = x;
+        self.parser.join = join;
+        at
     }
 
     /// Prints one character, within a run.

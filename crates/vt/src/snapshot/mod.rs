@@ -9,6 +9,7 @@
 //! would freeze the reader, is left out.
 
 mod paint;
+mod pen;
 mod state;
 
 use crate::Screen;
@@ -68,12 +69,28 @@ impl Screen {
             painter.begin_wrapped();
         }
         let (mut now, mut next) = (Vec::new(), Vec::new());
+        // Whether the line before was left by `open_line`.
+        let mut open = false;
         while let Some(line) = packed.next() {
             let follows = packed.peek().map_or(first_row, |line| line.wrapped());
-            if !line.wrapped() && !follows && painter.simple_line(line) {
-                continue;
+            if line.wrapped() == open {
+                let done = if follows {
+                    packed.peek().is_some_and(|next| painter.open_line(line, *next, open))
+                } else if open {
+                    painter.close_line(line)
+                } else {
+                    painter.simple_line(line)
+                };
+                if done {
+                    open = follows;
+                    continue;
+                }
             }
             line.pieces(&mut now);
+            if open {
+                painter.enter_open(now[0]);
+                open = false;
+            }
             if follows {
                 match packed.peek() {
                     Some(line) => line.pieces(&mut next),

@@ -8,6 +8,8 @@ use crate::grid::scrollback::{Line, Names, Packed};
 use crate::style::*;
 use crate::width::width;
 
+use super::pen::sgr_change;
+
 /// A cell or two, ready to be written.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
@@ -162,7 +164,7 @@ impl<'a> Painter<'a> {
     pub fn new(screen: &'a Screen) -> Painter<'a> {
         Painter {
             screen,
-            out: Vec::with_capacity(screen.normal().scrollback.bytes() * 5 / 4 + 4096),
+            out: Vec::with_capacity(screen.normal().scrollback.bytes() * 2 + 4096),
             pen: Style::default(),
             x: 0,
             y: 0,
@@ -224,7 +226,9 @@ impl<'a> Painter<'a> {
         }
         let (start, pen, borrowed) = (self.out.len(), self.pen, self.borrowed);
         let simple = line.ascii_runs(|style, text| {
-            self.pen(style);
+            if self.pen != *style {
+                self.change_pen(*style);
+            }
             self.out.extend_from_slice(text);
         });
         if simple {
@@ -234,6 +238,40 @@ impl<'a> Painter<'a> {
             (self.pen, self.borrowed) = (pen, borrowed);
         }
         simple
+    }
+
+    /// A line of plain text that fills its row, so that the first character of the next one,
+    /// which is such text too, wraps by itself. Says whether it was one.
+    pub fn open_line(&mut self, line: Line<'_>, next: Line<'_>, entering: bool) -> bool {
+        let fills = |text: &[u8]| text.len() == self.screen.cols && !text.contains(&0);
+        let continues = |text: &[u8]| text.first().is_some_and(|byte| *byte != 0);
+        let Some(text) = line.plain().filter(|text| fills(text)) else { return false };
+        if self.screen.rows < 2 || !next.plain().is_some_and(continues) {
+            return false;
+        }
+        self.pen(Style::PLAIN);
+        if entering {
+            self.enter_row(0);
+        }
+        self.out.extend_from_slice(text);
+        self.x = self.screen.cols;
+        true
+    }
+
+    /// The last line of those. Says whether it was plain text.
+    pub fn close_line(&mut self, line: Line<'_>) -> bool {
+        let Some(text) = line.plain() else { return false };
+        self.pen(Style::PLAIN);
+        self.enter_row(0);
+        self.plain_line(text);
+        true
+    }
+
+    /// A line that was left open goes on with something else.
+    pub fn enter_open(&mut self, first: Piece<'_>) {
+        self.pen(first.style);
+        self.print(&first);
+        self.enter_row(usize::from(first.span));
     }
 
     fn plain_line(&mut self, text: &[u8]) {
@@ -669,105 +707,6 @@ fn blank_run(row: &[Piece<'_>]) -> usize {
 /// Whether a blank at the end of a row is what a wide character left that did not fit.
 fn early(last: &Piece<'_>, first: &Piece<'_>) -> bool {
     last.is_blank() && first.width == 2 && !first.is_blank() && last.style == first.style
-}
-
-/// The shortest SGR that leads from one pen to another. Says whether it had to use
-/// the saved cursor.
-fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
-    const FG: u32 = INVERSE | BOLD | UNDERLINE | BLINK | INVISIBLE | STRIKE;
-    const BG: u32 = ITALIC | DIM | OVERLINE;
-    let odd = to.is_odd();
-    let plain = Style::PLAIN;
-    let lost = (have.fg & !to.fg & FG) | (have.bg & !to.bg & BG);
-    let same_underline = have.ext & UNDERLINE_STYLE == to.ext & UNDERLINE_STYLE;
-    let unset = |from: u32, to: u32| from & COLOR != 0 && to & COLOR == 0;
-    out.extend_from_slice(b"\x1b[");
-    if (to.fg, to.bg & !EXTENDED & !PROTECTED, to.ext) == (plain.fg, plain.bg, plain.ext) {
-        out.push(b'm');
-        have.bg &= !PROTECTED;
-        return false;
-    }
-    let start = out.len();
-    if lost != 0 || odd || !same_underline || unset(have.ext, to.ext) {
-        out.extend_from_slice(b"0;");
-        *have = Style { link: have.link, ..plain };
-    }
-    if (to.fg & !have.fg & FG) | (to.bg & !have.bg & BG) != 0 {
-        add_attributes(out, have, to);
-    }
-    if to.fg & !have.fg & UNDERLINE != 0 {
-        match (to.ext & UNDERLINE_STYLE) >> UNDERLINE_SHIFT {
-            0 | 1 => out.extend_from_slice(b"4;"),
-            style => {
-                out.extend_from_slice(b"4:");
-                push_number(out, style as usize);
-                out.push(b';');
-            }
-        }
-    }
-    color(out, have.fg, to.fg, 30);
-    color(out, have.bg, to.bg, 40);
-    color(out, have.ext, to.ext, 50);
-    if out.len() > start && out.last() == Some(&b';') {
-        out.pop();
-    }
-    out.push(b'm');
-    if odd {
-        out.extend_from_slice(b"\x1b7\x1b[24m\x1b8");
-        if to.bg & EXTENDED == 0 {
-            // The end of a link takes a second look at the style, which is none.
-            out.extend_from_slice(b"\x1b]8;;\x1b\\");
-        }
-    }
-    odd
-}
-
-/// SGR parameters for attributes one pen lacks.
-fn add_attributes(out: &mut Vec<u8>, have: &Style, to: &Style) {
-    for (had, want, bit, code) in [
-        (have.fg, to.fg, BOLD, &b"1;"[..]),
-        (have.bg, to.bg, DIM, b"2;"),
-        (have.bg, to.bg, ITALIC, b"3;"),
-        (have.fg, to.fg, BLINK, b"5;"),
-        (have.fg, to.fg, INVERSE, b"7;"),
-        (have.fg, to.fg, INVISIBLE, b"8;"),
-        (have.fg, to.fg, STRIKE, b"9;"),
-        (have.bg, to.bg, OVERLINE, b"53;"),
-    ] {
-        if want & !had & bit != 0 {
-            out.extend_from_slice(code);
-        }
-    }
-}
-
-fn color(out: &mut Vec<u8>, had: u32, want: u32, base: usize) {
-    let (had, want) = (had & COLOR, want & COLOR);
-    if had == want {
-        return;
-    }
-    let value = (want & 0xff_ffff) as usize;
-    match want & MODE {
-        0 => push_number(out, base + 9),
-        P16 if base < 50 => {
-            push_number(out, base + (value & 7) + if value & 8 != 0 { 60 } else { 0 })
-        }
-        P16 | P256 => {
-            push_number(out, base + 8);
-            out.extend_from_slice(b";5;");
-            push_number(out, value & 255);
-        }
-        _ => {
-            push_number(out, base + 8);
-            out.extend_from_slice(b";2;");
-            for shift in [16, 8, 0] {
-                push_number(out, value >> shift & 255);
-                if shift > 0 {
-                    out.push(b';');
-                }
-            }
-        }
-    }
-    out.push(b';');
 }
 
 pub(super) fn push_char(out: &mut Vec<u8>, code: u32) {
