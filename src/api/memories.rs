@@ -166,7 +166,7 @@ async fn read(
         let memory = app.projects.memory(&id).await?;
         match memory.get(path.relative()) {
             Ok(entry) => {
-                let stat = memory.stat(path.relative())?;
+                let stat = entry.stat(path.relative().as_str());
                 return Ok(transfer::send_bytes(&stat, entry.bytes));
             }
             Err(FileError::IsDirectory { .. }) => {}

@@ -121,38 +121,47 @@ pub(super) async fn send(
     part: Part,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
+    let opened = tree.open(path).await?;
+    let size = opened.stat.size;
     let range = match (part.offset, part.limit) {
-        (None, None) => range(headers)?,
+        (None, None) => range(headers),
         _ => None,
     };
-    let (content, status) = match range {
-        None => {
-            let offset = part.offset.unwrap_or(0);
-            (tree.read(path, offset, part.limit).await?, StatusCode::OK)
-        }
-        Some(range) => {
-            let size = tree.stat(path).await?.size;
-            let (offset, limit) = range.within(size)?;
-            (tree.read(path, offset, Some(limit)).await?, StatusCode::PARTIAL_CONTENT)
-        }
+    let asked = match range.map(|range| range.within(size)) {
+        None => None,
+        Some(Some(asked)) => Some(asked),
+        Some(None) => return Ok(not_satisfiable(size)),
     };
-    let Content { stat, length, bytes } = content;
+    let (offset, limit, status) = match asked {
+        None => (part.offset.unwrap_or(0), part.limit, StatusCode::OK),
+        Some((offset, length)) => (offset, Some(length), StatusCode::PARTIAL_CONTENT),
+    };
+    let Content { stat, length, bytes } = opened.part(offset, limit)?;
     let mut response = Body::from_stream(ReaderStream::with_capacity(bytes, CHUNK)).into_response();
     *response.status_mut() = status;
     let headers = response.headers_mut();
     describe(headers, &stat);
     if let Some(length) = length {
         headers.insert(header::CONTENT_LENGTH, length.into());
-        if let Some(range) = range {
-            let (offset, _) = range.within(stat.size)?;
-            let end = (offset + length).saturating_sub(1);
-            let text = format!("bytes {offset}-{end}/{}", stat.size);
-            if let Ok(text) = HeaderValue::from_str(&text) {
-                headers.insert(header::CONTENT_RANGE, text);
-            }
-        }
+    }
+    if let Some((offset, length)) = asked {
+        content_range(headers, &format!("bytes {offset}-{}/{size}", offset + length - 1));
     }
     Ok(response)
+}
+
+/// The refusal that says how large the file is.
+fn not_satisfiable(size: u64) -> Response {
+    let detail = format!("the file has {size} bytes");
+    let mut response = Problem::new(Code::RangeNotSatisfiable, detail).into_response();
+    content_range(response.headers_mut(), &format!("bytes */{size}"));
+    response
+}
+
+fn content_range(headers: &mut HeaderMap, range: &str) {
+    if let Ok(range) = HeaderValue::from_str(range) {
+        headers.insert(header::CONTENT_RANGE, range);
+    }
 }
 
 /// A browser is never to take a file for a page of ours.
@@ -290,36 +299,29 @@ enum Range {
 }
 
 impl Range {
-    /// Offset and length within a file of this size.
-    fn within(self, size: u64) -> Result<(u64, u64), Problem> {
+    /// Offset and length within a file of this size; `None` if there is nothing of it.
+    fn within(self, size: u64) -> Option<(u64, u64)> {
         let (first, last) = match self {
             Range::From(first, last) => (first, last.unwrap_or(u64::MAX)),
             Range::Last(count) => (size.saturating_sub(count), u64::MAX),
         };
-        if first >= size {
-            let detail = format!("the file has {size} bytes");
-            return Err(Problem::new(Code::RangeNotSatisfiable, detail));
-        }
-        Ok((first, last.min(size - 1) - first + 1))
+        (first < size).then(|| (first, last.min(size - 1) - first + 1))
     }
 }
 
 /// The range that is asked for; several, or one that makes no sense, count as none.
-fn range(headers: &HeaderMap) -> Result<Option<Range>, Problem> {
-    let Some(value) = headers.get(header::RANGE) else { return Ok(None) };
-    let parse = || {
-        let (first, last) = value.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
-        let number = |text: &str| text.trim().parse::<u64>().ok();
-        match (first.trim(), last.trim()) {
-            ("", count) => Some(Range::Last(number(count)?)),
-            (first, "") => Some(Range::From(number(first)?, None)),
-            (first, last) => {
-                let (first, last) = (number(first)?, number(last)?);
-                (first <= last).then_some(Range::From(first, Some(last)))
-            }
+fn range(headers: &HeaderMap) -> Option<Range> {
+    let value = headers.get(header::RANGE)?.to_str().ok()?;
+    let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    match (first.trim(), last.trim()) {
+        ("", count) => Some(Range::Last(number(count)?)),
+        (first, "") => Some(Range::From(number(first)?, None)),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then_some(Range::From(first, Some(last)))
         }
-    };
-    Ok(parse())
+    }
 }
 
 /// A writer whose bytes become the body of an answer. A full pipe makes it wait; a client that goes

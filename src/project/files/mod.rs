@@ -19,6 +19,6 @@ pub use event::{FileEvent, Happened};
 pub(crate) use remove::remove_tree_at;
 pub use rows::Rows;
 pub use search::{Found, Match, SearchLimits};
-pub use tree::{Backend, Content, Route, Tree, TreeWatch, Writing};
+pub use tree::{Backend, Content, Opened, Route, Tree, TreeWatch, Writing};
 pub use watch::{Below, Watch, Watched};
 pub use write::{Above, Part};

@@ -4,7 +4,7 @@
 //! prefixes never share a name.
 
 use std::{
-    io::{Seek, SeekFrom},
+    io::{self, Seek, SeekFrom},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -63,6 +63,48 @@ pub struct Content {
     pub length: Option<u64>,
     /// The bytes.
     pub bytes: Box<dyn AsyncRead + Send + Unpin>,
+}
+
+/// A file that is open for reading: whatever has its name from here on, this is what is read.
+pub struct Opened {
+    /// What is known of the file.
+    pub stat: Stat,
+    source: Stored,
+}
+
+enum Stored {
+    File(std::fs::File),
+    Bytes(Bytes),
+}
+
+impl Opened {
+    /// At most `limit` of its bytes, from an offset on.
+    pub fn part(self, offset: u64, limit: Option<u64>) -> Result<Content, FileError> {
+        let Opened { stat, source } = self;
+        let limit = limit.unwrap_or(u64::MAX);
+        let left = stat.size.saturating_sub(offset).min(limit);
+        Ok(match source {
+            Stored::File(mut file) => {
+                // A file of the kernel's own says nothing of its size, nor where its offsets end.
+                let length = (stat.size > 0).then_some(left);
+                let begin = if stat.size > 0 { offset.min(stat.size) } else { offset };
+                let most = match file.seek(SeekFrom::Start(begin)) {
+                    Ok(_) => length.unwrap_or(limit),
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => 0,
+                    Err(error) => return Err(FileError::from_io("read", &stat.path, error)),
+                };
+                let file = tokio::fs::File::from_std(file).take(most);
+                Content { stat, length, bytes: Box::new(file) }
+            }
+            Stored::Bytes(bytes) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                let length = usize::try_from(left).unwrap_or(0).min(bytes.len() - start);
+                let bytes = bytes.slice(start..start + length);
+                let length = Some(length as u64);
+                Content { stat, length, bytes: Box::new(std::io::Cursor::new(bytes)) }
+            }
+        })
+    }
 }
 
 /// A file that is being written.
@@ -157,6 +199,28 @@ impl Tree {
         Ok(found)
     }
 
+    /// Opens a file for reading.
+    pub async fn open(&self, path: &TreePath) -> Result<Opened, FileError> {
+        let place = self.place(path)?;
+        let own = place.path.clone();
+        let whole = |entry: Entry, own: &Relative| Opened {
+            stat: entry.stat(own.as_str()),
+            source: Stored::Bytes(entry.bytes),
+        };
+        let opened = match place.backend.clone() {
+            Backend::Directory(directory) => {
+                let opened = blocking(move || directory.read(&own)).await;
+                opened.map(|(file, stat)| Opened { stat, source: Stored::File(file) })
+            }
+            Backend::State(memory) => memory.get(&own).map(|entry| whole(entry, &own)),
+            Backend::Rows(rows) => rows.get(&own).await.map(|entry| whole(entry, &own)),
+            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+        };
+        let mut opened = opened.map_err(|error| shown_error(error, path))?;
+        opened.stat = place.shown(opened.stat);
+        Ok(opened)
+    }
+
     /// Opens a file for reading from an offset, at most `limit` bytes.
     pub async fn read(
         &self,
@@ -164,35 +228,7 @@ impl Tree {
         offset: u64,
         limit: Option<u64>,
     ) -> Result<Content, FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
-        let content = match place.backend.clone() {
-            Backend::Directory(directory) => {
-                blocking(move || {
-                    let (mut file, stat) = directory.read(&own)?;
-                    file.seek(SeekFrom::Start(offset))
-                        .map_err(|error| FileError::from_io("read", own.as_str(), error))?;
-                    // A file of the kernel's own says nothing of its size.
-                    let length = (stat.size > 0)
-                        .then(|| stat.size.saturating_sub(offset).min(limit.unwrap_or(u64::MAX)));
-                    let most = length.or(limit).unwrap_or(u64::MAX);
-                    let bytes = Box::new(tokio::fs::File::from_std(file).take(most));
-                    Ok(Content { stat, length, bytes })
-                })
-                .await
-            }
-            Backend::State(memory) => memory
-                .get(&own)
-                .and_then(|entry| Ok(part(memory.stat(&own)?, entry, offset, limit))),
-            Backend::Rows(rows) => match rows.get(&own).await {
-                Ok(entry) => rows.stat(&own).await.map(|stat| part(stat, entry, offset, limit)),
-                Err(error) => Err(error),
-            },
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
-        };
-        let mut content = content.map_err(|error| shown_error(error, path))?;
-        content.stat = place.shown(content.stat);
-        Ok(content)
+        self.open(path).await?.part(offset, limit)
     }
 
     /// Begins to write a file.
@@ -614,15 +650,6 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
-}
-
-fn part(stat: Stat, entry: Entry, offset: u64, limit: Option<u64>) -> Content {
-    let size = entry.bytes.len();
-    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(size);
-    let most = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let bytes = entry.bytes.slice(start..start + (size - start).min(most));
-    let length = Some(bytes.len() as u64);
-    Content { stat, length, bytes: Box::new(std::io::Cursor::new(bytes)) }
 }
 
 fn virtual_directory(path: &str) -> Stat {

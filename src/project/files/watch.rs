@@ -10,13 +10,16 @@ use std::{
 };
 
 use rustix::{
-    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    fs::{
+        FileType,
+        inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    },
     io::Errno,
 };
 use tokio::io::unix::AsyncFd;
 
 use super::{
-    directory::{Directory, descriptor_path, failed, failed_io},
+    directory::{Directory, descriptor_path, failed, failed_io, stat_at},
     event::FileEvent,
 };
 use crate::project::{FileError, Kind, Relative, durable::PART};
@@ -25,6 +28,8 @@ use crate::project::{FileError, Kind, Relative, durable::PART};
 const DIRECTORIES: usize = 4096;
 /// Events read at once.
 const BUFFER: usize = 64 << 10;
+/// Events that wait for a client; beyond it is told that it lost some.
+const WAITING: usize = 8192;
 
 /// What a watcher sees next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +65,8 @@ pub struct Watch {
     only: Option<String>,
     root: i32,
     waiting: VecDeque<Watched>,
+    /// Directories that are to be watched too.
+    ahead: VecDeque<(String, Known)>,
     is_partial: bool,
 }
 
@@ -88,10 +95,12 @@ impl Directory {
             only,
             root: -1,
             waiting: VecDeque::new(),
+            ahead: VecDeque::new(),
             is_partial: false,
         };
         watch.root = watch.add(watched.as_str()).map_err(failed("watch", path))?;
         watch.add_below(watched.as_str(), Known::Already);
+        while watch.go_ahead() {}
         Ok(watch)
     }
 }
@@ -109,6 +118,11 @@ impl Watch {
         loop {
             if let Some(watched) = self.waiting.pop_front() {
                 return Ok(watched);
+            }
+            // One directory at a time: whoever makes thousands holds nobody else up.
+            if self.go_ahead() {
+                tokio::task::yield_now().await;
+                continue;
             }
             let failed = |error| FileError::from_io("watch", "", error);
             let mut ready = self.source.readable().await.map_err(failed)?;
@@ -142,13 +156,13 @@ impl Watch {
 
     fn see(&mut self, watch: i32, flags: ReadFlags, name: Option<String>) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.waiting.push_back(Watched::Lost);
+            self.push(Watched::Lost);
             return;
         }
         if flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
             if watch == self.root && flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF)
             {
-                self.waiting.push_back(Watched::Gone);
+                self.push(Watched::Gone);
             }
             if flags.contains(ReadFlags::IGNORED) {
                 self.paths.remove(&watch);
@@ -165,7 +179,7 @@ impl Watch {
         if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
             self.tell(FileEvent::created(&path));
             if is_directory && self.below == Below::All {
-                self.enter(&path, Known::NotYet);
+                self.ahead.push_back((path, Known::NotYet));
             }
         } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             if is_directory {
@@ -181,17 +195,31 @@ impl Watch {
     fn tell(&mut self, event: FileEvent) {
         let watched = Watched::Event(event);
         if self.waiting.back() != Some(&watched) {
-            self.waiting.push_back(watched);
+            self.push(watched);
         }
     }
 
-    fn enter(&mut self, path: &str, known: Known) {
-        match self.add(path) {
-            Ok(_) => self.add_below(path, known),
-            Err(Errno::NOSPC | Errno::MFILE) => self.partly(),
+    fn push(&mut self, watched: Watched) {
+        if self.waiting.len() >= WAITING {
+            self.waiting.clear();
+            self.waiting.push_back(Watched::Lost);
+        }
+        self.waiting.push_back(watched);
+    }
+
+    /// Watches one more of the directories that are to be; says whether there was one.
+    fn go_ahead(&mut self) -> bool {
+        let Some((path, known)) = self.ahead.pop_front() else { return false };
+        match self.add(&path) {
+            Ok(_) => self.add_below(&path, known),
+            Err(Errno::NOSPC | Errno::MFILE) => {
+                self.ahead.clear();
+                self.partly();
+            }
             // Gone already, or a link: not watched.
             Err(_) => {}
         }
+        true
     }
 
     /// Watches the directories in a directory; tells of what came before the watch did.
@@ -199,22 +227,36 @@ impl Watch {
         if self.below == Below::Children {
             return;
         }
-        let Ok(relative) = Relative::parse(path) else { return };
-        let mut after = None;
-        loop {
-            let Ok(page) = self.directory.list(&relative, 1, after.as_ref(), 1000) else { return };
-            let Some(last) = page.last() else { return };
-            after = Relative::parse(&last.path).ok();
-            for stat in page {
-                if known == Known::NotYet {
-                    self.tell(FileEvent::created(&stat.path));
-                }
-                if stat.kind == Kind::Directory {
-                    self.enter(&stat.path, known);
-                }
+        let Ok(directory) = self.directory.resolve_directory(path) else { return };
+        let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { return };
+        let mut names = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy();
+            if name == "." || name == ".." || name.starts_with(PART) {
+                continue;
             }
-            if after.is_none() {
-                return;
+            let is_directory = match entry.file_type() {
+                FileType::Unknown => {
+                    stat_at(&directory, &name, path).is_ok_and(|stat| stat.kind == Kind::Directory)
+                }
+                kind => kind == FileType::Directory,
+            };
+            if is_directory || known == Known::NotYet {
+                names.push((name.into_owned(), is_directory));
+            }
+            // Of more than that a client is not told one by one.
+            if names.len() > WAITING {
+                break;
+            }
+        }
+        names.sort_unstable();
+        for (name, is_directory) in names {
+            let below = if path.is_empty() { name } else { format!("{path}/{name}") };
+            if known == Known::NotYet {
+                self.tell(FileEvent::created(&below));
+            }
+            if is_directory && self.ahead.len() <= DIRECTORIES {
+                self.ahead.push_back((below, known));
             }
         }
     }
@@ -256,7 +298,7 @@ impl Watch {
     fn partly(&mut self) {
         if !self.is_partial {
             self.is_partial = true;
-            self.waiting.push_back(Watched::Partly);
+            self.push(Watched::Partly);
         }
     }
 }

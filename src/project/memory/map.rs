@@ -38,6 +38,22 @@ pub struct Entry {
     pub version: u64,
 }
 
+impl Entry {
+    /// What is known of it, at this path.
+    #[must_use]
+    pub fn stat(&self, path: &str) -> Stat {
+        Stat {
+            path: path.to_owned(),
+            kind: Kind::File,
+            size: self.bytes.len() as u64,
+            modified_at: Some(self.modified_at),
+            mode: None,
+            target: None,
+            version: Some(self.version),
+        }
+    }
+}
+
 /// What a write takes for granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expect {
@@ -386,15 +402,7 @@ impl Node {
 
     fn stat(&self, key: &str) -> Stat {
         match self {
-            Node::File(entry, size) => Stat {
-                path: key.to_owned(),
-                kind: Kind::File,
-                size: *size,
-                modified_at: Some(entry.modified_at),
-                mode: None,
-                target: None,
-                version: Some(entry.version),
-            },
+            Node::File(entry, size) => Stat { size: *size, ..entry.stat(key) },
             Node::Directory(at) => directory(key, Some(*at)),
         }
     }

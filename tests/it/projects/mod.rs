@@ -1,6 +1,8 @@
 //! Projects, files and memories through the front door.
 
 mod attend;
+mod kills;
+mod paths;
 
 use std::os::unix::fs::symlink;
 
@@ -34,11 +36,28 @@ fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
     World { home, server, client, project, environment }
 }
 
+/// Makes it that nothing was done in a project for so many days; the server may be up or down.
+fn backdate(home: &std::path::Path, project: &str, days: i64) {
+    let db = rusqlite::Connection::open(home.join("stead.db")).unwrap();
+    db.busy_timeout(crate::harness::PATIENCE).unwrap();
+    let by = days * 86_400 * 1_000_000;
+    let changed = db
+        .execute(
+            "UPDATE projects SET last_used_at = last_used_at - ?2, created_at = created_at - ?2,
+                    warned_at = warned_at - ?2, reminded_at = reminded_at - ?2
+             WHERE project_id = ?1",
+            rusqlite::params![project, by],
+        )
+        .unwrap();
+    assert_eq!(changed, 1);
+}
+
 impl World {
     /// Kills the server and starts another in its place.
     fn restart(&mut self) {
         let pid = rustix::process::Pid::from_raw(self.server.pid()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        // One that was killed already is as good.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         self.server.wait();
         let environment: Vec<_> =
             self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
