@@ -28,7 +28,7 @@ use super::{
     target::Target,
     ws,
 };
-use crate::terminal::Format;
+use crate::terminal::{Format, Offsets};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -247,13 +247,28 @@ async fn snapshot(
     .into_response())
 }
 
+/// How a recording is wanted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RecordingQuery {
+    /// Whether each output carries, as a fourth value, the offset at which it ends.
+    offsets: Option<bool>,
+}
+
 /// Everything the terminal printed that is still kept, as asciicast v2.
 #[utoipa::path(get, path = "/api/terminals/{id}/recording", tag = "interactive",
-    params(OfTerminal),
+    params(OfTerminal, RecordingQuery),
     responses((status = 200, description = "One JSON value a line", body = String,
         content_type = "application/x-asciicast")))]
-async fn recording(State(app): State<App>, Target(terminal): Target, guest: Guest) -> Response {
-    let lines = app.terminals.recording(&terminal);
+async fn recording(
+    State(app): State<App>,
+    Target(terminal): Target,
+    Query(query): Query<RecordingQuery>,
+    guest: Guest,
+) -> Response {
+    let offsets = if query.offsets == Some(true) { Offsets::Told } else { Offsets::Untold };
+    let lines = app.terminals.recording(&terminal, offsets);
     let body = stream::unfold(lines, |mut lines| async {
         let bytes = lines.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(bytes), lines))

@@ -72,11 +72,26 @@ pub async fn events(directory: &Path, from: u64, to: u64) -> io::Result<Option<V
     .await
 }
 
-/// The log as asciicast v2, line by line. `started` is the size before the first resize.
-pub fn recording(directory: PathBuf, size: (u16, u16), title: String) -> mpsc::Receiver<Bytes> {
+/// Whether each output of a recording says where in the terminal's output it ends, which the format
+/// has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offsets {
+    /// The format as it is.
+    Untold,
+    /// As a fourth value of each line.
+    Told,
+}
+
+/// The log as asciicast v2, line by line. `size` is the one before the first resize.
+pub fn recording(
+    directory: PathBuf,
+    size: (u16, u16),
+    title: String,
+    offsets: Offsets,
+) -> mpsc::Receiver<Bytes> {
     let (lines, receiver) = mpsc::channel(4);
     tokio::task::spawn_blocking(move || {
-        if let Err(error) = record(&directory, size, &title, &lines) {
+        if let Err(error) = record(&directory, size, &title, offsets, &lines) {
             tracing::warn!(%error, "a recording ends early");
         }
     });
@@ -87,6 +102,7 @@ fn record(
     directory: &Path,
     mut size: (u16, u16),
     title: &str,
+    offsets: Offsets,
     lines: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
     let mut reader = Reader::open(directory.join("log"), 0);
@@ -110,7 +126,14 @@ fn record(
                 record.time_ms.saturating_sub(start.unwrap_or(record.time_ms)) as f64 / 1000.0;
             let line = match resized {
                 Some((cols, rows)) => serde_json::json!([seconds, "r", format!("{cols}x{rows}")]),
-                None => serde_json::json!([seconds, "o", text.lossy(&record.data)]),
+                None => {
+                    let said = text.lossy(&record.data);
+                    let end = record.offset + record.data.len() as u64 - text.held() as u64;
+                    match offsets {
+                        Offsets::Untold => serde_json::json!([seconds, "o", said]),
+                        Offsets::Told => serde_json::json!([seconds, "o", said, end]),
+                    }
+                }
             };
             out.push_str(&line.to_string());
             out.push('\n');

@@ -42,6 +42,7 @@ pub use drive::{ClientId, Mode};
 pub use error::TerminalError;
 pub use exec::{ExecOptions, Execution, IfBusy, MAX_OUTPUT, Receipt, Stdin};
 pub use flight::Stage;
+pub use history::Offsets;
 pub use open::NewTerminal;
 pub use output::Chunk;
 pub use owner::{Ask, Facts, Format, Picture};
@@ -304,9 +305,10 @@ impl Terminals {
     }
 
     /// Everything a terminal printed that is still kept, as asciicast v2.
-    pub fn recording(&self, terminal: &Terminal) -> mpsc::Receiver<Bytes> {
+    pub fn recording(&self, terminal: &Terminal, offsets: Offsets) -> mpsc::Receiver<Bytes> {
         let size = (terminal.cols, terminal.rows);
-        history::recording(self.directory(&terminal.terminal_id), size, terminal.title.clone())
+        let title = terminal.title.clone();
+        history::recording(self.directory(&terminal.terminal_id), size, title, offsets)
     }
 
     /// Ends every process of a terminal and removes what it kept. The row is the caller's affair.

@@ -170,6 +170,13 @@ fn a_recording_tells_the_whole_story() {
             other => Err(other.cloned()),
         }
     });
+    // Four bytes were written, one of them no text; the offset counts what was written.
+    let told = client.get(&format!("/api/terminals/{id}/recording?offsets=true")).text();
+    let ends = told.lines().skip(1).filter_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line[3].as_u64()
+    });
+    assert_eq!(ends.last(), Some(4), "{told}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 /** A recording in asciicast v2, and where in it a moment is. */
 
-export type RecordedEvent = { at: number; output: string } | { at: number; cols: number; rows: number };
+/** `end` is the offset in the terminal's output at which it ends. */
+export type RecordedEvent = { at: number; output: string; end: number | null } | { at: number; cols: number; rows: number };
 
 export interface Recording {
   cols: number;
@@ -35,8 +36,8 @@ export function parseRecording(text: string): Recording {
       continue;
     }
     if (!Array.isArray(entry) || typeof entry[0] !== "number" || typeof entry[2] !== "string") continue;
-    const [at, kind, data] = entry as [number, string, string];
-    if (kind === "o") events.push({ at, output: data });
+    const [at, kind, data, end] = entry as [number, string, string, unknown];
+    if (kind === "o") events.push({ at, output: data, end: typeof end === "number" ? end : null });
     const size = kind === "r" ? /^(\d+)x(\d+)$/.exec(data) : null;
     if (size) events.push({ at, cols: Number(size[1]), rows: Number(size[2]) });
   }
@@ -59,6 +60,24 @@ export function eventsBefore(events: readonly RecordedEvent[], time: number): nu
     else high = middle;
   }
   return low;
+}
+
+/**
+ * The events with one that ends exactly at an offset, cut in two if need be, and how many lie before that offset.
+ * Nothing if the offset is not in the recording.
+ */
+export function cutAt(events: readonly RecordedEvent[], offset: number): { events: RecordedEvent[]; before: number } | null {
+  const index = events.findIndex((event) => "output" in event && event.end !== null && event.end >= offset);
+  const event = events[index];
+  if (!event || !("output" in event) || event.end === null) return null;
+  if (event.end === offset) return { events: [...events], before: index + 1 };
+  const bytes = new TextEncoder().encode(event.output);
+  const keep = bytes.length - (event.end - offset);
+  if (keep <= 0) return { events: [...events], before: index };
+  const decoder = new TextDecoder();
+  const first = { at: event.at, output: decoder.decode(bytes.slice(0, keep)), end: offset };
+  const rest = { at: event.at, output: decoder.decode(bytes.slice(keep)), end: event.end };
+  return { events: [...events.slice(0, index), first, rest, ...events.slice(index + 1)], before: index + 1 };
 }
 
 /** The second of the recording at a time of day. */

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { describe, getText } from "../api/client.ts";
 import type { Terminal } from "../api/types.ts";
 import { useDark, usePreferences } from "../lib/preferences.ts";
-import { eventsBefore, parseRecording, type Recording, secondOf, squeezed } from "../lib/recording.ts";
+import { cutAt, eventsBefore, parseRecording, type Recording, secondOf, squeezed } from "../lib/recording.ts";
 import { clock, duration } from "../lib/time.ts";
 import { terminalPath } from "../protocol/world.ts";
 import { Screen } from "../terminal/screen.ts";
@@ -21,18 +21,19 @@ const SILENCE = 2;
 interface Props {
   terminals: Terminal[];
   terminal: string | null;
-  /** A time of day to begin at. */
+  /** An offset to begin at, or a time of day where that is not known. */
+  offset: number | null;
   at: string | null;
 }
 
-export function ReplayView({ terminals, terminal, at }: Props) {
+export function ReplayView({ terminals, terminal, offset, at }: Props) {
   const [chosen, setChosen] = useState<string | null>(null);
   const [loaded, setLoaded] = useState<{ id: string; recording: Recording | null; error: string | null } | null>(null);
   const id = chosen ?? terminal ?? terminals[0]?.terminal_id ?? null;
   useEffect(() => {
     if (!id) return;
     let here = true;
-    getText(`${terminalPath(id)}/recording`).then(
+    getText(`${terminalPath(id)}/recording?offsets=true`).then(
       (text) => here && setLoaded({ id, recording: parseRecording(text), error: null }),
       (error: unknown) => here && setLoaded({ id, recording: null, error: describe(error) }),
     );
@@ -55,16 +56,24 @@ export function ReplayView({ terminals, terminal, at }: Props) {
       {loaded?.id !== id && <p class="quiet-text">Loading the recording…</p>}
       {loaded?.id === id && loaded.error && <p class="failure" role="alert">{loaded.error}</p>}
       {loaded?.id === id && loaded.recording && (
-        <Player key={id} recording={loaded.recording} from={at ? secondOf(loaded.recording, at) : loaded.recording.length} />
+        <Player key={id} {...beginning(loaded.recording, offset, at)} />
       )}
     </div>
   );
 }
 
+/** What to play, and after how many of its events to begin: at an offset, at a time, or at the end. */
+function beginning(recording: Recording, offset: number | null, at: string | null): { recording: Recording; from: number } {
+  const cut = offset === null ? null : cutAt(recording.events, offset);
+  if (cut) return { recording: { ...recording, events: cut.events }, from: cut.before };
+  const second = at ? secondOf(recording, at) : recording.length;
+  return { recording, from: eventsBefore(recording.events, second) };
+}
+
 function Player({ recording, from }: { recording: Recording; from: number }) {
   const { events } = recording;
   const [pace] = useState(() => squeezed(events, SILENCE));
-  const [position, setPosition] = useState(() => eventsBefore(events, from));
+  const [position, setPosition] = useState(from);
   const [playing, setPlaying] = useState(false);
   const [speed, setSpeed] = useState(1);
   const box = useRef<HTMLDivElement>(null);

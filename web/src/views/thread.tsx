@@ -127,7 +127,7 @@ export function ThreadView({ thread, tab, query }: Props) {
         {tab === "terminals" && <Terminals thread={thread} terminals={terminals} wanted={query.get("show")} paused={paused} resume={resume} />}
         {tab === "timeline" && <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />}
         {tab === "versions" && <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />}
-        {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} at={query.get("at")} />}
+        {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} offset={query.has("offset") ? Number(query.get("offset")) : null} at={query.get("at")} />}
       </div>
       {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />}
     </main>

@@ -171,7 +171,7 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
             <Output command={command} />
             <p class="entry-links">
               {beganAt(command) && (
-                <a href={threadAddress(thread, "replay", { terminal: command.terminal_id, at: command.finished_at ?? beganAt(command) })}>
+                <a href={replayAddress(thread, command)}>
                   See the screen at that moment
                 </a>
               )}
@@ -183,6 +183,13 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
       </details>
     </li>
   );
+}
+
+/** Where the screen is shown as it was when the command had ended. */
+function replayAddress(thread: string, command: Command): string {
+  const { terminal_id: terminal, offset_end: offset } = command;
+  const at = command.finished_at ?? beganAt(command);
+  return threadAddress(thread, "replay", { terminal, at, ...(typeof offset === "number" && { offset: String(offset) }) });
 }
 
 function Changes({ command }: { command: Command }) {

@@ -138,6 +138,21 @@ export const launch = (webgl = false): Promise<Browser> =>
 
 const KINDS: Record<string, string> = { ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html" };
 
+const asked = new Set<string>();
+
+/** The calls that pages made and the API's description does not have. */
+export async function undocumented(server: Server): Promise<string[]> {
+  const { paths } = await server.call<{ paths: Record<string, Record<string, unknown>> }>("GET", "/openapi.json");
+  const known = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => ({ method: method.toUpperCase(), path: new RegExp(`^${path.replace(/[.]/g, "\\.").replace(/\{[^}]+\}/g, "[^/]+")}$`) })),
+  );
+  return [...asked].filter((one) => {
+    const [method, path] = one.split(" ") as [string, string];
+    // The description does not describe itself.
+    return path !== "/openapi.json" && !known.some((call) => call.method === method && call.path.test(path));
+  });
+}
+
 /** What the browser complained about in a page. */
 export const complaints = new WeakMap<Page, string[]>();
 
@@ -153,6 +168,12 @@ export async function stranger(browser: Browser, server: Server, options: Browse
     if (message.type() === "error" && !/Failed to load resource|WebSocket connection/.test(message.text())) heard.push(message.text());
   });
   page.on("pageerror", (error) => heard.push(String(error)));
+  // Files of the app and pages that a browser shows are no calls.
+  page.on("request", (request) => {
+    const { origin, pathname } = new URL(request.url());
+    if (origin === server.url && ["fetch", "xhr"].includes(request.resourceType())) asked.add(`${request.method()} ${pathname}`);
+  });
+  page.on("websocket", (socket) => void asked.add(`GET ${new URL(socket.url()).pathname}`));
   return { context, page };
 }
 

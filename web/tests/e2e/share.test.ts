@@ -1,6 +1,6 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, until } from "./harness.ts";
+import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, undocumented, until } from "./harness.ts";
 
 let browser: Browser;
 const server = new Server();
@@ -11,7 +11,9 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await browser?.close();
+  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
   await server.clear();
+  expect(strange).toEqual([]);
 });
 
 /** Makes a link in the page as a person does; the link. */

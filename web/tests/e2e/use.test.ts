@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, threadPage, type, until } from "./harness.ts";
+import { complaints, connected, launch, person, screenText, Server, shows, threadPage, type, undocumented, until } from "./harness.ts";
 
 let browser: Browser;
 const server = new Server();
@@ -12,7 +12,9 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await browser?.close();
+  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
   await server.clear();
+  expect(strange).toEqual([]);
 });
 
 /** A person at the terminal of a fresh thread. */
@@ -146,10 +148,8 @@ test("larger text means fewer columns, here and for the program", async () => {
   const { page, close } = await at("sizes");
   const size = async (): Promise<string> => page.locator(".size").innerText();
   const before = await until("a size", size);
-  for (const item of ["Larger text", "Larger text"]) {
-    await page.getByRole("button", { name: "More for this terminal" }).click();
-    await page.getByRole("menuitem", { name: item }).click();
-  }
+  await page.getByRole("button", { name: "More for this terminal" }).click();
+  await page.getByRole("menuitem", { name: "Larger text" }).click();
   const after = await until("another size", async () => {
     const now = await size();
     return now === before ? null : now;
@@ -221,7 +221,11 @@ test("a program cannot write the clipboard", async () => {
 test("what the instance uses is told to the panel, which does not ask", async () => {
   const { page, close } = await at("measured");
   const processes = async (): Promise<number> => Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
-  const before = await until("a count", processes);
+  // A shell that starts has helpers for a moment.
+  await type(page, "echo ready-$((1+1))");
+  await shows(page, /^ready-2$/m);
+  const lease = await server.call<{ instance: { metrics: { processes: number } } }>("GET", "/api/threads/measured/lease");
+  const before = lease.instance.metrics.processes;
   // From here on nobody answers a question about the lease.
   await page.route("**/lease", (route) => route.abort());
   await type(page, "for i in 1 2 3 4 5; do sleep 600 & done");

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import axe from "axe-core";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, until } from "./harness.ts";
+import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, undocumented, until } from "./harness.ts";
 
 let browser: Browser;
 const server = new Server();
@@ -16,7 +16,9 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await browser?.close();
+  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
   await server.clear();
+  expect(strange).toEqual([]);
 });
 
 const panel = (page: Page): Promise<string> => page.locator(".panel").innerText();

@@ -31,6 +31,16 @@ beforeAll(async () => {
   for (const command of WORK.slice(0, 3)) await server.exec("weather-report", command);
   await say("assistant", "The mean of three days is right. An empty list fails; I look into it.");
   for (const command of WORK.slice(3)) await server.exec("weather-report", command);
+  const project = async (prefix: string, description: string, tags: string[]): Promise<string> =>
+    (await server.call<{ project_id: string }>("POST", "/api/projects", { prefix, description, tags })).project_id;
+  const weather = await project("weather", "Forecasts from the station on the roof", ["python", "demo"]);
+  await server.thread("roof-sensor", { project_id: weather });
+  await server.exec("roof-sensor", "git log --oneline | head -3");
+  const billing = await project("billing-api", "Invoices, reminders and what became of them", ["go", "production"]);
+  await server.call("POST", `/api/projects/${billing}/pin`);
+  await server.thread("invoice-layout", { project_id: billing });
+  await server.exec("invoice-layout", "go test ./...");
+  await project("notes", "Where the agents keep what they learned", ["docs"]);
   await server.exec("nightly-build", "uname -sr");
   await server.exec("nightly-build", "make check");
   await server.exec("docs", "echo '# Weather' > /tmp/weather/README.md");
@@ -79,6 +89,17 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await page.goto(`${server.url}/ui/leases`);
     await page.locator("table").waitFor();
     await picture(page, "leases");
+    await page.goto(`${server.url}/ui/projects`);
+    await page.locator(".project-card", { hasText: "weather" }).getByText("on disk").waitFor();
+    await picture(page, "projects");
+    await page.goto(thread);
+    await connected(page);
+    await page.getByRole("button", { name: "Share a read-only link" }).click();
+    await page.getByLabel("For whom or what").fill("Review by Ada");
+    await page.getByRole("button", { name: "Create link" }).click();
+    await page.locator(".shares").getByText("Review by Ada").waitFor();
+    await page.locator(".remark").waitFor({ state: "detached" });
+    await picture(page, "share");
   }
   await context.close();
 });

@@ -7,7 +7,7 @@ import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
 import { DEFAULTS, soundPreferences } from "../../src/lib/preferences.ts";
-import { eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
+import { cutAt, eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { Events } from "../../src/lib/sse.ts";
@@ -234,11 +234,24 @@ describe("a recording", () => {
   test("is read as far as it goes", () => {
     const read = parseRecording(cast);
     expect(read).toMatchObject({ cols: 80, rows: 24, began: 1_000_000, length: 100 });
-    expect(read.events).toEqual([{ at: 0.5, output: "a" }, { at: 2, cols: 100, rows: 30 }, { at: 100, output: "b" }]);
+    expect(read.events).toEqual([{ at: 0.5, output: "a", end: null }, { at: 2, cols: 100, rows: 30 }, { at: 100, output: "b", end: null }]);
     expect([0, 0.5, 3, 500].map((time) => eventsBefore(read.events, time))).toEqual([0, 1, 2, 3]);
     expect(secondOf(read, "1970-01-01T00:16:42Z")).toBe(2);
     expect(secondOf(read, 0)).toBe(0);
     expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(1_000_250);
+  });
+
+  test("is cut where an offset says", () => {
+    const { events } = parseRecording(['{"version":2}', '[1,"o","one",103]', '[2,"r","90x20"]', '[3,"o","twö three",113]'].join("\n"));
+    const shown = (offset: number): string | null => {
+      const cut = cutAt(events, offset);
+      return cut && cut.events.slice(0, cut.before).map((event) => ("output" in event ? event.output : "|")).join("");
+    };
+    expect([103, 107, 113].map(shown)).toEqual(["one", "one|twö", "one|twö three"]);
+    // Before what is kept, and after all of it.
+    expect([50, 114].map(shown)).toEqual(["", null]);
+    expect(cutAt(events, 107)?.events.length).toBe(4);
+    expect(cutAt(parseRecording(cast).events, 1)).toBe(null);
   });
 
   test("plays without its silences", () => {
