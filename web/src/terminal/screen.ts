@@ -15,6 +15,7 @@ import { webAddress } from "./links.ts";
 import { pacer } from "./pacer.ts";
 import { hasHiddenParts, pasteText } from "./paste.ts";
 import { installStylePolicy } from "./policy.ts";
+import { calmScrollbar } from "./scrollbar.ts";
 import { steadUnicode } from "./unicode.ts";
 
 export interface ScreenSettings {
@@ -44,8 +45,8 @@ type Task =
   | { run: () => void };
 
 const MIN_FONT = 6;
-/** Bytes given to xterm at once. */
-const PIECE = 64 << 10;
+/** Bytes given to xterm at once; it parses them without a break. */
+const PIECE = 16 << 10;
 /** So little is drawn at once. */
 const SMALL = 4 << 10;
 const encoder = new TextEncoder();
@@ -108,6 +109,7 @@ export class Screen {
   open(box: HTMLElement): void {
     this.#box = box;
     this.terminal.open(box);
+    calmScrollbar(this.terminal);
     // Before xterm's own listener, which would type the text as it is.
     box.addEventListener("paste", this.#onPaste, { capture: true });
     void this.#accelerate();

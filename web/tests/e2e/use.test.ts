@@ -126,7 +126,7 @@ test("links show where they lead, and lead to the web only", async () => {
   await close();
 });
 
-test("a search finds what has scrolled away", async () => {
+test("a search finds what has scrolled away, and the wheel goes there", async () => {
   const { page, close } = await at("searching");
   await type(page, "for i in $(seq 1 500); do echo row-$i; done");
   await shows(page, /^row-500$/m);
@@ -139,6 +139,14 @@ test("a search finds what has scrolled away", async () => {
   await page.getByText("not found").waitFor();
   await page.keyboard.press("Escape");
   await field.waitFor({ state: "detached" });
+  await page.locator(".terminal .xterm-screen").hover();
+  const first = async (): Promise<number> => Number(/row-(\d+)/.exec(await screenText(page))?.[1]);
+  const found = await first();
+  await page.mouse.wheel(0, -300);
+  await until("earlier rows", async () => (await first()) < found);
+  const earlier = await first();
+  await page.mouse.wheel(0, 300);
+  await until("later rows", async () => (await first()) > earlier);
   await type(page, "echo typed-$((1+1))");
   await shows(page, /^typed-2$/m);
   await close();
