@@ -22,6 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let picture = whole.snapshot();
     let mut read = Screen::new(size, 30);
     assert!(read.feed(&picture).replies.is_empty(), "a picture asks nothing");
+    assert_eq!(read.snapshot(), picture, "a picture of a picture is the picture");
 
     let restored = Screen::restore(&whole.checkpoint()).expect("our own checkpoint");
     assert_eq!(restored.snapshot(), picture);

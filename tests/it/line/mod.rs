@@ -2,6 +2,7 @@
 
 mod attach;
 mod exec;
+mod screen;
 
 use crate::harness::{Home, Server, run};
 

@@ -31,6 +31,9 @@ impl Screen {
         let mut painter = Painter::new(self);
         self.write_prologue(&mut painter.out);
         let normal = self.normal();
+        if !self.alt {
+            painter.saved_away(&self.other.saved);
+        }
         self.paint_normal(&mut painter, normal, scrollback_lines);
         self.write_stack(&mut painter.out, &self.keyboard.normal);
         if self.alt {

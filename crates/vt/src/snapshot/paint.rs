@@ -626,6 +626,18 @@ impl<'a> Painter<'a> {
         self.save(saved, y);
     }
 
+    /// What DECSC kept in the alternate buffer, which is not shown: it is gone into and left.
+    pub fn saved_away(&mut self, saved: &Saved) {
+        if *saved == Default::default() {
+            return;
+        }
+        self.out.extend_from_slice(b"\x1b[?1047h");
+        self.save(*saved, saved.y.min(self.screen.rows - 1));
+        self.pen(Style::default());
+        self.out.extend_from_slice(b"\x1b[?1047l\x1b[H");
+        self.begin();
+    }
+
     /// What DECSC kept when it has left the screen. Rows are counted from the oldest
     /// line, so it is saved on that line while there is nothing else.
     pub fn saved_before(&mut self, buffer: &Buffer, lines: usize) {

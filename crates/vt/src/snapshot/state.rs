@@ -67,8 +67,11 @@ impl Screen {
         if !self.icon.is_empty() || !self.icons.is_empty() {
             osc("\x1b]1;", &self.icon, "");
         }
-        if !self.cwd.is_empty() {
-            osc("\x1b]7;file://", &percent_encoded(&self.cwd), "");
+        match self.cwd.starts_with('/') {
+            true => osc("\x1b]7;file://", &percent_encoded(&self.cwd), ""),
+            // Not a path: it was taken as it stood.
+            false if !self.cwd.is_empty() => osc("\x1b]7;", &self.cwd, ""),
+            false => {}
         }
         match self.mark {
             None => {}

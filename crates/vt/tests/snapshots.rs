@@ -1,0 +1,68 @@
+//! What a picture brings back that cannot be seen on it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use vt::{Screen, Size};
+
+/// Feeds `before`, takes a picture, and checks that `after` leads to the same screen from
+/// the picture as from where it was taken.
+#[track_caller]
+fn check(before: &str, after: &str) -> Screen {
+    let size = Size { cols: 12, rows: 5 };
+    let mut screen = Screen::new(size, 10);
+    screen.feed(before.as_bytes());
+    let picture = screen.snapshot();
+    let mut fresh = Screen::new(size, 10);
+    fresh.feed(&picture);
+    screen.feed(after.as_bytes());
+    fresh.feed(after.as_bytes());
+    assert_eq!(fresh.cursor(), screen.cursor(), "{}", picture.escape_ascii());
+    assert_eq!(
+        fresh.snapshot().escape_ascii().to_string(),
+        screen.snapshot().escape_ascii().to_string(),
+        "{}",
+        picture.escape_ascii()
+    );
+    fresh
+}
+
+#[test]
+fn the_cursor_saved_in_a_buffer_that_is_away() {
+    let screen = check("\x1b[?47h\x1b[3;4H\x1b[31m\x1b7\x1b[?47l\x1b[Hab", "\x1b[?47h\x1b8x");
+    assert_eq!((screen.cursor().row, screen.cursor().col), (2, 4));
+    // And the one of the buffer that is shown stays its own.
+    check("\x1b[2;2H\x1b7\x1b[?47h\x1b[3;4H\x1b7\x1b[?47l\x1b[Hab", "\x1b8x\x1b[?47h\x1b8y");
+}
+
+#[test]
+fn lines_that_wrap_stay_one_line() {
+    let text = "abcdefghijklmnopqrstuvwxyz0123456789";
+    for before in [
+        format!("{text}\r\n{text}ABC\r\n{text}{text}\r\nend"),
+        format!("{text}\x1b[31mred\x1b[m{text}\r\n{text}\r\n{text}"),
+        format!("{text}中文{text}\r\nshort\r\n{text}{text}{text}"),
+    ] {
+        let mut screen = check(&before, "");
+        screen.resize(Size { cols: 40, rows: 5 });
+        let mut direct = Screen::new(Size { cols: 12, rows: 5 }, 10);
+        direct.feed(before.as_bytes());
+        direct.resize(Size { cols: 40, rows: 5 });
+        assert_eq!(screen.text(100), direct.text(100));
+    }
+}
+
+#[test]
+fn the_colours_of_attributes() {
+    let mut screen = check("\x1b]5;0;#102030\x07x", "");
+    let fed = screen.feed(b"\x1b]5;0;?\x07");
+    assert_eq!(fed.replies, b"\x1b]5;0;rgb:1010/2020/3030\x1b\\");
+}
+
+#[test]
+fn a_directory_that_is_no_path() {
+    for said in [";://vm", "relative/x", "file://host/a%20b/%1b"] {
+        let before = format!("\x1b]7;{said}\x07x");
+        let mut screen = Screen::new(Size { cols: 12, rows: 5 }, 10);
+        screen.feed(before.as_bytes());
+        assert_eq!(check(&before, "").cwd(), screen.cwd(), "{said}");
+    }
+}
