@@ -57,6 +57,7 @@ impl Of {
 #[derive(Debug, Subcommand)]
 pub(super) enum MemoryVerb {
     /// Print a memory
+    #[command(after_help = "Example:\n  stead memory get -p my-api-a7b3c2d1 notes/today")]
     Get {
         /// The memory
         path: String,
@@ -76,9 +77,12 @@ pub(super) enum MemoryVerb {
         #[arg(long, conflicts_with = "content")]
         file: Option<PathBuf>,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         of: Of,
     },
     /// List memories
+    #[command(after_help = "Example:\n  stead memory ls -s hot -r --json")]
     Ls {
         /// Below which path
         #[arg(default_value = "")]
@@ -92,6 +96,7 @@ pub(super) enum MemoryVerb {
         of: Of,
     },
     /// Remove a memory
+    #[command(after_help = "Example:\n  stead memory rm notes -r")]
     Rm {
         /// The memory
         path: String,
@@ -114,22 +119,30 @@ pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
             }
             out.flush()?;
         }
-        MemoryVerb::Put { path, content, file, of } => {
-            let content = match (content.as_deref(), file) {
-                (_, Some(file)) => std::fs::read(&file)
-                    .with_context(|| format!("cannot read {}", file.display()))?,
-                (Some("-"), None) => {
-                    let mut content = Vec::new();
-                    std::io::stdin().lock().read_to_end(&mut content)?;
-                    content
+        MemoryVerb::Put { path, content, file, form, of } => {
+            let (client, path) = (of.target.client()?, of.path(&path));
+            let answer = match (content, file) {
+                (_, Some(file)) => {
+                    let context = || format!("cannot read {}", file.display());
+                    let opened = tokio::fs::File::open(&file).await.with_context(context)?;
+                    let length = opened.metadata().await.with_context(context)?.len();
+                    client.upload(Method::PUT, &path, opened, length, |_| {}).await?
                 }
-                (Some(text), None) => text.as_bytes().to_vec(),
+                (Some(text), None) => {
+                    let mut content = text.into_bytes();
+                    if content == b"-" {
+                        content.clear();
+                        std::io::stdin().lock().read_to_end(&mut content)?;
+                    }
+                    let length = content.len() as u64;
+                    let content = std::io::Cursor::new(content);
+                    client.upload(Method::PUT, &path, content, length, |_| {}).await?
+                }
                 (None, None) => anyhow::bail!("nothing to write"),
             };
-            let length = content.len() as u64;
-            let content = std::io::Cursor::new(content);
-            let client = of.target.client()?;
-            client.upload(Method::PUT, &of.path(&path), content, length, |_| {}).await?;
+            if form.json {
+                form.one(&serde_json::from_slice(&answer.bytes().await?)?)?;
+            }
         }
         MemoryVerb::Ls { path, recursive, form, of } => {
             let depth = if recursive { 64 } else { 1 };

@@ -89,6 +89,7 @@ pub(super) enum ProjectVerb {
         target: Target,
     },
     /// List projects
+    #[command(after_help = "Example:\n  stead project ls --tag work --json")]
     Ls {
         /// Only those with this prefix
         #[arg(long)]
@@ -105,8 +106,12 @@ pub(super) enum ProjectVerb {
         target: Target,
     },
     /// Show one
+    #[command(after_help = "Example:\n  stead project show my-api-a7b3c2d1")]
     Show(OfProject),
     /// Change one
+    #[command(
+        after_help = "Example:\n  stead project set my-api-a7b3c2d1 --description 'the API' --config '{\"stop_on_disconnect\": true}'"
+    )]
     Set {
         #[command(flatten)]
         of: OfProject,
@@ -114,12 +119,16 @@ pub(super) enum ProjectVerb {
         choices: Choices,
     },
     /// List its sessions, ended ones too
+    #[command(after_help = "Example:\n  stead project sessions my-api-a7b3c2d1")]
     Sessions(OfProject),
     /// Keep one for good
+    #[command(after_help = "Example:\n  stead project pin my-api-a7b3c2d1")]
     Pin(OfProject),
     /// Keep it no longer than others
+    #[command(after_help = "Example:\n  stead project unpin my-api-a7b3c2d1")]
     Unpin(OfProject),
     /// Move its clean-up away
+    #[command(after_help = "Example:\n  stead project extend my-api-a7b3c2d1 --days 14")]
     Extend {
         #[command(flatten)]
         of: OfProject,
@@ -128,19 +137,25 @@ pub(super) enum ProjectVerb {
         days: u32,
     },
     /// Delete one with its threads; it can be restored for some days
+    #[command(after_help = "Example:\n  stead project rm my-api-a7b3c2d1")]
     Rm(OfProject),
     /// Bring a deleted one back
+    #[command(after_help = "Example:\n  stead project restore my-api-a7b3c2d1")]
     Restore(OfProject),
     /// Write one into a file, for another machine
+    #[command(after_help = "Example:\n  stead project export my-api-a7b3c2d1 my-api.tar.zst")]
     Export {
         /// The project's id
         project: String,
         /// The file; - is standard output
         file: PathBuf,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         target: Target,
     },
     /// Take one in from a file
+    #[command(after_help = "Example:\n  stead project import my-api.tar.zst")]
     Import {
         /// The file
         file: PathBuf,
@@ -150,6 +165,7 @@ pub(super) enum ProjectVerb {
         target: Target,
     },
     /// Show what clean-up would do, or do it
+    #[command(after_help = "Example:\n  stead project cleanup --dry-run")]
     Cleanup {
         /// Do it
         #[arg(long)]
@@ -203,7 +219,9 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
         }
         ProjectVerb::Rm(of) => of.ask(Method::DELETE, "", None).await?,
         ProjectVerb::Restore(of) => of.ask(Method::POST, "/restore", None).await?,
-        ProjectVerb::Export { project, file, target } => export(&project, file, &target).await?,
+        ProjectVerb::Export { project, file, form, target } => {
+            export(&project, file, form, &target).await?;
+        }
         ProjectVerb::Import { file, form, target } => import(file, form, &target).await?,
         ProjectVerb::Cleanup { run, dry_run: _, form, target } => {
             let client = target.client()?;
@@ -265,10 +283,19 @@ async fn list(
             ("description", "/description"),
         ],
     )?;
+    // Standard output is for whoever reads the list; this is for whoever sits before it.
+    for item in items.iter().filter(|item| item["warned_at"].is_string()) {
+        let (id, at) = (item["project_id"].as_str(), item["deletes_at"].as_str());
+        if let (Some(id), Some(at)) = (id, at) {
+            eprintln!(
+                "warning: {id} is unused and will be deleted at {at}; to keep it: stead project extend {id}"
+            );
+        }
+    }
     Ok(())
 }
 
-async fn export(project: &str, file: PathBuf, target: &Target) -> anyhow::Result<()> {
+async fn export(project: &str, file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()> {
     let path = format!("/api/projects/{}/export", escape(project));
     let mut answer = target.client()?.send(Method::GET, &path, None, &[]).await?;
     if file.as_os_str() == "-" {
@@ -282,7 +309,7 @@ async fn export(project: &str, file: PathBuf, target: &Target) -> anyhow::Result
     let part = file.with_extension("part");
     let made = async {
         let mut out = tokio::fs::File::create(&part).await?;
-        let mut progress = Progress::new("exported");
+        let mut progress = Progress::new("exported", None);
         while let Some(chunk) = answer.chunk().await? {
             out.write_all(&chunk).await?;
             progress.add(chunk.len());
@@ -290,20 +317,26 @@ async fn export(project: &str, file: PathBuf, target: &Target) -> anyhow::Result
         out.sync_all().await?;
         tokio::fs::rename(&part, &file).await?;
         progress.end();
-        anyhow::Ok(())
+        anyhow::Ok(progress.bytes)
     };
-    let made = made.await.with_context(|| format!("cannot write {}", file.display()));
-    if made.is_err() {
-        let _ = tokio::fs::remove_file(&part).await;
+    match made.await {
+        Ok(bytes) if form.json => {
+            let file = file.to_string_lossy();
+            Ok(form.one(&json!({"project_id": project, "file": file, "bytes": bytes}))?)
+        }
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let _ = tokio::fs::remove_file(&part).await;
+            Err(error).with_context(|| format!("cannot write {}", file.display()))
+        }
     }
-    made
 }
 
 async fn import(file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()> {
     let context = || format!("cannot read {}", file.display());
     let archive = tokio::fs::File::open(&file).await.with_context(context)?;
     let length = archive.metadata().await.with_context(context)?.len();
-    let mut progress = Progress::new("sent");
+    let mut progress = Progress::new("sent", Some(length));
     let client = target.client()?;
     let sent = client.upload(Method::POST, "/api/projects/import", archive, length, move |count| {
         progress.add(count);
@@ -313,7 +346,7 @@ async fn import(file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()
         form.one(&arrived)?;
         return Ok(());
     }
-    eprintln!();
+    eprintln!("\rsent {:.1} MiB", mebibytes(length));
     for left in arrived["left_out"].as_array().into_iter().flatten() {
         eprintln!("left out by the exporting machine: {left}");
     }
@@ -324,19 +357,21 @@ async fn import(file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()
 /// Tells a person how far it is.
 struct Progress {
     what: &'static str,
-    bytes: usize,
+    bytes: u64,
+    /// Of how many, where that is known.
+    of: Option<u64>,
     shown: Instant,
     is_terminal: bool,
 }
 
 impl Progress {
-    fn new(what: &'static str) -> Self {
+    fn new(what: &'static str, of: Option<u64>) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        Self { what, bytes: 0, shown: Instant::now(), is_terminal }
+        Self { what, bytes: 0, of, shown: Instant::now(), is_terminal }
     }
 
     fn add(&mut self, count: usize) {
-        self.bytes += count;
+        self.bytes += count as u64;
         if self.is_terminal && self.shown.elapsed().as_millis() >= 100 {
             self.shown = Instant::now();
             self.show();
@@ -344,9 +379,8 @@ impl Progress {
     }
 
     fn show(&self) {
-        #[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
-        let mebibytes = self.bytes as f64 / f64::from(1 << 20);
-        eprint!("\r{} {mebibytes:.1} MiB", self.what);
+        let of = self.of.map(|of| format!(" of {:.1}", mebibytes(of))).unwrap_or_default();
+        eprint!("\r{} {:.1}{of} MiB", self.what, mebibytes(self.bytes));
         let _ = std::io::stderr().flush();
     }
 
@@ -354,4 +388,9 @@ impl Progress {
         self.show();
         eprintln!();
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }

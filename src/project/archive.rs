@@ -11,6 +11,7 @@
 //! in one step, and the directory gets its name.
 
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::{self, Read, Write},
     os::{
@@ -80,6 +81,7 @@ impl Projects {
         let bundle = self.inner.store.bundle(id).await?;
         let hot = self.memory(id).await?.files(&Relative::root());
         let workspace = self.workspace(id).await?;
+        let bundle = bundle.made_in(&workspace.root.to_string_lossy());
         blocking(move || {
             write_archive(out, &bundle, &hot, &workspace)
                 .map_err(|source| failed("export", &workspace.root, source))
@@ -138,8 +140,8 @@ impl Projects {
             let (from, named) = (staging.to_owned(), importing(&workspace));
             let place = named.clone();
             blocking(move || move_directory(&from, &place)).await?;
-            let added =
-                self.inner.store.add_bundle(bundle.clone(), Ids::Fresh(id.clone()), most, now);
+            let moved = bundle.clone().moved_to(&workspace.to_string_lossy());
+            let added = self.inner.store.add_bundle(moved, Ids::Fresh(id.clone()), most, now);
             match added.await {
                 Ok(project) => {
                     blocking(move || move_directory(&named, &workspace)).await?;
@@ -308,7 +310,7 @@ fn stays_inside(path: &str, target: &str, folder: &str) -> bool {
 
 struct Unpacked {
     bundle: Bundle,
-    hot: Vec<(Relative, Vec<u8>)>,
+    hot: BTreeMap<Relative, Vec<u8>>,
     entries: u64,
     bytes: u64,
     left_out: Vec<String>,
@@ -334,7 +336,7 @@ fn unpack(
     let mut unpacked = zstd::Decoder::new(archive).map_err(broken)?;
     unpacked.window_log_max(27).map_err(broken)?;
     let mut archive = Archive::new(Counted { inner: unpacked, left: limits.bytes });
-    let (mut bundle, mut hot, mut left_out) = (None, Vec::new(), Vec::new());
+    let (mut bundle, mut hot, mut left_out) = (None, BTreeMap::new(), Vec::new());
     let (mut entries, mut bytes, mut hot_bytes) = (0, 0, 0);
     let mut links: Vec<(PathBuf, String)> = Vec::new();
     for entry in archive.entries().map_err(broken)? {
@@ -353,6 +355,9 @@ fn unpack(
         let size = entry.size();
         bytes += size;
         match (path.as_str(), kind) {
+            ("rows.json", EntryType::Regular) if bundle.is_some() => {
+                return Err(refused(format!("{name:?} is in it twice")));
+            }
             ("rows.json", EntryType::Regular) => {
                 let mut text = Vec::new();
                 (&mut entry).take(ROWS).read_to_end(&mut text).map_err(broken)?;
@@ -382,7 +387,9 @@ fn unpack(
                 }
                 let mut content = Vec::new();
                 entry.read_to_end(&mut content).map_err(broken)?;
-                hot.push((key, content));
+                if hot.insert(key, content).is_some() {
+                    return Err(refused(format!("{name:?} is in it twice")));
+                }
             }
             (Some(_), _, EntryType::Directory) => {
                 let place = directory.join(path.as_str());
@@ -420,11 +427,15 @@ fn unpack(
             (None, _, _) => return Err(refused(format!("{name:?} has no place in a project"))),
         }
     }
-    // Links come last, so that nothing was written through one.
-    for (place, target) in links {
+    // To the very end, where the checksum is.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(broken)?;
+    // Links come last, so that nothing was written through one; and not one of them through another.
+    for (place, _) in &links {
         if let Some(above) = place.parent() {
             std::fs::create_dir_all(above).map_err(made(above))?;
         }
+    }
+    for (place, target) in links {
         symlink(&target, &place).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => refused(format!("{place:?} is in it twice")),
             _ => failed("import into", &place, error),

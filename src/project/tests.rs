@@ -416,6 +416,24 @@ fn raw(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType, link: 
     tar.append(&header, std::io::empty()).unwrap();
 }
 
+/// Cut anywhere, or with one bit changed anywhere.
+async fn damaged_archives_are_refused(world: &World) {
+    let project = world.create("cut").await;
+    put(&world.tree(&project).await, "/workspace/f", "content").await;
+    let good = archive_of(world, &project.project_id).await;
+    let before = world.projects.list(Default::default(), PageRequest::first(100)).await.unwrap();
+    for at in (0..good.len()).step_by(good.len() / 40 + 1).chain([good.len() - 1]) {
+        let mut changed = good.clone();
+        changed[at] ^= 0x10;
+        for archive in [good[..at].to_vec(), changed] {
+            let read = std::io::Cursor::new(archive);
+            world.projects.import(read, ImportLimits::default()).await.unwrap_err();
+        }
+    }
+    let after = world.projects.list(Default::default(), PageRequest::first(100)).await.unwrap();
+    assert_eq!(after.items.len(), before.items.len());
+}
+
 #[tokio::test]
 async fn hostile_archives_are_refused_and_leave_nothing() {
     use tar::EntryType as Type;
@@ -457,8 +475,28 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
     })
     .await;
     assert!(said.contains("more than 100 entries"), "{said}");
+    // A link that is inside as it is written, and outside through another.
+    let said = hostile(&world, |tar| {
+        raw(tar, "repo/a/b/c/up", Type::Symlink, "../../..");
+        raw(tar, "repo/a/b/c/up/out", Type::Symlink, "../../../../x");
+    })
+    .await;
+    assert!(said.contains("twice"), "{said}");
+    for name in ["rows.json", "hot/memories/hot/k", "repo/f"] {
+        let said = hostile(&world, |tar| {
+            for _ in 0..2 {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(0);
+                header.set_mode(0o644);
+                tar.append_data(&mut header, name, std::io::empty()).unwrap();
+            }
+        })
+        .await;
+        assert!(said.contains("twice"), "{name}: {said}");
+    }
     let said = hostile(&world, |_| {}).await;
     assert!(said.starts_with("took "), "{said}");
+    damaged_archives_are_refused(&world).await;
     for entry in std::fs::read_dir(world.home.path().join("workspaces")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(!name.starts_with(".import-"), "{name} was left");

@@ -156,9 +156,12 @@ pub struct Bundle {
     pub project: Project,
     /// The provider of each lease that is named.
     leases: BTreeMap<String, String>,
-    tables: BTreeMap<String, Vec<Map<String, Value>>>,
+    pub(super) tables: BTreeMap<String, Vec<Map<String, Value>>>,
     /// Contents of the terminals' states, by their hash in hexadecimal digits.
-    contents: BTreeMap<String, String>,
+    pub(super) contents: BTreeMap<String, String>,
+    /// Where the project's files were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) root: Option<String>,
 }
 
 /// Which ids the rows of a bundle get.
@@ -301,7 +304,7 @@ fn gather(db: &Connection, id: &ProjectId) -> Result<Bundle, StoreError> {
         let name = blake3::Hash::from_bytes(hash).to_hex().to_string();
         contents.insert(name, STANDARD.encode(versions::content(db, &hash)?));
     }
-    Ok(Bundle { format: FORMAT, project, leases, tables, contents })
+    Ok(Bundle { format: FORMAT, project, leases, tables, contents, root: None })
 }
 
 /// Inserts the rows of a bundle, and reads them back.

@@ -16,6 +16,7 @@ mod ledger;
 mod lock;
 mod page;
 mod projects;
+mod relocate;
 mod retention;
 mod row;
 mod schema;

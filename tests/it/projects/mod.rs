@@ -1,7 +1,10 @@
 //! Projects, files and memories through the front door.
 
+mod archive;
 mod attend;
+mod cleanup;
 mod kills;
+mod life;
 mod paths;
 
 use std::os::unix::fs::symlink;
@@ -25,7 +28,10 @@ fn world() -> World {
 
 fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
     let home = Home::new();
-    let arguments = [&["--provider", "local"], arguments].concat();
+    let arguments = match arguments.contains(&"--provider") {
+        true => arguments.to_vec(),
+        false => [&["--provider", "local"], arguments].concat(),
+    };
     let server = Server::start_as(&home, &arguments, environment);
     let client = server.client();
     let made = client.post("/api/projects", json!({"prefix": "web", "tags": ["it"]})).expect(201);
@@ -85,13 +91,24 @@ impl World {
         self.home.path().join("workspaces").join(&self.project).join("repo")
     }
 
+    /// What the command line prints.
     fn stead(&self, arguments: &[&str]) -> String {
+        self.run_stead(arguments).0
+    }
+
+    /// What it prints and what it warns of.
+    fn stead_all(&self, arguments: &[&str]) -> String {
+        let (out, err) = self.run_stead(arguments);
+        format!("{out}\n{err}")
+    }
+
+    fn run_stead(&self, arguments: &[&str]) -> (String, String) {
         let home = self.home.path().to_str().unwrap().to_owned();
         let output = run(arguments, &[("STEAD_HOME", &home), ("HOME", &home)]);
-        let (out, err) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{arguments:?}: {out}{err}");
-        out.trim_end().to_owned()
+        (out, err)
     }
 }
 
