@@ -8,7 +8,11 @@ use super::quote::{self, single};
 use super::state::State;
 
 /// What the bound keys run, in the order they are tried: a command may have redefined any of these.
-const SOURCES: [&str; 4] = [".", "builtin .", "command .", "source"];
+/// A backslash keeps aliases out.
+const SOURCES: [&str; 4] = ["\\.", "\\builtin .", "\\command .", "\\source"];
+
+/// Succeeds whatever is redefined, so that `errexit` and the ERR trap keep out of what it follows.
+const OR_ELSE: &[u8] = b" || ((1))\n";
 
 /// How many keys there are to try.
 pub const KEYS: usize = SOURCES.len();
@@ -71,37 +75,47 @@ const OWN: [&str; 43] = [
 /// The rc file: the person's own for a first start, `restore` for a later one.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = Vec::new();
-    match restore {
-        None => put(
+    if restore.is_none() {
+        put(
             &mut text,
             &[
                 b"if [[ -r /etc/bash.bashrc ]]; then . /etc/bash.bashrc; fi\n",
                 b"if [[ -r ~/.bashrc ]]; then . ~/.bashrc; fi\n",
             ],
-        ),
-        Some(script) => text.extend_from_slice(script),
+        );
     }
-    let drive = single(&paths.drive());
-    for keymap in ["emacs", "vi-insert", "vi-command"] {
-        for (which, source) in SOURCES.iter().enumerate() {
-            // The group hides what `set -x` and an error in the drive file would print.
-            let mut binding = format!("\"\\e[5477;{}~\": {{ {source} ", which + 1).into_bytes();
-            put(&mut binding, &[&drive, b"; } 2>/dev/null"]);
-            put(
-                &mut text,
-                &[b"builtin bind -m ", keymap.as_bytes(), b" -x ", &single(&binding), b"\n"],
-            );
+    bind(&mut text, &single(&paths.drive()));
+    // The last part is one group, so that it is read before anything in it can change how.
+    let restore = restore.unwrap_or(b"{\n");
+    text.extend_from_slice(restore);
+    // A subshell keeps a DEBUG trap out, but has no job control.
+    let debug = find(restore, b" DEBUG\n").is_some();
+    let monitored = debug && find(restore, b"set -o monitor\n").is_some();
+    text.extend_from_slice(if debug { b"(" } else { b"" });
+    dump(&mut text, &single(&paths.state()), b"", if monitored { MONITORED } else { b"" });
+    put(&mut text, &[b">", &single(&paths.ctl(ready)), if debug { b")\n}\n" } else { b"\n}\n" }]);
+    text
+}
+
+/// Tells what a subshell cannot: that job control is on.
+const MONITORED: &[u8] = b"\\builtin printf 'monitor\\n'; ";
+
+/// Binds the keys in every keymap.
+fn bind(text: &mut Vec<u8>, drive: &[u8]) {
+    let mut keys = Vec::new();
+    for (which, source) in SOURCES.iter().enumerate() {
+        // The group hides what `set -x` and an error in the drive file would print.
+        let mut binding = format!("\"\\e[5477;{}~\": {{ {source} ", which + 1).into_bytes();
+        put(&mut binding, &[drive, b"; } 2>/dev/null"]);
+        keys.push(single(&binding));
+    }
+    let plain = format!("\"\\e[5477;{}~\": {} ", PLAIN + 1, SOURCES[0]);
+    keys.push(single(&[plain.as_bytes(), drive].concat()));
+    for keymap in [&b"emacs"[..], b"vi-insert", b"vi-command"] {
+        for key in &keys {
+            put(text, &[b"builtin bind -m ", keymap, b" -x ", key, b"\n"]);
         }
     }
-    for keymap in ["emacs", "vi-insert", "vi-command"] {
-        let mut binding = format!("\"\\e[5477;{}~\": . ", PLAIN + 1).into_bytes();
-        put(&mut binding, &[&drive]);
-        let binding = single(&binding);
-        put(&mut text, &[b"builtin bind -m ", keymap.as_bytes(), b" -x ", &binding, b"\n"]);
-    }
-    dump(&mut text, &single(&paths.state()), b"");
-    put(&mut text, &[b">", &single(&paths.ctl(ready)), b"\n"]);
-    text
 }
 
 /// The key for a command's drive file.
@@ -136,13 +150,21 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     // Without job control a command is what it would be in a script: no notices of jobs in its
     // output, and one that stops itself is waited for.
     text.extend_from_slice(
-        b"builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\nbuiltin set +m\n",
+        b"\\builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\n\\builtin set +m\n",
     );
     if !has_trap(drive.state, b"SIGTERM") {
-        text.extend_from_slice(b"builtin trap : TERM; builtin trap - TERM\n");
+        text.extend_from_slice(b"\\builtin trap : TERM; \\builtin trap - TERM\n");
+    }
+    if quote::lines(drive.state.get("traps")).any(|line| line.trim_ascii_end() == NO_DEBUG) {
+        text.extend_from_slice(b"\\builtin trap - DEBUG\n");
+    }
+    let traps = Traps::of(drive);
+    if traps.err {
+        // The command's text sets it again.
+        text.extend_from_slice(b"\\builtin trap - ERR\n");
     }
     if let Some(cwd) = drive.cwd {
-        put(&mut text, &[b"builtin cd -- ", &single(cwd), b"\n"]);
+        put(&mut text, &[b"\\builtin cd -- ", &single(cwd), b"\n"]);
     }
     let all = redirects_all(drive);
     let mut outputs = Vec::new();
@@ -151,6 +173,9 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[b"\\exec", &outputs, b"\n"]);
     }
     status(&mut text, drive);
+    if traps.err {
+        text.extend_from_slice(b"if ");
+    }
     for (name, value) in drive.env {
         put(&mut text, &[name, b"=", &single(value), b" "]);
     }
@@ -163,19 +188,86 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if !all {
         text.extend_from_slice(&outputs);
     }
-    text.push(b'\n');
-    record(&mut text, drive);
+    let record = record(drive);
+    match traps {
+        Traps { err: true, .. } => {
+            put(&mut text, &[b"; then ", &record, b"; else ", &record, b"; fi\n"]);
+        }
+        Traps { debug: true, .. } => put(&mut text, &[b"\n(", &record, b")\n"]),
+        Traps { .. } => put(&mut text, &[b"\n", &record, b"\n"]),
+    }
     if all {
         text.extend_from_slice(BACK);
     }
+    let mut after = Vec::new();
     if option(drive.state, "monitor") {
-        text.extend_from_slice(b"builtin set -m || [[ 1 ]]\n");
+        put(&mut after, &[b"\\builtin set -m", OR_ELSE]);
     }
     if drive.cwd.is_some() {
-        go_back(&mut text, drive.state);
+        go_back(&mut after, drive.state);
     }
-    dump(&mut text, &single(&paths.state()), b"");
+    if traps.debug && !after.is_empty() {
+        // What the trap prints for our own sake is not to be seen.
+        after = [b"{ ", after.as_slice(), b"} >/dev/null 2>&1\n"].concat();
+    }
+    text.append(&mut after);
+    if has_trap(drive.state, b" DEBUG") {
+        // Whoever sourced this file gives a trap back that is not set at its end; one that the
+        // command took away must stay away.
+        text.extend_from_slice(
+            b"( [[ -n $(\\builtin trap -p DEBUG) ]] ) || \\builtin trap -- '' DEBUG\n",
+        );
+    }
+    tell(&mut text, drive, b"");
     text
+}
+
+/// What comes before the command's own text, on its first line: traps that sourcing a file takes
+/// away, or that had to be taken away, are the command's all the same.
+pub fn preamble(drive: &Drive) -> Vec<u8> {
+    let traps = Traps::of(drive);
+    let mut text = Vec::new();
+    for (wanted, name) in [(traps.debug, &b" DEBUG"[..]), (traps.err, b" ERR")] {
+        if let (true, Some(line)) = (wanted, trap(drive.state, name)) {
+            put(&mut text, &[b"\\builtin ", line, b"; "]);
+        }
+    }
+    if !text.is_empty() && drive.status != 0 {
+        // They left `$?` at zero.
+        put(&mut text, &[b"(exit ", drive.status.to_string().as_bytes(), b") && ((1)); "]);
+    }
+    text
+}
+
+/// The traps that sourcing the command's text would run at the wrong time.
+struct Traps {
+    /// It is not run for commands in a sourced file, but would be for those of the drive file.
+    debug: bool,
+    /// It would be run once more for a sourced file that fails. Where `errexit` counts, nothing can
+    /// be done about it: what keeps the one out keeps out the other.
+    err: bool,
+}
+
+impl Traps {
+    fn of(drive: &Drive) -> Self {
+        let mentions = |word: &[u8]| find(drive.text, word).is_some();
+        let set = |name: &[u8]| {
+            has_trap(drive.state, name) || mentions(b"trap") && mentions(name.trim_ascii())
+        };
+        let errexit = option(drive.state, "errexit")
+            || mentions(b"errexit")
+            || mentions_flag(drive.text, b'e');
+        Self { debug: set(b" DEBUG"), err: set(b" ERR") && !errexit }
+    }
+}
+
+/// Whether `set -…` with this flag is in the text.
+fn mentions_flag(text: &[u8], flag: u8) -> bool {
+    let start = b"set -";
+    text.windows(start.len()).enumerate().any(|(at, window)| {
+        let flags = text[at + start.len()..].iter().take_while(|byte| byte.is_ascii_alphabetic());
+        window == start && flags.into_iter().any(|byte| *byte == flag)
+    })
 }
 
 /// The drive file that only reads the state out: after a person's command, or to find out what an
@@ -186,67 +278,89 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[b">|", &single(&drive.paths.drive()), b"\n"]);
     }
     // First, while `$?` is still what the person's command left.
-    record(&mut text, drive);
+    put(&mut text, &[&record(drive), b"\n"]);
     if drive.interrupted && option(drive.state, "monitor") {
         // What was interrupted was so with job control off.
-        text.extend_from_slice(b"builtin set -m || [[ 1 ]]\n");
+        put(&mut text, &[b"\\builtin set -m", OR_ELSE]);
     }
     if drive.interrupted && has_trap(drive.state, b" EXIT") {
         text.extend_from_slice(BACK);
     }
-    dump(&mut text, &single(&drive.paths.state()), b"builtin history 1; ");
+    tell(&mut text, drive, b"\\builtin history 1; ");
     text
 }
 
-fn record(text: &mut Vec<u8>, drive: &Drive) {
-    let mut name = drive.paths.ctl(&format!("{}.", drive.number));
-    name = single(&name);
-    put(text, &[b">", &name, b"\"$?\"\n"]);
+/// A redirection whose file name carries the status.
+fn record(drive: &Drive) -> Vec<u8> {
+    let name = single(&drive.paths.ctl(&format!("{}.", drive.number)));
+    [b">", name.as_slice(), b"\"$?\""].concat()
 }
 
 /// Takes the redirection of the whole shell back.
 const BACK: &[u8] = b"\\exec >/dev/tty 2>/dev/tty\n";
 
-/// Hands the last exit code over. `&&` keeps `errexit` and the ERR trap out of it.
+/// Hands the last exit code over, and an empty `$_`. `&&` keeps `errexit` and the ERR trap out of it.
 fn status(text: &mut Vec<u8>, drive: &Drive) {
     match drive.status {
-        0 => text.extend_from_slice(b"((1))\n"),
-        1 => text.extend_from_slice(b"! ((1))\n"),
+        0 => text.extend_from_slice(b"\\builtin : ''; ((1))\n"),
+        1 => text.extend_from_slice(b"\\builtin : ''; ! ((1))\n"),
         _ => put(
             text,
             &[
                 SOURCES[drive.key].as_bytes(),
                 b" ",
                 &single(&drive.paths.status()),
-                b" && [[ 1 ]]\n",
+                b" '' && ((1))\n",
             ],
         ),
     }
 }
 
 fn go_back(text: &mut Vec<u8>, state: &State) {
-    put(text, &[b"builtin cd -- ", &single(state.get("cwd")), b" || [[ 1 ]]\n"]);
-    match state.get("oldpwd") {
-        [] => text.extend_from_slice(b"builtin unset -v OLDPWD || [[ 1 ]]\n"),
-        line => put(text, &[line, b"\n"]),
+    put(text, &[b"\\builtin cd -- ", &single(state.get("cwd")), OR_ELSE]);
+    old_directory(text, state);
+}
+
+/// `OLDPWD` as it was: exported without a value, too.
+fn old_directory(text: &mut Vec<u8>, state: &State) {
+    put(text, &[b"\\builtin unset -v OLDPWD", OR_ELSE]);
+    if !state.get("oldpwd").is_empty() {
+        put(text, &[b"\\builtin ", state.get("oldpwd"), b"\n"]);
     }
 }
 
+/// Prints the state into the FIFO. Where a DEBUG trap would run for each of our commands a subshell
+/// does it, which has no such trap but still tells of it; job control is off there.
+fn tell(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
+    let target = single(&drive.paths.state());
+    if !Traps::of(drive).debug {
+        dump(text, &target, first, b"");
+        return;
+    }
+    let monitored = option(drive.state, "monitor");
+    text.extend_from_slice(b"(");
+    dump(text, &target, first, if monitored { MONITORED } else { b"" });
+    text.extend_from_slice(b")\n");
+}
+
 /// Prints everything with builtins alone. Functions come last: their text has no shape to rely on.
-/// The `||` keeps `errexit` and the ERR trap out of it.
-pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8]) {
+/// `first` comes before all of it, `more` after the options of `set`.
+pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
     put(
         text,
         &[
             b"{ ",
             first,
-            b"builtin set +o; builtin shopt -p; builtin umask -p; builtin enable -n; \
-              builtin printf args; builtin printf ' %q' \"$@\"; \
-              builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; builtin printf '\\n'; \
-              builtin complete -p; builtin trap -p; builtin alias -p; \
-              builtin declare -p; builtin declare -fp; } >",
+            b"\\builtin set +o; ",
+            more,
+            b"\\builtin shopt -p; \\builtin umask -p; \\builtin enable -n; \
+              \\builtin printf args; \\builtin printf ' %q' \"$@\"; \
+              \\builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; \\builtin printf '\\n'; \
+              \\builtin complete -p; \\builtin trap -p; \\builtin alias -p; \
+              \\builtin declare -p; \\builtin declare -fp; } >",
             target,
-            b" 2>/dev/null || [[ 1 ]]\n",
+            b" 2>/dev/null",
+            OR_ELSE,
         ],
     );
 }
@@ -307,6 +421,10 @@ impl Seen {
             b"complete" => "complete",
             b"trap" => "traps",
             b"alias" => "aliases",
+            b"monitor" => {
+                self.monitored();
+                return true;
+            }
             b"dir" => {
                 self.dirs.push(quote::word(&line[4..]).0);
                 return true;
@@ -318,6 +436,15 @@ impl Seen {
             None => self.sections.push((section, line.to_vec())),
         }
         true
+    }
+
+    /// What was told in a subshell has job control off.
+    fn monitored(&mut self) {
+        if let Some((_, lines)) = self.sections.iter_mut().find(|(name, _)| *name == "set")
+            && let Some(at) = find(lines, b"set +o monitor")
+        {
+            lines[at + 4] = b'-';
+        }
     }
 
     fn variable(&mut self, line: &[u8]) {
@@ -374,68 +501,76 @@ impl Seen {
     }
 }
 
-/// The script that makes a fresh bash what `state` says, to be run from its rc file.
+/// The script that makes a fresh bash what `state` says, to be run from its rc file. It leaves a group
+/// open, which whoever runs it closes.
+///
+/// Functions come behind the variables, for they may have the names of what sets those; all that
+/// follows is called as a builtin. A group is parsed as a whole, and how a function's text is parsed
+/// depends on `extglob`: so every part is a group of its own.
 pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = b"{\n".to_vec();
-    let shopt: Vec<&[u8]> = state
-        .lines("shopt")
-        .filter(|line| !line.ends_with(b" restricted_shell") && !line.ends_with(b" login_shell"))
-        .collect();
-    lines(&mut text, &shopt);
-    // A group is parsed as a whole, and how a function's text is parsed depends on `extglob`: so
-    // every part is a group of its own.
+    let shopt: Vec<&[u8]> = state.lines("shopt").filter(|line| restorable(line)).collect();
+    builtins(&mut text, shopt.iter().copied());
     text.extend_from_slice(b"} >/dev/null 2>&1\n");
-    put(&mut text, &[state.get("functions"), b"\n", state.get("vars"), b"{\n"]);
-    lines(&mut text, &shopt);
+    put(&mut text, &[state.get("vars"), state.get("functions"), b"\n{\n{\n"]);
+    builtins(&mut text, shopt.iter().copied());
     for section in ["aliases", "complete"] {
-        put(&mut text, &[state.get(section), b"\n"]);
+        builtins(&mut text, quote::lines(state.get(section)));
     }
     let mut dirs: Vec<Vec<u8>> = state.lines("dirs").map(<[u8]>::to_vec).collect();
     dirs.reverse();
     dirs.push(single(cwd));
     for (nth, dir) in dirs.iter().enumerate() {
         let verb: &[u8] = if nth == 0 { b"cd" } else { b"pushd" };
-        put(&mut text, &[b"builtin ", verb, b" -- ", dir, b"\n"]);
+        put(&mut text, &[b"\\builtin ", verb, b" -- ", dir, b"\n"]);
     }
-    match state.get("oldpwd") {
-        [] => text.extend_from_slice(b"builtin unset -v OLDPWD\n"),
-        line => put(&mut text, &[line, b"\n"]),
-    }
-    put(&mut text, &[state.get("umask"), b"\n"]);
+    old_directory(&mut text, state);
+    builtins(&mut text, state.lines("umask"));
     if let Some(args) = state.get("args").strip_prefix(b"args ")
         && args != b"''"
     {
-        put(&mut text, &[b"builtin set -- ", args, b"\n"]);
+        put(&mut text, &[b"\\builtin set -- ", args, b"\n"]);
     }
-    put(&mut text, &[state.get("traps"), b"\n", state.get("enable"), b"\n"]);
-    for line in state.lines("set") {
-        let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-        let kept = match name {
-            b"noexec" | b"onecmd" | b"privileged" => false,
-            b"errexit" => !after_death,
-            _ => true,
-        };
-        if kept {
-            put(&mut text, &[b"builtin ", line, b"\n"]);
-        }
-    }
+    builtins(&mut text, state.lines("set").filter(|line| kept(line, after_death)));
+    builtins(&mut text, quote::lines(state.get("traps")));
+    builtins(&mut text, state.lines("enable"));
     text.extend_from_slice(b"} >/dev/null 2>&1\n");
     text
 }
 
+/// Whether a line of `shopt -p` may be run again. To switch off an old version's behaviour that is
+/// off would make a variable.
+fn restorable(line: &[u8]) -> bool {
+    let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    let compatible = name.starts_with(b"compat") && line.starts_with(b"shopt -u");
+    !compatible && !matches!(name, b"restricted_shell" | b"login_shell")
+}
+
+/// Whether a line of `set +o` is run again. A shell that edits lines has a history as soon as it is
+/// up; one that had it earlier would remember its rc file.
+fn kept(line: &[u8], after_death: bool) -> bool {
+    match line.strip_prefix(b"set -o ") {
+        Some(b"noexec" | b"onecmd" | b"privileged" | b"history") => false,
+        Some(b"errexit") => !after_death,
+        Some(_) => true,
+        None => !line.ends_with(b" onecmd") && !line.ends_with(b" privileged"),
+    }
+}
+
 /// Whether a trap is set for a signal, by the name `trap -p` prints.
 fn has_trap(state: &State, signal: &[u8]) -> bool {
-    let traps = state.get("traps");
-    let mut at = 0;
-    while at < traps.len() {
-        let end = quote::line_end(traps, at);
-        if traps[at..end].trim_ascii_end().ends_with(signal) {
-            return true;
-        }
-        at = end;
-    }
-    false
+    trap(state, signal).is_some()
 }
+
+/// The line that sets the trap for a signal.
+fn trap<'a>(state: &'a State, signal: &[u8]) -> Option<&'a [u8]> {
+    quote::lines(state.get("traps"))
+        .map(<[u8]>::trim_ascii_end)
+        .find(|line| line.ends_with(signal) && *line != NO_DEBUG)
+}
+
+/// How a DEBUG trap that a command took away is kept away until the next.
+const NO_DEBUG: &[u8] = b"trap -- '' DEBUG";
 
 /// Whether a `set -o` option is on.
 fn option(state: &State, name: &str) -> bool {
@@ -443,9 +578,10 @@ fn option(state: &State, name: &str) -> bool {
     state.lines("set").any(|line| line == wanted.as_bytes())
 }
 
-fn lines(text: &mut Vec<u8>, lines: &[&[u8]]) {
+/// Each line as a call of a builtin.
+fn builtins<'a>(text: &mut Vec<u8>, lines: impl Iterator<Item = &'a [u8]>) {
     for line in lines {
-        put(text, &[b"builtin ", line, b"\n"]);
+        put(text, &[b"\\builtin ", line.trim_ascii_end(), b"\n"]);
     }
 }
 

@@ -168,6 +168,14 @@ impl Kind {
         }
     }
 
+    /// What the command's text is to be preceded by, on its first line.
+    pub(super) fn preamble(self, drive: &Drive) -> Vec<u8> {
+        match self {
+            Self::Bash => bash::preamble(drive),
+            Self::Zsh | Self::Sh => Vec::new(),
+        }
+    }
+
     pub(super) fn capture(self, drive: &Drive) -> Vec<u8> {
         match self {
             Self::Bash => bash::capture(drive),

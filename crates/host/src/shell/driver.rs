@@ -357,8 +357,8 @@ impl Driver {
                 let status = run.status.unwrap_or(status);
                 let signal = if run.status.is_some() { None } else { signal };
                 run.ended.get_or_insert(at.now);
-                self.end_job(*run, (Outcome::Finished, Some(status), signal), effects);
                 self.status = status;
+                self.end_job(*run, (Outcome::Finished, Some(status), signal), effects);
             }
             Phase::Ending(ending) => {
                 let (run, end) = ending.into_parts();

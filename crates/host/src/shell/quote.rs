@@ -47,6 +47,16 @@ pub fn line_end(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
+/// The logical lines of `text`, each with its end.
+pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = line_end(text, start);
+        (start < text.len()).then(|| &text[start..at])
+    })
+}
+
 fn skip_single(text: &[u8], from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     rest.iter().position(|byte| *byte == b'\'').map_or(text.len(), |found| from + found + 1)

@@ -73,6 +73,13 @@ impl Driver {
         self.state.absorb(newer)
     }
 
+    /// What is known without a dump: the exit code.
+    pub(super) fn keep_status(&mut self) -> Changes {
+        let mut newer = State::default();
+        newer.set("status", self.status.to_string().into_bytes());
+        self.state.absorb(newer)
+    }
+
     pub(super) fn read_stream(&mut self, token: u64, effects: &mut Vec<Effect>) {
         let Some(id) = self.commands.id(token / 4).cloned() else { return };
         self.read_command(&id, effects);

@@ -58,7 +58,7 @@ fn in_bash(command: &Command<'_>) -> Vec<u8> {
     text.extend_from_slice(b"shopt -s expand_aliases\n");
     let cwd = cwd_of(command.state);
     if !command.state.is_empty() {
-        text.extend_from_slice(&bash::restore(command.state, cwd, true));
+        put(&mut text, &[&bash::restore(command.state, cwd, true), b"}\n"]);
     }
     // The state is told however the command ends, unless it sets a trap of its own for that.
     let mut tell = b"builtin printf '%s bash %d\\n' ".to_vec();
@@ -71,7 +71,7 @@ fn in_bash(command: &Command<'_>) -> Vec<u8> {
     }
     // Not part of what is told.
     tell.extend_from_slice(b"builtin trap - EXIT\n");
-    bash::dump(&mut tell, b"&1", b"");
+    bash::dump(&mut tell, b"&1", b"", b"");
     put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
     extras(&mut text, command);
     put(&mut text, &[status_of(command.state).as_bytes(), b"\n"]);

@@ -178,6 +178,12 @@ impl Driver {
                     }
                 }
                 key = self.setup.kind.key_for(&drive);
+                let mut text = self.setup.kind.preamble(&drive);
+                if !text.is_empty() {
+                    text.extend_from_slice(&spec.text);
+                    let path = self.paths.command();
+                    write_fresh(Path::new(std::ffi::OsStr::from_bytes(&path)), &text)?;
+                }
                 self.setup.kind.drive(&drive)
             }
             Job::Quiet { pipes: [out, err], .. } => {
@@ -253,7 +259,7 @@ impl Driver {
     pub(super) fn end_job(&mut self, run: Run, end: End, effects: &mut Vec<Effect>) {
         let restarted = self.pid == 0;
         let ended = run.ended.unwrap_or(run.started);
-        let changes = if restarted { Changes::default() } else { self.take_dump() };
+        let changes = if restarted { self.keep_status() } else { self.take_dump() };
         match run.job {
             Job::Command { id, .. } => {
                 effects.push(Effect::Show(run.copy.end()));

@@ -1,6 +1,7 @@
 //! Commands in real shells, through a real host.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod again;
 mod bench;
 mod cases;
 mod live;
