@@ -1,9 +1,9 @@
-//! zsh: a ZLE widget bound to a key sources the drive file.
+//! zsh: a ZLE widget bound to a key has the drive file sourced.
 //!
-//! The widget is a function, and zsh gives every function a scope: what a command declares with
-//! `typeset`, `declare`, `readonly` or `integer` and without `-g` is gone when it ends. Plain
-//! assignments, `export`, arrays, functions, aliases and options stay. Positional parameters are the
-//! function's, and so are not part of the state.
+//! A widget is a function, and zsh gives every function a scope in which `typeset` and positional
+//! parameters end with it. So the widget only schedules: the line editor runs what is due as soon as
+//! it waits for the next key, outside of any function. Only where there is no `zsh/sched` is the file
+//! sourced in the widget itself.
 
 use super::dialect::{Drive, Dump, Paths, put};
 use super::quote::{self, single};
@@ -53,12 +53,16 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     }
     // Jobs outlive a shell that is replaced.
     text.extend_from_slice(b"builtin setopt no_hup no_check_jobs\n");
+    let mut source = b"{ builtin . ".to_vec();
+    put(&mut source, &[&single(&paths.drive()), b"; } >/dev/null 2>&1; zle .reset-prompt"]);
     put(
         &mut text,
         &[
-            b"stead-drive() { { builtin . ",
-            &single(&paths.drive()),
-            b"; } 2>/dev/null; zle .reset-prompt; }\nzle -N stead-drive\n",
+            b"if builtin zmodload zsh/sched 2>/dev/null; then stead-drive() { builtin sched +0 ",
+            &single(&source),
+            b"; }; else stead-drive() { ",
+            &source,
+            b"; }; fi\nzle -N stead-drive\n",
         ],
     );
     for keymap in ["emacs", "viins", "vicmd"] {
@@ -83,9 +87,9 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[b"builtin cd -q -- ", &single(cwd), b"\n"]);
     }
     for (name, value) in drive.env {
-        put(&mut text, &[b"local -x ", name, b"=", &single(value), b"\n"]);
+        put(&mut text, &[b"builtin export ", name, b"=", &single(value), b"\n"]);
     }
-    put(&mut text, &[format!("() {{ return {} }}\n", drive.status).as_bytes()]);
+    status(&mut text, drive);
     put(
         &mut text,
         &[
@@ -102,7 +106,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     );
     record(&mut text, drive);
     for (name, _) in drive.env {
-        put(&mut text, &[b"builtin unset ", name, b"\n"]);
+        put_back(&mut text, drive.state, name);
     }
     if drive.cwd.is_some() {
         put(&mut text, &[b"builtin cd -q -- ", &single(drive.state.get("cwd")), b"\n"]);
@@ -111,6 +115,29 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     text.extend_from_slice(b"builtin setopt monitor\n");
     dump(&mut text, paths, b"");
     text
+}
+
+/// Hands the last exit code over, without `errexit` or a trap taking notice.
+fn status(text: &mut Vec<u8>, drive: &Drive) {
+    match drive.status {
+        0 => text.extend_from_slice(b"builtin true\n"),
+        1 => text.extend_from_slice(b"! builtin true\n"),
+        _ => put(text, &[b"builtin . ", &single(&drive.paths.status()), b" && builtin true\n"]),
+    }
+}
+
+/// Makes a variable what it was before a command that had its own.
+fn put_back(text: &mut Vec<u8>, state: &State, name: &[u8]) {
+    if let Some((_, value)) = state.env().find(|(known, _)| *known == name) {
+        put(text, &[b"builtin export ", name, b"=", &single(value), b"\n"]);
+        return;
+    }
+    put(text, &[b"builtin unset ", name, b"\n"]);
+    for line in quote::lines(state.get("vars")) {
+        if variable(line.trim_ascii_end()).is_some_and(|(found, _)| found == name) {
+            text.extend_from_slice(line);
+        }
+    }
 }
 
 /// The drive file that only reads the state out.
@@ -145,13 +172,14 @@ fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
     for (name, print) in [
         ("cwd", "builtin print -rn -- \"$PWD\""),
         ("oldpwd", "builtin print -rn -- \"$OLDPWD\""),
-        ("dirs", "builtin print -rl -- ${(q)dirstack}"),
+        ("dirs", "builtin print -rl -- ${(q)dirstack[@]}"),
         ("umask", "builtin umask"),
         ("set", "builtin set +o"),
         ("traps", "builtin trap"),
         ("aliases", "builtin alias -L"),
         ("vars", "builtin typeset -p"),
         ("functions", "builtin typeset -f"),
+        ("args", "builtin print -r -- \"${(@qq)argv[@]}\""),
     ] {
         put(
             text,
@@ -187,22 +215,13 @@ fn variables(bytes: &[u8], own: &[u8], state: &mut State) {
             && !SETTABLE.contains(&name)
     };
     let (mut vars, mut env) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = quote::line_end(bytes, at);
-        let line = bytes[at..end].trim_ascii_end();
-        at = end;
+    for line in quote::lines(bytes).map(<[u8]>::trim_ascii_end) {
         let Some((verb, rest)) = split_word(line) else { continue };
         let exported = verb == b"export" || rest.starts_with(b"-") && flags(rest).contains(&b'x');
         let tied = rest.starts_with(b"-") && flags(rest).contains(&b'T');
-        // Flags, and what tied and sized ones have before their names.
-        let mut rest = rest;
-        while rest.starts_with(b"-") {
-            rest = split_word(rest).map_or(&b""[..], |(_, behind)| behind);
-        }
         if tied {
             // `NAME name=( a b )`: the environment has the one, joined.
-            if let Some((name, list)) = split_word(rest)
+            if let Some((name, list)) = split_word(without_flags(rest))
                 && exported
             {
                 let skip =
@@ -211,23 +230,34 @@ fn variables(bytes: &[u8], own: &[u8], state: &mut State) {
             }
             continue;
         }
-        let Some(equals) = rest.iter().position(|byte| *byte == b'=') else { continue };
-        let name = &rest[..equals];
-        if !quote::is_name(name) {
-            continue;
-        }
+        let Some((name, value)) = variable(line) else { continue };
         if exported
             && !matches!(name, b"_" | b"SHLVL" | b"PWD" | b"OLDPWD" | b"STEAD" | b"STEAD_TERMINAL")
         {
-            let (value, _) = quote::word(&rest[equals + 1..]);
-            put(&mut env, &[name, b"=", &value, b"\0"]);
+            put(&mut env, &[name, b"=", &quote::word(value).0, b"\0"]);
         }
-        if !is_own(name) && !exported {
+        // What is only exported comes with the environment.
+        if !is_own(name) && (!exported || rest.starts_with(b"-")) {
             put(&mut vars, &[line, b"\n"]);
         }
     }
     state.set("vars", vars);
     state.set("env", env);
+}
+
+/// The name and the value in a line of `typeset -p`.
+fn variable(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = without_flags(split_word(line)?.1);
+    let equals = rest.iter().position(|byte| *byte == b'=')?;
+    quote::is_name(&rest[..equals]).then_some((&rest[..equals], &rest[equals + 1..]))
+}
+
+/// A line of `typeset -p` from the name on.
+fn without_flags(mut rest: &[u8]) -> &[u8] {
+    while rest.starts_with(b"-") {
+        rest = split_word(rest).map_or(&b""[..], |(_, behind)| behind);
+    }
+    rest
 }
 
 fn split_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -239,11 +269,14 @@ fn flags(rest: &[u8]) -> &[u8] {
     split_word(rest).map_or(rest, |(flags, _)| flags)
 }
 
-/// The functions but for the widget's.
+/// The functions but for the widget's. One that is not loaded yet has a remark in it, which is gone
+/// when it is declared again.
 fn without_ours(bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let bytes = lines.filter(|line| *line != b"\t# undefined\n").collect::<Vec<_>>().concat();
     let start = b"stead-drive () {\n";
     let Some(at) = bytes.windows(start.len()).position(|window| window == start) else {
-        return bytes.to_vec();
+        return bytes;
     };
     let end = bytes[at..].windows(3).position(|window| window == b"\n}\n");
     let end = end.map_or(bytes.len(), |end| at + end + 3);
@@ -265,6 +298,9 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     put(&mut text, &[b"OLDPWD=", &single(state.get("oldpwd")), b"\n"]);
     put(&mut text, &[b"builtin umask ", state.get("umask"), b"\n"]);
     put(&mut text, &[state.get("traps"), b"\n"]);
+    if !state.get("args").trim_ascii().is_empty() {
+        put(&mut text, &[b"builtin set -- ", state.get("args"), b"\n"]);
+    }
     for line in state.lines("set") {
         let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         let kept = match name {
