@@ -103,11 +103,16 @@ fn program(argv: Vec<String>, shell: Option<ShellKind>) -> (Vec<String>, ShellKi
         return (argv, shell);
     }
     let Some(first) = argv.first() else { return (argv, ShellKind::default()) };
-    let name = first.rsplit('/').next().unwrap_or(first);
-    let interactive = argv[1..].iter().all(|word| matches!(word.as_str(), "-l" | "-i" | "--login"));
+    let mut name = first.rsplit('/').next().unwrap_or(first);
+    let mut rest = &argv[1..];
+    if let ("busybox", Some((applet, behind))) = (name, rest.split_first()) {
+        (name, rest) = (applet, behind);
+    }
+    let interactive = rest.iter().all(|word| matches!(word.as_str(), "-l" | "-i" | "--login"));
     let kind = match name {
         "bash" if interactive => ShellKind::Bash,
         "zsh" if interactive => ShellKind::Zsh,
+        "sh" | "dash" | "ash" if interactive => ShellKind::Sh,
         _ => ShellKind::Plain,
     };
     (argv, kind)
@@ -128,6 +133,10 @@ mod tests {
         check(&["/usr/bin/zsh"], ShellKind::Zsh);
         check(&["bash", "-c", "sleep 1"], ShellKind::Plain);
         check(&["vim"], ShellKind::Plain);
-        check(&["sh"], ShellKind::Plain);
+        check(&["sh"], ShellKind::Sh);
+        check(&["/bin/dash", "-i"], ShellKind::Sh);
+        check(&["busybox", "sh"], ShellKind::Sh);
+        check(&["busybox", "vi"], ShellKind::Plain);
+        check(&["sh", "-c", "sleep 1"], ShellKind::Plain);
     }
 }

@@ -56,7 +56,10 @@ fn play(client: &Client, home: &Home, thread: &str, case: &Value) -> Vec<String>
     let target = match case["shell"].as_str() {
         None => format!("/api/threads/{thread}/exec"),
         Some(shell) => {
-            let body = json!({"shell": shell, "cwd": directory});
+            let mut body = json!({"shell": shell, "cwd": directory});
+            if shell == "busybox" {
+                body = json!({"cmd": ["busybox", "sh"], "cwd": directory});
+            }
             let made = client.post(&format!("/api/threads/{thread}/terminals"), body).expect(201);
             format!("/api/terminals/{}/exec", made["terminal_id"].as_str().unwrap())
         }

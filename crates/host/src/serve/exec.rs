@@ -92,7 +92,9 @@ pub(super) fn driver(
         Shell::Sh => Kind::Sh,
         Shell::Plain | Shell::Other(_) => return Ok((None, launch)),
     };
-    let Some(program) = launch.argv.first().cloned() else { return Ok((None, launch)) };
+    let Some(first) = launch.argv.first() else { return Ok((None, launch)) };
+    let words = if first.ends_with(b"busybox") { 2 } else { 1 };
+    let program = launch.argv.iter().take(words).cloned().collect();
     let setup = Setup {
         terminal: terminal.to_owned(),
         kind,

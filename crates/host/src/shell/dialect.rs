@@ -118,12 +118,15 @@ pub struct Launch {
 
 impl Kind {
     /// The arguments that make the program read our rc file.
-    pub(super) fn argv(self, program: &[u8], paths: &Paths) -> Vec<Vec<u8>> {
-        let rc = paths.rc().into_os_string().into_encoded_bytes();
+    pub(super) fn argv(self, program: &[Vec<u8>], paths: &Paths) -> Vec<Vec<u8>> {
+        let mut argv = program.to_vec();
         match self {
-            Self::Bash => vec![program.to_vec(), b"--rcfile".to_vec(), rc, b"-i".to_vec()],
-            Self::Zsh | Self::Sh => vec![program.to_vec(), b"-i".to_vec()],
+            Self::Bash => argv
+                .extend([b"--rcfile".to_vec(), paths.rc().into_os_string().into_encoded_bytes()]),
+            Self::Zsh | Self::Sh => {}
         }
+        argv.push(b"-i".to_vec());
+        argv
     }
 
     /// The variables that make the program read our rc file.

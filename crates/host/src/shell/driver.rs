@@ -182,7 +182,9 @@ impl Driver {
         if bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4 | 15)) {
             self.person.entered.get_or_insert(at.now);
         }
-        self.person.half_typed = !matches!(last, b'\r' | b'\n' | 3 | 21);
+        if !is_answer(bytes) {
+            self.person.half_typed = !matches!(last, b'\r' | b'\n' | 3 | 21);
+        }
         if let Phase::Running(run) = &mut self.phase {
             run.touched = true;
         }
@@ -388,5 +390,33 @@ impl Driver {
             },
             _ => self.give_up(effects),
         }
+    }
+}
+
+/// Whether this is what a terminal answers to a query, and nobody's typing.
+fn is_answer(bytes: &[u8]) -> bool {
+    match bytes {
+        [0x1b, b'[', numbers @ .., b'R' | b'c' | b'n' | b'y' | b't'] => {
+            numbers.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b'?' | b'>' | b'$'))
+        }
+        [0x1b, b']' | b'P', ..] => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_answer;
+
+    #[test]
+    fn an_answer_is_told_from_typing() {
+        let check =
+            |text: &str, expected| assert_eq!(is_answer(text.as_bytes()), expected, "{text:?}");
+        check("\x1b[12;40R", true);
+        check("\x1b[?62;22c", true);
+        check("\x1b]11;rgb:0000/0000/0000\x1b\\", true);
+        check("\x1b[A", false);
+        check("ls -R", false);
+        check("\x1b[200~R", false);
     }
 }

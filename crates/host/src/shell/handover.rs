@@ -59,7 +59,9 @@ impl Driver {
         let setup = &self.setup;
         image.put("terminal", setup.terminal.as_bytes());
         image.put_number("kind", kind_number(setup.kind));
-        image.put("program", setup.program.clone());
+        for word in &setup.program {
+            image.put("program", word.clone());
+        }
         image.put("env", pairs(&setup.env));
         image.put("cwd", setup.cwd.as_os_str().as_bytes());
         image.put("dir", setup.dir.as_os_str().as_bytes());
@@ -119,7 +121,7 @@ impl Driver {
                 Some(3) => Kind::Sh,
                 _ => Kind::Bash,
             },
-            program: image.bytes("program").unwrap_or_default().to_vec(),
+            program: image.all("program").map(<[u8]>::to_vec).collect(),
             env: unpair(image.bytes("env").unwrap_or_default()),
             cwd: path("cwd").ok_or_else(need)?,
             dir: path("dir").ok_or_else(need)?,

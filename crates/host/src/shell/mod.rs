@@ -15,6 +15,7 @@
 mod asks;
 mod bash;
 mod commands;
+mod defined;
 mod dialect;
 mod driver;
 mod ending;
@@ -66,8 +67,8 @@ pub struct Setup {
     pub terminal: String,
     /// The shell.
     pub kind: Kind,
-    /// The shell's program.
-    pub program: Vec<u8>,
+    /// The shell's program, and what makes it a shell: `busybox` needs to be told.
+    pub program: Vec<Vec<u8>>,
     /// The environment of a first start.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Where a first start is.

@@ -40,7 +40,7 @@ impl Driver {
                 run.check = at.now + run.step;
                 let end = (Outcome::Finished, run.status, None);
                 self.read_state();
-                if !self.dumped && prompt::left_drive(self.pid, at.master) {
+                if !self.dumped && prompt::left_drive(self.pid, self.setup.kind, at.master) {
                     self.reread(end, at, effects);
                 }
             }
@@ -67,7 +67,8 @@ impl Driver {
     /// A command that takes its time: does it still run, and does it wait for a person?
     pub(super) fn check_run(&mut self, at: At, effects: &mut Vec<Effect>) {
         let Phase::Running(run) = &mut self.phase else { return };
-        let gone = prompt::left_drive(self.pid, at.master) && ctl_empty(&self.paths);
+        let gone =
+            prompt::left_drive(self.pid, self.setup.kind, at.master) && ctl_empty(&self.paths);
         if gone {
             self.reread((Outcome::Finished, Some(130), Some(2)), at, effects);
             return;

@@ -218,9 +218,26 @@ pub fn waits_for_key(pid: i32) -> bool {
 /// Whether a process sleeps in a select.
 #[must_use]
 pub fn selects(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/syscall"))
-        .is_ok_and(|text| text.split(' ').next() == Some(SELECT))
+    sleeps_in(pid, &[SELECT])
 }
+
+/// Whether a process sleeps in a poll.
+#[must_use]
+pub fn polls(pid: i32) -> bool {
+    sleeps_in(pid, &POLLS)
+}
+
+fn sleeps_in(pid: i32, calls: &[&str]) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/syscall"))
+        .is_ok_and(|text| text.split(' ').next().is_some_and(|number| calls.contains(&number)))
+}
+
+/// poll, ppoll.
+#[cfg(target_arch = "x86_64")]
+const POLLS: [&str; 2] = ["7", "271"];
+/// ppoll.
+#[cfg(not(target_arch = "x86_64"))]
+const POLLS: [&str; 1] = ["73"];
 
 #[cfg(target_arch = "x86_64")]
 const SELECT: &str = "270";

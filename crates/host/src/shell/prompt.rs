@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fd::BorrowedFd;
 use rustix::termios::{InputModes, LocalModes, Termios, tcgetattr, tcgetpgrp};
 
-use super::procs;
+use super::{Kind, procs};
 
 /// Whether the shell `pid` sits in its line editor. `read -n1` and the like keep `ICRNL`.
 pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
@@ -15,9 +15,14 @@ pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
         && procs::waits_for_key(pid)
 }
 
-/// Whether the shell `pid`, which edits no lines, reads its next command from the terminal.
+/// Whether the shell `pid`, which has no line editor or one without keys to bind, reads its next
+/// command from the terminal.
 pub fn at_plain_prompt(pid: i32, master: BorrowedFd) -> bool {
-    in_foreground(pid, master) && procs::reads_terminal(pid)
+    in_foreground(pid, master)
+        && (procs::reads_terminal(pid)
+            || procs::polls(pid)
+                && tcgetattr(master)
+                    .is_ok_and(|modes| !modes.local_modes.contains(LocalModes::ICANON)))
 }
 
 /// Whether the shell itself, and no program it started, has the terminal.
@@ -27,8 +32,12 @@ pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
 
 /// Whether a shell that ran a drive file has left it for its line editor, whatever the terminal's
 /// modes are: the file, and the command within, run with output and errors elsewhere. When the whole
-/// shell is redirected, what tells is that the line editor selects before it reads.
-pub fn left_drive(pid: i32, master: BorrowedFd) -> bool {
+/// shell is redirected, what tells is that the line editor selects before it reads. A shell without a
+/// line editor that reads something else waits for a substitution in the file.
+pub fn left_drive(pid: i32, kind: Kind, master: BorrowedFd) -> bool {
+    if !kind.edits_lines() {
+        return at_plain_prompt(pid, master);
+    }
     let to_terminal = |descriptor: i32| {
         fs::read_link(format!("/proc/{pid}/fd/{descriptor}"))
             .is_ok_and(|target| target.starts_with("/dev/pts"))

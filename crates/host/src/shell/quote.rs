@@ -57,6 +57,55 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// Behind what stands at `at`: a byte, or all that is quoted or substituted there.
+#[must_use]
+pub fn skip(text: &[u8], at: usize) -> usize {
+    match text[at] {
+        b'\\' => (at + 2).min(text.len()),
+        b'\'' => skip_single(text, at + 1),
+        b'"' => skip_double(text, at + 1),
+        b'`' => skip_to(text, at + 1, b'`'),
+        b'$' => match text.get(at + 1) {
+            Some(b'\'') => skip_ansi(text, at + 2),
+            Some(b'(') => skip_to(text, at + 2, b')'),
+            Some(b'{') => skip_to(text, at + 2, b'}'),
+            _ => at + 1,
+        },
+        _ => at + 1,
+    }
+}
+
+/// Behind the byte that closes what was opened before `at`. Counts, and so does not nest: the text is
+/// anybody's.
+fn skip_to(text: &[u8], mut at: usize, close: u8) -> usize {
+    let open = match close {
+        b')' => b'(',
+        b'}' => b'{',
+        other => other,
+    };
+    let mut depth = 1;
+    while at < text.len() {
+        at = match text[at] {
+            byte if byte == close => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+                at + 1
+            }
+            byte if byte == open => {
+                depth += 1;
+                at + 1
+            }
+            b'\\' => at + 2,
+            b'\'' => skip_single(text, at + 1),
+            b'"' => skip_double(text, at + 1),
+            _ => at + 1,
+        };
+    }
+    text.len()
+}
+
 fn skip_single(text: &[u8], from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     rest.iter().position(|byte| *byte == b'\'').map_or(text.len(), |found| from + found + 1)

@@ -6,13 +6,14 @@
 //! ```
 //! The mark is random for each command and made by the caller, so that nothing a command prints can be
 //! taken for it. Standard error is the command's alone. bash is used where there is one, else `sh`,
-//! which cannot list its functions. An EXIT trap belongs to the command that sets it, as each has a
+//! whose functions are known from the commands that define them. An EXIT trap belongs to the command that sets it, as each has a
 //! shell of its own.
 //!
 //! Nothing here runs anything: [`wrap`] makes the script, [`read`] takes its output apart.
 
+use super::defined::functions;
 use super::dialect::put;
-use super::quote::{is_name, single};
+use super::quote::{self, is_name, single};
 use super::state::State;
 use super::{bash, sh};
 
@@ -103,7 +104,7 @@ fn in_sh(command: &Command<'_>) -> Vec<u8> {
         put(&mut tell, &[b"command cd -- ", &single(cwd), b"\n"]);
     }
     tell.extend_from_slice(b"trap - EXIT\n");
-    sh::dump(&mut tell, b"&1");
+    sh::dump(&mut tell, b"&1", &functions([command.state.get("functions"), command.text]));
     put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
     extras(&mut text, command);
     put(&mut text, &[status_of(command.state).as_bytes(), b"\n"]);
@@ -133,16 +134,11 @@ fn extras(text: &mut Vec<u8>, command: &Command<'_>) {
 /// Makes a variable what it was before a command that had its own.
 fn restore_variable(text: &mut Vec<u8>, state: &State, name: &[u8]) {
     put(text, &[b"builtin unset -v ", name, b"\n"]);
-    let vars = state.get("vars");
-    let mut at = 0;
-    while at < vars.len() {
-        let end = super::quote::line_end(vars, at);
-        let line = &vars[at..end];
+    for line in quote::lines(state.get("vars")) {
         let known = line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default();
         if known.split(|byte| *byte == b'=').next() == Some(name) {
             text.extend_from_slice(line);
         }
-        at = end;
     }
 }
 

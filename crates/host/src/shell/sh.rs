@@ -2,16 +2,18 @@
 //! drive file, with the terminal's echo off. It is typed only at an empty prompt: what a person has
 //! half typed makes a command wait.
 //!
-//! A POSIX shell cannot list its functions, so these are lost when the shell is replaced. A syntax
-//! error takes the shell back to its prompt; its status is read from there.
+//! A POSIX shell cannot list its functions: they are remembered from the commands that defined them,
+//! and the shell only says which of them there are. One that came from a file or from a person's
+//! keyboard is lost when the shell is replaced. A syntax error takes the shell back to its prompt; its
+//! status is read from there.
 
+use super::defined::{Function, functions};
 use super::dialect::{Drive, Dump, Paths, put};
 use super::quote::{self, single};
 use super::state::State;
 
 /// Variables of the shell's own, or of the moment.
-const OWN: [&[u8]; 13] = [
-    b"IFS",
+const OWN: [&[u8]; 12] = [
     b"LINENO",
     b"OPTIND",
     b"PPID",
@@ -36,8 +38,9 @@ pub fn key(paths: &Paths) -> Vec<u8> {
 /// The file that `ENV` names: `restore` for a later start.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = b"unset ENV\n".to_vec();
-    text.extend_from_slice(restore.unwrap_or_default());
-    dump(&mut text, &single(&paths.state()));
+    let restore = restore.unwrap_or_default();
+    text.extend_from_slice(restore);
+    dump(&mut text, &single(&paths.state()), &functions([restore]));
     put(&mut text, &[b": >", &single(&paths.ctl(ready)), b"\n"]);
     text
 }
@@ -80,7 +83,8 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
     }
     text.extend_from_slice(b"set -m 2>/dev/null\n");
-    dump(&mut text, &single(&paths.state()));
+    let known = functions([drive.state.get("functions"), drive.text]);
+    dump(&mut text, &single(&paths.state()), &known);
     text
 }
 
@@ -92,7 +96,8 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     if drive.interrupted {
         text.extend_from_slice(b"set -m 2>/dev/null\n");
     }
-    dump(&mut text, &single(&drive.paths.state()));
+    let known = functions([drive.state.get("functions")]);
+    dump(&mut text, &single(&drive.paths.state()), &known);
     text
 }
 
@@ -115,25 +120,24 @@ fn put_back(text: &mut Vec<u8>, state: &State, name: &[u8]) {
     }
     put(text, &[b"unset ", name, b"\n"]);
     let start = [name, b"="].concat();
-    let vars = state.get("vars");
-    let mut at = 0;
-    while at < vars.len() {
-        let end = quote::line_end(vars, at);
-        if vars[at..end].starts_with(&start) {
-            text.extend_from_slice(&vars[at..end]);
-        }
-        at = end;
-    }
+    let own = quote::lines(state.get("vars")).filter(|line| line.starts_with(&start));
+    own.for_each(|line| text.extend_from_slice(line));
 }
 
-/// Prints everything with builtins alone, each section behind its name between zero bytes.
-pub fn dump(text: &mut Vec<u8>, target: &[u8]) {
-    text.extend_from_slice(b"{ ");
+/// Prints everything with builtins alone, each section behind its name between zero bytes. A function
+/// is what the shell says its name is, and the text that is known.
+pub fn dump(text: &mut Vec<u8>, target: &[u8], known: &[Function]) {
+    text.extend_from_slice(b"{ command printf '\\000\\000functions\\000'; ");
+    for function in known {
+        put(text, &[b"command printf '\\001'; command -V ", &function.name, b"; "]);
+        put(text, &[b"command printf '\\002%s' ", &single(&function.source), b"; "]);
+    }
     for (name, print) in [
         ("cwd", "command printf %s \"$PWD\""),
         ("oldpwd", "command printf %s \"${OLDPWD-}\""),
         ("umask", "umask"),
         ("set", "set +o"),
+        ("readonly", "readonly -p"),
         ("traps", "trap"),
         ("aliases", "alias"),
         ("vars", "set"),
@@ -163,6 +167,8 @@ pub fn parse(raw: &[u8]) -> Dump {
         let bytes = &raw[start..start + length];
         at = start + length + 2;
         match name {
+            b"functions" => dump.state.set("functions", defined(bytes)),
+            b"readonly" => dump.state.set("readonly", constants(bytes)),
             b"env" => exported = exports(bytes),
             b"vars" => vars = bytes.to_vec(),
             b"args" => {
@@ -184,11 +190,7 @@ pub fn parse(raw: &[u8]) -> Dump {
         }
     }
     let (mut kept, mut env) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    while at < vars.len() {
-        let end = quote::line_end(&vars, at);
-        let line = &vars[at..end];
-        at = end;
+    for line in quote::lines(&vars) {
         let Some(equals) = line.iter().position(|byte| *byte == b'=') else { continue };
         let name = &line[..equals];
         if !quote::is_name(name) || OWN.contains(&name) {
@@ -208,32 +210,47 @@ pub fn parse(raw: &[u8]) -> Dump {
     dump
 }
 
+/// The texts of the names that are functions.
+fn defined(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for entry in bytes.split(|byte| *byte == 1) {
+        let Some(behind) = entry.iter().position(|byte| *byte == 2) else { continue };
+        if find(&entry[..behind], b"function").is_some() {
+            put(&mut text, &[&entry[behind + 1..], b"\n"]);
+        }
+    }
+    text
+}
+
+/// The names that `readonly -p` lists and that are not the shell's own, to be made so again.
+fn constants(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for name in listed(bytes, b"readonly ").filter(|name| !OWN.contains(name)) {
+        put(&mut text, &[b"readonly ", name, b"\n"]);
+    }
+    text
+}
+
 /// The names that `export -p` lists.
 fn exports(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut names = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = quote::line_end(bytes, at);
-        if let Some(rest) = bytes[at..end].strip_prefix(b"export ") {
-            let stop = rest.iter().position(|byte| matches!(byte, b'=' | b'\n'));
-            names.push(rest[..stop.unwrap_or(rest.len())].to_vec());
-        }
-        at = end;
-    }
-    names
+    listed(bytes, b"export ").map(<[u8]>::to_vec).collect()
+}
+
+/// The names behind a word at the start of a line.
+fn listed<'a>(bytes: &'a [u8], word: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    quote::lines(bytes).filter_map(move |line| {
+        let rest = line.strip_prefix(word)?;
+        let stop = rest.iter().position(|byte| matches!(byte, b'=' | b'\n'));
+        Some(&rest[..stop.unwrap_or(rest.len())])
+    })
 }
 
 /// The script that makes a fresh shell what `state` says.
 pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = Vec::new();
-    put(&mut text, &[state.get("vars"), b"\n"]);
-    let aliases = state.get("aliases");
-    let mut at = 0;
-    while at < aliases.len() {
-        let end = quote::line_end(aliases, at);
-        let line = &aliases[at..end];
+    put(&mut text, &[state.get("functions"), state.get("vars"), b"\n", state.get("readonly")]);
+    for line in quote::lines(state.get("aliases")) {
         put(&mut text, &[b"alias ", line.strip_prefix(b"alias ").unwrap_or(line)]);
-        at = end;
     }
     put(&mut text, &[b"\ncommand cd -- ", &single(cwd), b" 2>/dev/null\n"]);
     put(&mut text, &[b"OLDPWD=", &single(state.get("oldpwd")), b"\n"]);

@@ -41,3 +41,13 @@ fn starts_again_quietly(shell: Shell, setting: &str) {
 fn bash_starts_again_and_nothing_has_changed() {
     starts_again_quietly(Shell::Bash, "cd /usr; export A=1; b=(1 2); f() { :; }; trap : USR1");
 }
+
+#[test]
+fn zsh_starts_again_and_nothing_has_changed() {
+    starts_again_quietly(Shell::Zsh, "cd /usr; export A=1; b=(1 2); f() { :; }; trap : USR1");
+}
+
+#[test]
+fn sh_starts_again_and_nothing_has_changed() {
+    starts_again_quietly(Shell::Sh, "cd /usr; export A=1; b=2; trap : USR1; set -- x y");
+}

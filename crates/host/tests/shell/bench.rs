@@ -62,6 +62,16 @@ impl Bench {
 
     /// A terminal whose shell begins with a state.
     pub fn with(host: &Host, shell: Shell, state: Sections) -> Self {
+        let program = match shell {
+            Shell::Zsh => "/bin/zsh",
+            Shell::Sh => "/bin/sh",
+            _ => "/bin/bash",
+        };
+        Self::running(host, &[program], shell, state)
+    }
+
+    /// A terminal that runs a program driven as a kind of shell.
+    pub fn running(host: &Host, program: &[&str], shell: Shell, state: Sections) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let terminal = format!("term_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let work = host.dir.0.join("work").join(&terminal);
@@ -70,11 +80,6 @@ impl Bench {
         fs::create_dir_all(&home).unwrap();
         // The system's own prompt names user and machine.
         fs::write(home.join(".bashrc"), "PS1='$ '\n").unwrap();
-        let program: &[u8] = match shell {
-            Shell::Zsh => b"/bin/zsh",
-            Shell::Sh => b"/bin/sh",
-            _ => b"/bin/bash",
-        };
         let env = [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             ("HOME", home.to_str().unwrap()),
@@ -83,7 +88,7 @@ impl Bench {
         let mut session = host.connect();
         let mut opening = host.opening(&terminal, &["bash"]);
         if let Request::Open { argv, cwd, env: set, shell: kind, state: start, .. } = &mut opening {
-            *argv = vec![program.to_vec()];
+            *argv = program.iter().map(|word| word.as_bytes().to_vec()).collect();
             *cwd = work.as_os_str().as_bytes().to_vec();
             *set = env.map(|(key, value)| (key.into(), value.into())).to_vec();
             *kind = shell;

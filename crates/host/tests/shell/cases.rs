@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use host::wire::{Outcome, Shell};
+use host::wire::{Outcome, Shell, StdinMode};
 use serde_json::Value;
 
 use crate::bench::{Bench, Ran};
@@ -48,8 +48,10 @@ fn play(host: &Host, path: &Path) {
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             continue;
         }
-        if case["shell"].as_str() == Some("zsh") && !Path::new("/bin/zsh").exists() {
-            eprintln!("skipped {name}: there is no zsh");
+        if let Some(shell) = case["shell"].as_str()
+            && !Path::new("/bin").join(shell).exists()
+        {
+            eprintln!("skipped {name}: there is no {shell}");
             continue;
         }
         played += 1;
@@ -66,13 +68,25 @@ fn play_case(host: &Host, case: &Value) -> Result<(), String> {
     let shell = match case["shell"].as_str() {
         None | Some("bash") => Shell::Bash,
         Some("zsh") => Shell::Zsh,
-        Some("sh") => Shell::Sh,
+        Some("sh" | "busybox") => Shell::Sh,
         Some(other) => return Err(format!("no such shell: {other}")),
     };
-    let mut bench = Bench::new(host, shell);
+    let mut bench = match case["shell"].as_str() {
+        Some("busybox") => Bench::running(host, &["busybox", "sh"], shell, Vec::new()),
+        _ => Bench::new(host, shell),
+    };
     for (nth, step) in case["steps"].as_array().unwrap().iter().enumerate() {
         let mut spec = bench.spec(step["cmd"].as_str().unwrap().as_bytes());
         spec.timeout = Duration::from_millis(step["timeout_ms"].as_u64().unwrap_or(30_000));
+        for (name, value) in step["env"].as_object().into_iter().flatten() {
+            let value = value.as_str().unwrap().as_bytes().to_vec();
+            spec.env.push((name.as_bytes().to_vec(), value));
+        }
+        spec.cwd = step["cwd"].as_str().unwrap_or_default().as_bytes().to_vec();
+        if let Some(text) = step["stdin"].as_str() {
+            spec.stdin = StdinMode::Given;
+            spec.stdin_data = text.as_bytes().to_vec();
+        }
         let ran = bench.run_spec(&spec);
         check(&step["expect"], &ran).map_err(|why| {
             let shown =
