@@ -36,7 +36,7 @@ impl Driver {
                     || self.person.entered.is_some() && !self.prompt_shown(at)
                     || !prompt::in_foreground(self.pid, at.master)
             }
-            Phase::Starting { .. } => !self.queue.is_empty(),
+            Phase::Starting { .. } | Phase::Refreshing(_) => !self.queue.is_empty(),
             Phase::Absent | Phase::Running(_) | Phase::Ending(_) => true,
             Phase::Over => false,
         }
@@ -91,7 +91,9 @@ impl Driver {
         self.replacement = Some(state);
         match &self.phase {
             Phase::Running(_) => self.end_running((Outcome::Cancelled, None, None)),
-            Phase::Starting { .. } | Phase::Idle => procs::signal(self.pid, Signal::KILL),
+            Phase::Starting { .. } | Phase::Idle | Phase::Refreshing(_) => {
+                procs::signal(self.pid, Signal::KILL);
+            }
             Phase::Absent | Phase::Ending(_) | Phase::Over => {}
         }
     }

@@ -25,6 +25,15 @@ pub fn key(which: usize) -> Vec<u8> {
     format!("\x1b[5477;{}~", which + 1).into_bytes()
 }
 
+/// Puts away what is half typed and ends the empty line, so that the prompt is drawn.
+pub const REFRESH: &[u8] = b"\x1b[5477;8~";
+
+/// Gives back what was put away.
+pub const UNSTASH: &[u8] = b"\x1b[5477;9~";
+
+/// The record that says it is put away.
+pub const STASHED: &str = "p";
+
 /// Variables that bash makes itself, or that belong to the moment.
 const OWN: [&str; 43] = [
     "BASH",
@@ -84,7 +93,7 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
             ],
         );
     }
-    bind(&mut text, &single(&paths.drive()));
+    bind(&mut text, paths);
     // The last part is one group, so that it is read before anything in it can change how.
     let restore = restore.unwrap_or(b"{\n");
     text.extend_from_slice(restore);
@@ -101,21 +110,57 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
 const MONITORED: &[u8] = b"\\builtin printf 'monitor\\n'; ";
 
 /// Binds the keys in every keymap.
-fn bind(text: &mut Vec<u8>, drive: &[u8]) {
+fn bind(text: &mut Vec<u8>, paths: &Paths) {
+    let drive = single(&paths.drive());
     let mut keys = Vec::new();
     for (which, source) in SOURCES.iter().enumerate() {
         // The group hides what `set -x` and an error in the drive file would print.
         let mut binding = format!("\"\\e[5477;{}~\": {{ {source} ", which + 1).into_bytes();
-        put(&mut binding, &[drive, b"; } 2>/dev/null"]);
-        keys.push(single(&binding));
+        put(&mut binding, &[&drive, b"; } 2>/dev/null"]);
+        keys.push((&b"-x "[..], binding));
     }
     let plain = format!("\"\\e[5477;{}~\": {} ", PLAIN + 1, SOURCES[0]);
-    keys.push(single(&[plain.as_bytes(), drive].concat()));
+    keys.push((b"-x ", [plain.as_bytes(), &drive].concat()));
+    let mut stash =
+        b"\"\\e[5477;6~\": \\builtin printf '%s\\n' $READLINE_POINT \"$READLINE_LINE\" >|".to_vec();
+    put(&mut stash, &[&single(&paths.at("stash")), b" && READLINE_LINE= READLINE_POINT=0; >|"]);
+    put(&mut stash, &[&single(&paths.ctl(STASHED))]);
+    keys.push((b"-x ", stash));
+    keys.push((b"", b"\"\\e[5477;7~\": accept-line".to_vec()));
+    keys.push((b"", b"\"\\e[5477;8~\": \"\\e[5477;6~\\e[5477;7~\"".to_vec()));
+    let unstash = format!("\"\\e[5477;9~\": {} ", SOURCES[0]);
+    keys.push((b"-x ", [unstash.as_bytes(), &single(&paths.at("unstash"))].concat()));
     for keymap in [&b"emacs"[..], b"vi-insert", b"vi-command"] {
-        for key in &keys {
-            put(text, &[b"builtin bind -m ", keymap, b" -x ", key, b"\n"]);
+        for (flag, key) in &keys {
+            put(text, &[b"builtin bind -m ", keymap, b" ", flag, &single(key), b"\n"]);
         }
     }
+}
+
+/// Whether the prompt may show what no state tells: what a program of the prompt's finds.
+pub fn asks_others(state: &State) -> bool {
+    let vars = state.get("vars");
+    find(vars, b" PROMPT_COMMAND=").is_some()
+        || quote::lines(vars)
+            .any(|line| find(line, b" PS1=").is_some() && find(line, b"\\$(").is_some())
+}
+
+/// Whether the line can be put away unnoticed and safely.
+pub fn may_refresh(state: &State) -> bool {
+    let overridden =
+        state.lines("functions").any(|line| line == b"printf () " || line == b"builtin () ");
+    !overridden && !has_trap(state, b" DEBUG") && state.get("enable").is_empty()
+}
+
+/// The script that gives back what was put away; `None` when that was nothing.
+pub fn unstash(stashed: &[u8]) -> Option<Vec<u8>> {
+    let newline = stashed.iter().position(|byte| *byte == b'\n')?;
+    let point: u32 = std::str::from_utf8(&stashed[..newline]).ok()?.parse().ok()?;
+    let line = stashed[newline + 1..].strip_suffix(b"\n")?;
+    let mut script = b"READLINE_LINE=".to_vec();
+    put(&mut script, &[&single(line), b"$READLINE_LINE READLINE_POINT="]);
+    put(&mut script, &[point.to_string().as_bytes(), b"\n"]);
+    (!line.is_empty()).then_some(script)
 }
 
 /// The key for a command's drive file.

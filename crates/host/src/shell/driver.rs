@@ -7,6 +7,7 @@
 //!      │ exited                                   └───────────────────────┤
 //!      └──────────────────────────── Ending ◀── time-out, cancel, no dump ┘
 //! ```
+//! `Refreshing` is a short way from `Idle` back to it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,6 +21,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::Signal;
 use rustix::termios::Termios;
 
+use super::bash::STASHED;
 use super::commands::Commands;
 use super::dialect::{Launch, Paths};
 use super::ending::Ending;
@@ -27,6 +29,7 @@ use super::pipes::Pipe;
 use super::procs::{self};
 use super::queue::{Person, Poll, SETTLE, Waiting};
 use super::reading::{STATE, STDIN, watch};
+use super::refresh::{Due, Refresh};
 use super::run::Run;
 use super::screen::Prompt;
 use super::start::{START, private_dir};
@@ -63,6 +66,7 @@ pub struct Driver {
     pub(super) person: Person,
     pub(super) poll: Poll,
     pub(super) prompt: Prompt,
+    pub(super) due: Due,
     /// A stream had more than its turn.
     pub(super) more: bool,
     pub(super) history: Option<Vec<u8>>,
@@ -81,6 +85,8 @@ pub(super) enum Phase {
     },
     Idle,
     Running(Box<Run>),
+    /// The prompt is being drawn again.
+    Refreshing(Box<Refresh>),
     Ending(Box<Ending>),
     /// No shell can be started any more.
     Over,
@@ -141,6 +147,7 @@ impl Driver {
             person: Person::default(),
             poll: Poll::default(),
             prompt: Prompt::default(),
+            due: Due::default(),
             more: false,
             history: None,
             replacement: None,
@@ -204,6 +211,7 @@ impl Driver {
                 let soon = self.person.typed.map_or(at.now, |typed| typed + SETTLE).max(at.now);
                 self.poll_soon(soon + Duration::from_millis(2));
             }
+            Phase::Refreshing(refresh) => refresh.see(bytes, at.now),
             Phase::Idle
             | Phase::Absent
             | Phase::Starting { .. }
@@ -223,6 +231,10 @@ impl Driver {
                 self.read_state();
                 self.started(at, effects);
             }
+            return;
+        }
+        if let (STASHED, Phase::Refreshing(refresh)) = (name, &mut self.phase) {
+            refresh.stashed(at.now);
             return;
         }
         let Some((number, what)) = name.split_once('.') else { return };
@@ -271,7 +283,8 @@ impl Driver {
         match self.phase {
             Phase::Starting { .. } => self.started(at, effects),
             Phase::Running(_) => self.try_finish(at, effects),
-            Phase::Absent | Phase::Idle | Phase::Ending(_) | Phase::Over => {}
+            Phase::Absent | Phase::Idle | Phase::Refreshing(_) | Phase::Ending(_) | Phase::Over => {
+            }
         }
     }
 
@@ -281,7 +294,9 @@ impl Driver {
             Phase::Starting { since, .. } => Some(*since + START),
             Phase::Running(run) => Some(run.next()),
             Phase::Ending(ending) => Some(ending.next()),
-            Phase::Absent | Phase::Idle | Phase::Over => None,
+            Phase::Refreshing(refresh) => Some(refresh.next()),
+            Phase::Idle => self.due.at,
+            Phase::Absent | Phase::Over => None,
         };
         let queued = self.queue.iter().filter_map(|waiting| match waiting {
             Waiting::Command { until, .. } => *until,
@@ -292,6 +307,7 @@ impl Driver {
             Phase::Starting { .. }
             | Phase::Absent
             | Phase::Running(_)
+            | Phase::Refreshing(_)
             | Phase::Ending(_)
             | Phase::Over => None,
         };
@@ -317,7 +333,11 @@ impl Driver {
                     self.poll.at = None;
                     self.advance(at, effects);
                 }
+                if matches!(self.phase, Phase::Idle) {
+                    self.refresh(at, effects);
+                }
             }
+            Phase::Refreshing(_) => self.tick_refresh(at, effects),
             Phase::Running(_) => self.tick_run(at, effects),
             Phase::Ending(_) => self.tick_ending(at),
             Phase::Absent | Phase::Over => {}
@@ -367,10 +387,11 @@ impl Driver {
                 self.ended_early(run, end, effects);
             }
             Phase::Starting { .. } => self.failures += 1,
-            Phase::Idle => effects.push(Effect::Show(b"\r\n".to_vec())),
+            Phase::Idle | Phase::Refreshing(_) => effects.push(Effect::Show(b"\r\n".to_vec())),
             Phase::Absent | Phase::Over => {}
         }
         self.person = Person::default();
+        self.due.clear();
         if let Some(state) = self.replacement.take() {
             self.state = state;
             self.status = self.restored_status();

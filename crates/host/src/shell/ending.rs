@@ -208,6 +208,7 @@ impl Driver {
             Phase::Absent
             | Phase::Starting { .. }
             | Phase::Idle
+            | Phase::Refreshing(_)
             | Phase::Ending(_)
             | Phase::Over => false,
         };

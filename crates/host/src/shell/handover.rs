@@ -37,7 +37,9 @@ impl Driver {
         match &self.phase {
             Phase::Idle | Phase::Over => true,
             Phase::Running(run) => matches!(run.job, Job::Command { .. }),
-            Phase::Absent | Phase::Starting { .. } | Phase::Ending(_) => false,
+            Phase::Absent | Phase::Starting { .. } | Phase::Refreshing(_) | Phase::Ending(_) => {
+                false
+            }
         }
     }
 

@@ -28,6 +28,7 @@ mod prompt;
 mod queue;
 pub mod quote;
 mod reading;
+mod refresh;
 pub mod remote;
 mod run;
 mod screen;

@@ -91,7 +91,11 @@ impl Driver {
         let id = match &self.phase {
             Phase::Running(run) => run.job.command().cloned(),
             Phase::Ending(ending) => ending.run().job.command().cloned(),
-            Phase::Absent | Phase::Starting { .. } | Phase::Idle | Phase::Over => None,
+            Phase::Absent
+            | Phase::Starting { .. }
+            | Phase::Idle
+            | Phase::Refreshing(_)
+            | Phase::Over => None,
         };
         if let Some(id) = id {
             self.read_command(&id, effects);
@@ -108,6 +112,7 @@ impl Driver {
             | Phase::Absent
             | Phase::Starting { .. }
             | Phase::Idle
+            | Phase::Refreshing(_)
             | Phase::Over => None,
         };
         let Some(command) = self.commands.get_mut(id) else { return };

@@ -245,6 +245,7 @@ impl Driver {
         let before = self.history.take();
         self.status = status;
         let changes = self.take_dump();
+        self.due.clear();
         if self.history.is_some() && self.history != before {
             let text = self.history.as_deref().map(history_text).unwrap_or_default();
             let duration = entered.map_or(Duration::ZERO, |entered| run.started - entered);
@@ -262,15 +263,18 @@ impl Driver {
         let changes = if restarted { self.keep_status() } else { self.take_dump() };
         match run.job {
             Job::Command { id, .. } => {
+                self.due.note(&changes, Instant::now());
                 effects.push(Effect::Show(run.copy.end()));
                 let duration = ended.saturating_duration_since(run.started);
                 self.finish_command(&id, end, duration, restarted, Some(changes), effects);
             }
             Job::Reread { id, started, end } => {
+                self.due.note(&changes, Instant::now());
                 let duration = run.started.saturating_duration_since(started);
                 self.finish_command(&id, end, duration, restarted, Some(changes), effects);
             }
             Job::Quiet { token, .. } => {
+                self.due.note(&changes, Instant::now());
                 effects.push(Effect::Emit(Happened::Applied { token, exit_code: end.1 }));
                 effects.push(Effect::Emit(Happened::StateChanged { changes }));
             }

@@ -135,6 +135,49 @@ pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
     shown
 }
 
+/// What takes the line of the old prompt off the screen, when this was drawn behind it: a line end,
+/// what the prompt's own programs said, the new prompt. Nothing when lines may have been folded or the
+/// cursor moved, for then nobody knows where the old one is.
+pub fn without_old_prompt(drawn: &[u8], columns: usize) -> Vec<u8> {
+    let clear = b"\r\x1b[K\r";
+    let start = drawn.windows(clear.len()).position(|window| window == clear);
+    let drawn = &drawn[start.map_or(0, |start| start + clear.len())..];
+    let lines: Vec<&[u8]> = drawn.split(|byte| *byte == b'\n').collect();
+    let fits = |line: &&[u8]| width(line).is_some_and(|width| width < columns);
+    if lines.len() < 2 || !lines.iter().all(fits) {
+        return Vec::new();
+    }
+    format!("\x1b7\x1b[{}A\x1b[M\x1b8\x1b[A", lines.len() - 1).into_bytes()
+}
+
+/// How many columns a line takes at most; `None` if it does more than show text in colours.
+fn width(line: &[u8]) -> Option<usize> {
+    let mut rest = line;
+    let mut width = 0;
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        match (byte, rest.first()) {
+            (0x1b, Some(b'[')) => {
+                let end = rest[1..].iter().position(|byte| matches!(byte, 0x40..=0x7e))? + 1;
+                let private = rest[1..end].starts_with(b"?");
+                if !(private || matches!(rest[end], b'm' | b'K')) || rest[1..end] == *b"?1049" {
+                    return None;
+                }
+                rest = &rest[end + 1..];
+            }
+            (0x1b, Some(b']')) => {
+                let end = rest.iter().position(|byte| *byte == 7 || *byte == b'\\')?;
+                rest = &rest[end + 1..];
+            }
+            (b'\r' | 1 | 2 | 7, _) => {}
+            (0..0x20, _) => return None,
+            // A character outside of ASCII is counted as bytes: never too few.
+            _ => width += 1,
+        }
+    }
+    Some(width)
+}
+
 /// What the shell's prompt looks like, as far as it was seen. The line editor takes its prompt off
 /// the screen when a key of ours runs, and draws it again afterwards; the next command may begin
 /// before it has.
@@ -158,6 +201,14 @@ impl Prompt {
         {
             drawn.extend_from_slice(bytes);
         }
+    }
+
+    /// The shell drew its prompt anew: this is all it printed for that.
+    pub fn drawn(&mut self, bytes: &[u8]) {
+        let start = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        let line = &bytes[start..];
+        let skip = line.iter().take_while(|byte| **byte == b'\r').count();
+        self.drawn = Some(line[skip..].to_vec());
     }
 
     /// What to show when a command begins, as if it had been typed.
@@ -216,6 +267,21 @@ mod tests {
         prompt.expect();
         assert_eq!(prompt.typed(b"third\nmore", false), b"$ third\r\nmore\r\n");
         assert_eq!(prompt.typed(b"fourth", true), b"\r\x1b[K$ fourth\r\n");
+    }
+
+    #[test]
+    fn an_old_prompt_is_taken_away_where_it_is_known_to_be() {
+        let check = |drawn: &str, expected: &str| {
+            let shown = without_old_prompt(drawn.as_bytes(), 20);
+            assert_eq!(String::from_utf8(shown).unwrap(), expected, "{drawn:?}");
+        };
+        let one = "\x1b7\x1b[1A\x1b[M\x1b8\x1b[A";
+        check("\r\x1b[K\r/old $ \r\n\x1b[?2004l\r\x1b[?2004h/new $ ", one);
+        check("/old $ \r\n\x1b]0;title\x07\x1b[32m/new\x1b[m $ ", one);
+        check("$ \r\nsaid\r\n/usr\r\n$ ", "\x1b7\x1b[3A\x1b[M\x1b8\x1b[A");
+        check("$ ", "");
+        check("$ \r\nthis is longer than the screen is wide $ ", "");
+        check("$ \r\n\x1b[2J\x1b[H$ ", "");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod again;
 mod bench;
 mod cases;
 mod live;
+mod prompts;
 mod remote;
 #[path = "../it/support.rs"]
 #[allow(dead_code)]

@@ -1,0 +1,54 @@
+//! The prompt a person sees after a command of an agent's.
+
+use host::wire::Shell;
+
+use crate::bench::Bench;
+use crate::support::Host;
+
+#[test]
+fn the_prompt_shows_where_a_command_went() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.run("PS1='<\\w> '");
+    bench.run("cd /usr");
+    bench.session.see("</usr> ");
+    bench.run("cd /tmp");
+    bench.session.see("</tmp> ");
+    bench.types("echo from $PWD\r");
+    bench.session.see("from /tmp\r\n");
+    bench.run("exit 3");
+    bench.run("cd /var");
+    bench.session.see("</var> ");
+    bench.close();
+}
+
+#[test]
+fn what_was_half_typed_outlives_a_new_prompt() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.run("PS1='<\\w> '; cd /");
+    bench.session.see("</> ");
+    bench.types("echo \"it's $PWD\" ha\x02\x02");
+    bench.session.see("ha\x08\x08");
+    bench.run("cd /usr");
+    bench.session.see("</usr> echo \"it's $PWD\" ha");
+    bench.types("X\r");
+    bench.session.see("it's /usr Xha\r\n");
+    bench.close();
+}
+
+#[test]
+fn what_a_prompt_runs_is_run_for_it() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.run("PS1='first\\n\\w> '; PROMPT_COMMAND='n=$((n+1)); echo drawn $n'");
+    bench.session.see("drawn 1\r\n");
+    bench.run("cd /usr; n=40");
+    bench.session.see("drawn 41\r\n");
+    bench.session.see("/usr> ");
+    let ran = bench.run("echo $n; (exit 6)");
+    assert_eq!(ran.text(), (6, "41\n", ""));
+    bench.session.see("drawn 42\r\n");
+    assert_eq!(bench.run("echo $?").text(), (0, "6\n", ""));
+    bench.close();
+}
