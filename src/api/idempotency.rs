@@ -137,6 +137,8 @@ pub(super) async fn once(app: &App, request: Request, next: Next) -> Result<Resp
         Claim::Answered(stored) => return Ok(response(stored)),
         Claim::OtherRequest => return Err(reused()),
         Claim::Unfinished { subject: Some(subject) } => Some(subject),
+        // A command is named before anything runs: nothing has.
+        Claim::Unfinished { subject: None } if parts.uri.path().ends_with("/exec") => None,
         Claim::Unfinished { subject: None } => {
             return Err(Problem::new(
                 Code::OutcomeUnknown,

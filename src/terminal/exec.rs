@@ -1,5 +1,6 @@
 //! Running a command in a terminal's live shell, and following it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::wire::{Request, StdinMode, Stream};
@@ -18,6 +19,8 @@ use crate::store::{Outputs, StoreError};
 const RECORD_AFTER: Duration = Duration::from_millis(100);
 /// How long input waits for its command to begin.
 const START_WAIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether a command has come to another host.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes kept at least from either end of each stream.
 const KEEP: u64 = 8 << 20;
 /// The most output one answer carries of each stream.
@@ -86,8 +89,8 @@ pub struct Receipt {
 /// A command that was handed to the shell.
 pub struct Execution {
     terminals: Terminals,
+    terminal: Terminal,
     id: CommandId,
-    link: Link,
     stage: watch::Receiver<Stage>,
     progress: watch::Receiver<Progress>,
     max_output: u64,
@@ -107,7 +110,7 @@ impl Terminals {
         F: AsyncFnOnce(&CommandId) -> Result<(), StoreError>,
     {
         let live = self.live(terminal).await;
-        let link = self.alive(terminal, &live, options.resume).await?;
+        let link = self.alive_again(terminal, &live, options.resume).await?;
         let id = CommandId::fresh();
         let version = *live.version.borrow();
         let command = Command::asked(
@@ -122,40 +125,28 @@ impl Terminals {
             self.0.store.save_command(&command).await?;
             name(&id).await?;
         }
-        let stage = self.0.flights.begin(command, options.touch.clone());
-        let progress = link.follow(id.as_str(), live.id.as_str());
-        let asked = link.call(|seq| request(seq, live.id.to_string(), &id, &options)).await;
-        if let Err(error) = asked {
-            link.forget(id.as_str());
-            self.0.flights.forget(&id);
-            return Err(error.into());
-        }
-        Ok(Execution {
-            terminals: self.clone(),
-            id,
-            link,
-            stage,
-            progress,
-            max_output: options.max_output.min(MAX_OUTPUT),
-            recorded: options.keyed,
-        })
+        let (max_output, recorded) = (options.max_output.min(MAX_OUTPUT), options.keyed);
+        let options = Arc::new(options);
+        let stage = self.0.flights.begin(command, Some(options.clone()));
+        let progress = match self.hand_over(&link, terminal, &id, &options).await {
+            Ok(progress) => progress,
+            Err(error) => {
+                link.forget(id.as_str());
+                self.0.flights.forget(&id);
+                return Err(error);
+            }
+        };
+        let (terminals, terminal) = (self.clone(), terminal.clone());
+        Ok(Execution { terminals, terminal, id, stage, progress, max_output, recorded })
     }
 
     /// A command that still runs, to be followed by another caller.
     pub async fn follow(&self, terminal: &Terminal, id: &CommandId) -> Option<Execution> {
         let stage = self.0.flights.watch(id)?;
-        let live = self.live(terminal).await;
-        let link = live.runtime.lock().await.as_ref()?.link.clone();
-        let progress = link.progress(id.as_str())?;
-        Some(Execution {
-            terminals: self.clone(),
-            id: id.clone(),
-            link,
-            stage,
-            progress,
-            max_output: MAX_OUTPUT,
-            recorded: true,
-        })
+        let progress = self.link_of(terminal).await.ok()?.progress(id.as_str())?;
+        let (terminals, terminal) = (self.clone(), terminal.clone());
+        let (id, max_output) = (id.clone(), MAX_OUTPUT);
+        Some(Execution { terminals, terminal, id, stage, progress, max_output, recorded: true })
     }
 
     /// Feeds a command that was started with [`Stdin::Open`], at most once.
@@ -212,7 +203,7 @@ impl Terminals {
     }
 
     /// The host a terminal is on, if it is on one; starts nothing.
-    async fn link_of(&self, terminal: &Terminal) -> Result<Link, TerminalError> {
+    pub(super) async fn link_of(&self, terminal: &Terminal) -> Result<Link, TerminalError> {
         let live = self.live(terminal).await;
         let alive = live.runtime.lock().await;
         alive.as_ref().map(|alive| alive.link.clone()).ok_or(TerminalError::NoInput)
@@ -261,9 +252,10 @@ impl Terminals {
     }
 
     /// A command found running after a restart can be waited for again.
-    pub(super) async fn resume_flight(&self, live: &super::Live, command: &str) {
+    pub(super) async fn resume_flight(&self, live: &super::Live, link: &Link, command: &str) {
         let Ok(id) = command.parse::<CommandId>() else { return };
         if self.0.flights.command(&id).is_some() {
+            self.0.flights.handed_to(&id, link.boot_id());
             return;
         }
         let row = self.0.store.command(&id).await.ok().flatten();
@@ -275,6 +267,7 @@ impl Terminals {
         });
         if !command.status.is_end() {
             self.0.flights.begin(command, None);
+            self.0.flights.handed_to(&id, link.boot_id());
         }
     }
 }
@@ -308,7 +301,7 @@ impl Execution {
     pub async fn so_far(&mut self) -> Result<Receipt, TerminalError> {
         self.put_on_record().await?;
         let Outputs { stdout, stderr } = self.heads().await?;
-        let mut command = self.command()?;
+        let mut command = self.command_or_lost().await?;
         let progress = *self.progress.borrow();
         if !command.status.is_end() {
             command.stdout_bytes = progress.stdout.max(stdout.len() as u64);
@@ -319,8 +312,8 @@ impl Execution {
 
     /// Puts a command that still runs on record, so that its id can be given out.
     pub async fn put_on_record(&mut self) -> Result<(), TerminalError> {
-        if !self.recorded {
-            let command = self.command()?;
+        if !self.recorded && !self.is_over() {
+            let command = self.command_or_lost().await?;
             if !command.status.is_end() {
                 match self.terminals.0.store.save_command(&command).await {
                     // It ended in between; its receipt is on record or about to be.
@@ -337,7 +330,7 @@ impl Execution {
     pub async fn listen(&self) -> Result<(), TerminalError> {
         let command = self.id.to_string();
         let watch = |seq| Request::ExecWatch { seq, command, from_out: 0, from_err: 0 };
-        self.link.call(watch).await?;
+        self.terminals.link_of(&self.terminal).await?.call(watch).await?;
         Ok(())
     }
 
@@ -357,7 +350,26 @@ impl Execution {
             more = self.progress.changed() => more,
             over = self.stage.wait_for(is_end) => over.map(drop),
         };
-        more.or_else(|_| if self.is_over() { Ok(()) } else { Err(TerminalError::Gone) })
+        match more {
+            Err(_) if !self.is_over() => self.rejoin().await,
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The host it was handed to is gone: waits until another has it, or it has an end.
+    async fn rejoin(&mut self) -> Result<(), TerminalError> {
+        while !self.is_over() {
+            let link = self.terminals.link_of(&self.terminal).await;
+            if let Some(progress) = link.ok().and_then(|link| link.progress(self.id.as_str())) {
+                self.progress = progress;
+                return self.listen().await.or(Ok(()));
+            }
+            let over = self.stage.wait_for(is_end);
+            if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, over).await {
+                return Err(TerminalError::Gone);
+            }
+        }
+        Ok(())
     }
 
     /// Waits until it has ended, on record or not.
@@ -380,7 +392,8 @@ impl Execution {
         from: u64,
         limit: u32,
     ) -> Result<Chunk, TerminalError> {
-        output::from_host(&self.link, &self.id, stream, from, limit).await
+        let link = self.terminals.link_of(&self.terminal).await?;
+        output::from_host(&link, &self.id, stream, from, limit).await
     }
 
     /// The command as it is known here.
@@ -413,9 +426,37 @@ impl Execution {
 
     /// What either stream begins with, as far as the answer carries it.
     async fn heads(&self) -> Result<Outputs, TerminalError> {
-        let head = |stream| output::head(&self.link, &self.id, stream, self.max_output);
+        let head = async |stream| -> Result<Vec<u8>, TerminalError> {
+            let mut all = Vec::new();
+            let command = self.command_or_lost().await?;
+            loop {
+                let from = all.len() as u64;
+                let limit = (self.max_output - from).min(host::wire::MAX_DATA as u64) as u32;
+                let read = self.terminals.output(&self.terminal, &command, stream, from, limit);
+                let chunk = match read.await {
+                    Ok(chunk) if limit > 0 => chunk,
+                    // Forgotten without having written anything, or gone with its host.
+                    Ok(_) | Err(TerminalError::NotKept) => return Ok(all),
+                    Err(error) => return Err(error),
+                };
+                if chunk.bytes.is_empty() || chunk.offset != from {
+                    return Ok(all);
+                }
+                all.extend_from_slice(&chunk.bytes);
+            }
+        };
         let (stdout, stderr) = tokio::join!(head(Stream::Stdout), head(Stream::Stderr));
         Ok(Outputs { stdout: stdout?, stderr: stderr? })
+    }
+
+    async fn command_or_lost(&self) -> Result<Command, TerminalError> {
+        match self.command() {
+            Err(TerminalError::Gone) => {
+                let command = self.terminals.0.store.command(&self.id).await?;
+                command.ok_or(TerminalError::Gone)
+            }
+            other => other,
+        }
     }
 }
 
@@ -442,7 +483,12 @@ fn unrecorded(reason: &str) -> TerminalError {
     TerminalError::Store(StoreError::Unavailable { reason: reason.to_owned() })
 }
 
-fn request(seq: u32, terminal: String, id: &CommandId, options: &ExecOptions) -> Request {
+pub(super) fn request(
+    seq: u32,
+    terminal: String,
+    id: &CommandId,
+    options: &ExecOptions,
+) -> Request {
     let (stdin, stdin_data) = match &options.stdin {
         Stdin::Null => (StdinMode::Null, Vec::new()),
         Stdin::Given(bytes) => (StdinMode::Given, bytes.clone()),

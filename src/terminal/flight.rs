@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use super::exec::ExecOptions;
 use crate::model::{Command, CommandId, CommandStatus, Moment, SessionId};
 use crate::store::Outputs;
 
@@ -37,6 +38,10 @@ struct Flight {
     command: Command,
     touch: Option<(SessionId, Moment)>,
     stage: watch::Sender<Stage>,
+    /// The host it was handed to.
+    host: String,
+    /// What it takes to hand it to another, until it begins.
+    options: Option<Arc<ExecOptions>>,
 }
 
 /// All commands in flight.
@@ -48,11 +53,30 @@ impl Flights {
     pub fn begin(
         &self,
         command: Command,
-        touch: Option<(SessionId, Moment)>,
+        options: Option<Arc<ExecOptions>>,
     ) -> watch::Receiver<Stage> {
         let (stage, receiver) = watch::channel(Stage::Open(command.clone().into()));
-        self.lock().insert(command.command_id.clone(), Flight { command, touch, stage });
+        let touch = options.as_ref().and_then(|options| options.touch.clone());
+        let id = command.command_id.clone();
+        self.lock().insert(id, Flight { command, touch, stage, host: String::new(), options });
         receiver
+    }
+
+    /// It is being handed to this host.
+    pub fn handed_to(&self, id: &CommandId, host: &str) {
+        if let Some(flight) = self.lock().get_mut(id) {
+            flight.host = host.to_owned();
+        }
+    }
+
+    /// The commands that were handed to this host and have not ended, oldest first, with what it
+    /// takes to hand them to another.
+    pub fn on(&self, host: &str) -> Vec<(Command, Option<Arc<ExecOptions>>)> {
+        let flights = self.lock();
+        let open = flights.values().filter(|it| it.host == host && !it.command.status.is_end());
+        let mut open: Vec<_> = open.map(|it| (it.command.clone(), it.options.clone())).collect();
+        open.sort_by(|(a, _), (b, _)| a.command_id.cmp(&b.command_id));
+        open
     }
 
     /// It began to run.
@@ -61,6 +85,7 @@ impl Flights {
             && let Ok(command) = flight.command.start(at, offset)
         {
             flight.command = command.clone();
+            flight.options = None;
             flight.stage.send_replace(Stage::Open(command.into()));
         }
     }

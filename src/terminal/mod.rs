@@ -21,6 +21,7 @@ mod owner;
 mod runtime;
 mod scribe;
 pub mod state;
+mod strand;
 pub mod utf8;
 mod watch;
 mod window;
@@ -115,6 +116,7 @@ struct Inner {
     live: Mutex<HashMap<TerminalId, Arc<Live>>>,
     links: tokio::sync::Mutex<HashMap<InstanceId, Link>>,
     flights: Arc<Flights>,
+    gone: Mutex<strand::Hosts>,
     clients: AtomicU64,
     tasks: TaskTracker,
     stopping: CancellationToken,
@@ -150,6 +152,7 @@ impl Terminals {
             live: Mutex::default(),
             links: tokio::sync::Mutex::default(),
             flights: Arc::default(),
+            gone: Mutex::default(),
             clients: AtomicU64::new(1),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -389,6 +392,7 @@ impl Terminals {
                 Err(error) => return Err(error.into()),
             }
             self.lost(id).await;
+            self.lose_commands(id).await;
         }
         Ok(())
     }

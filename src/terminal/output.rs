@@ -1,8 +1,8 @@
 //! What a command wrote, from the host that ran it or, when that is gone, from its files.
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use host::shell::{Output, Piece};
 use host::wire::{Event, MAX_DATA, Request, Stream};
 
 use super::link::{Link, LinkError, unexpected};
@@ -45,11 +45,16 @@ impl Terminals {
             return Ok(from_memory(&kept, stream, from, limit));
         }
         let directory = self.directory(&terminal.terminal_id);
-        let total = total(command, stream);
         let id = command.command_id.clone();
-        tokio::task::spawn_blocking(move || from_files(&directory, &id, stream, total, from, limit))
-            .await
-            .map_err(|_| TerminalError::Gone)?
+        let read =
+            tokio::task::spawn_blocking(move || from_files(&directory, &id, stream, from, limit));
+        match read.await.map_err(|_| TerminalError::Gone)? {
+            // Nothing was written, or little that went with its host.
+            Err(TerminalError::NotKept) if total(command, stream) == 0 => {
+                Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() })
+            }
+            other => other,
+        }
     }
 }
 
@@ -114,26 +119,19 @@ fn total(command: &Command, stream: Stream) -> u64 {
     }
 }
 
-/// The host is gone: whatever reached its file is there up to the first gap.
+/// The host is gone: whatever reached its file is there.
 fn from_files(
     directory: &Path,
     command: &CommandId,
     stream: Stream,
-    total: u64,
     from: u64,
     limit: u32,
 ) -> Result<Chunk, TerminalError> {
-    if total == 0 {
-        return Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() });
-    }
-    let path = file(directory, command, stream);
-    let file = std::fs::File::open(path).map_err(|_| TerminalError::NotKept)?;
-    let held = file.metadata().map_or(0, |metadata| metadata.len()).min(total);
-    let count = held.saturating_sub(from).min(u64::from(limit)) as usize;
-    let mut bytes = vec![0; count];
-    file.read_exact_at(&mut bytes, from).map_err(|_| TerminalError::NotKept)?;
-    let next = from + count as u64;
-    Ok(Chunk { offset: from, next, end: next >= held, bytes })
+    let output =
+        Output::left(file(directory, command, stream)).map_err(|_| TerminalError::NotKept)?;
+    let Piece { offset, next, bytes } =
+        output.read(from, limit as usize).map_err(|_| TerminalError::NotKept)?;
+    Ok(Chunk { offset, next, end: next >= output.written(), bytes })
 }
 
 /// Removes what a command wrote.

@@ -13,7 +13,6 @@ use std::time::Duration;
 use host::wire::{Code, Phase, Request, TerminalInfo};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
 
 use super::link::{Feed, Link};
 use super::owner::{Ask, Format, Runtime};
@@ -22,8 +21,8 @@ use super::{Live, Place, TerminalError, Terminals};
 use crate::event::Happened;
 use crate::lease::{IfPaused, Running};
 use crate::model::{
-    CommandEnd, Env, InstanceId, LeaseId, LeaseState, ShellKind, Terminal, TerminalEvent,
-    TerminalId, Thread,
+    Command, CommandEnd, CommandStatus, Env, InstanceId, LeaseId, LeaseState, ShellKind, Terminal,
+    TerminalEvent, TerminalId, Thread,
 };
 use crate::provider;
 
@@ -67,6 +66,13 @@ enum Found {
 pub(super) struct Alive {
     pub(super) link: Link,
     pub(super) orders: mpsc::Sender<Order>,
+}
+
+impl Alive {
+    /// Whether it is on the host at the other end of this connection.
+    fn is_on(&self, link: &Link) -> bool {
+        self.link.boot_id() == link.boot_id() && !self.link.closed().is_cancelled()
+    }
 }
 
 impl Terminals {
@@ -174,6 +180,10 @@ impl Terminals {
             missing.retain(|other| other.terminal_id != terminal.terminal_id);
             let live = self.live_at(&terminal, info.end_offset);
             let mut slot = live.runtime.lock().await;
+            if slot.as_ref().is_some_and(|alive| alive.is_on(link)) {
+                // Whoever needed it was faster.
+                continue;
+            }
             *slot = Some(self.adopt(&live, link, &info).await?);
             drop(slot);
             self.note_status(&terminal, TerminalEvent::Started).await;
@@ -195,7 +205,7 @@ impl Terminals {
         let link = Link::greet(stream).await?;
         links.insert(instance.clone(), link.clone());
         drop(links);
-        let watch = self.clone().watch_link(link.closed(), instance, running.lease_id.clone());
+        let watch = self.clone().watch_link(link.clone(), instance, running.lease_id.clone());
         self.0.tasks.spawn(watch);
         Ok(link)
     }
@@ -203,21 +213,26 @@ impl Terminals {
     /// Boxed, for looking for a host may end in watching it again.
     fn watch_link(
         self,
-        closed: CancellationToken,
+        link: Link,
         instance: InstanceId,
         lease: LeaseId,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
+            let closed = link.closed();
             tokio::select! {
-                () = closed.cancelled() => self.relink(&instance, &lease).await,
+                () = closed.cancelled() => self.relink(&link, &instance, &lease).await,
                 () = self.0.stopping.cancelled() => {}
             }
         })
     }
 
     /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
-    async fn relink(&self, instance: &InstanceId, lease: &LeaseId) {
-        self.0.links.lock().await.remove(instance);
+    async fn relink(&self, closed: &Link, instance: &InstanceId, lease: &LeaseId) {
+        let mut links = self.0.links.lock().await;
+        if links.get(instance).is_some_and(|link| link.closed().is_cancelled()) {
+            links.remove(instance);
+        }
+        drop(links);
         if self.0.stopping.is_cancelled() {
             return;
         }
@@ -229,12 +244,14 @@ impl Terminals {
             }
         };
         let deadline = tokio::time::Instant::now() + RELINK;
+        let mut same = false;
         loop {
             let _ = self.0.leases.lost(lease, instance).await;
             match self.find(lease).await {
                 Ok(Found::Running(link)) => match self.take_up(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
+                        same = link.boot_id() == closed.boot_id();
                         break;
                     }
                     Err(error) => tracing::warn!(%lease, %error, "a host was lost again"),
@@ -249,8 +266,21 @@ impl Terminals {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for terminal in missing {
-            self.lost(&terminal.terminal_id).await;
+            if !self.is_alive(&terminal.terminal_id).await {
+                self.lost(&terminal.terminal_id).await;
+            }
         }
+        if !same {
+            self.strand(closed.boot_id()).await;
+        }
+    }
+
+    /// Whether a terminal is on a host that can be reached.
+    async fn is_alive(&self, id: &TerminalId) -> bool {
+        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let Some(live) = live else { return false };
+        let slot = live.runtime.lock().await;
+        slot.as_ref().is_some_and(|alive| !alive.link.closed().is_cancelled())
     }
 
     /// Starts to listen to a terminal that its host holds.
@@ -268,7 +298,7 @@ impl Terminals {
             let (from_out, from_err) = (command.stdout_bytes, command.stderr_bytes);
             link.post(|seq| Request::ExecWatch { seq, command: id, from_out, from_err });
             if command.phase != Phase::Sealed && command.phase != Phase::Done {
-                self.resume_flight(live, &command.command).await;
+                self.resume_flight(live, link, &command.command).await;
             }
         }
         let offset = info.end_offset;
@@ -400,18 +430,28 @@ impl Terminals {
         if let Err(error) = self.0.store.apply_terminal(id, TerminalEvent::RuntimeLost, now).await {
             tracing::warn!(terminal = %id, %error, "cannot note that a shell is gone");
         }
-        self.lose_commands(id).await;
+        self.lose_rows(id, Vec::new()).await;
     }
 
-    /// Whatever ran in a terminal that is gone has no end; that is put on record.
+    /// Whatever runs in a terminal that is deleted has no end; that is put on record.
     pub(super) async fn lose_commands(&self, id: &TerminalId) {
-        let mut open = self.0.flights.lose(|command| command.terminal_id == *id);
+        let open = self.0.flights.lose(|command| command.terminal_id == *id);
+        self.lose_rows(id, open).await;
+    }
+
+    /// Puts on record that commands are lost: these, and those that nobody here knows any more.
+    async fn lose_rows(&self, id: &TerminalId, mut open: Vec<Command>) {
         match self.0.store.unfinished_commands(id).await {
-            Ok(rows) => open.extend(rows),
+            Ok(rows) => open.extend(
+                rows.into_iter().filter(|row| self.0.flights.command(&row.command_id).is_none()),
+            ),
             Err(error) => tracing::warn!(terminal = %id, %error, "cannot look for lost commands"),
         }
         for command in open {
-            if let Ok(lost) = command.end(CommandEnd::Lost, Timestamp::now())
+            let queued = command.status == CommandStatus::Queued;
+            let waited = queued && !self.began(&command).await;
+            let end = if waited { CommandEnd::NotStarted } else { CommandEnd::Lost };
+            if let Ok(lost) = command.end(end, Timestamp::now())
                 && let Err(error) = self.0.store.save_command(&lost).await
             {
                 tracing::warn!(command = %lost.command_id, %error, "cannot note a lost command");

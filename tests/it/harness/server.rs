@@ -156,6 +156,13 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// SIGKILL, and another one in its place.
+    pub fn kill_and_start(&mut self, home: &Home) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        *self = Server::start(home);
+    }
+
     /// SIGTERM, without waiting.
     pub fn terminate(&self) {
         signal(self.pid(), rustix::process::Signal::TERM);

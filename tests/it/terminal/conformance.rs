@@ -1,7 +1,7 @@
 //! The hostile cases, byte by byte, against the real server. Ours are in `tests/conformance`; others
 //! of the same form are run too where `STEAD_CASES` names a file.
 
-use std::{path::PathBuf, time::Instant};
+use std::{path::PathBuf, thread, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -26,46 +26,97 @@ fn case_files() -> Vec<PathBuf> {
     files
 }
 
-#[test]
-fn every_hostile_case_passes() {
-    let home = Home::new();
-    let server = Server::start(&home);
-    let mut failures = Vec::new();
-    let mut count = 0;
+/// What happens beside a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// Somebody watches all of it.
+    Watcher,
+    /// The server is killed between two steps and started again.
+    Kills,
+}
+
+/// All cases; in a short run only some, another part of them for each thing beside.
+fn cases(beside: Beside) -> Vec<Value> {
+    let mut all = Vec::new();
     for file in case_files() {
         let text = std::fs::read_to_string(&file).unwrap();
-        let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
-        for case in &cases {
-            count += 1;
-            let name = case["name"].as_str().unwrap();
-            let wrong = play(&server.client(), &home, &format!("case-{count}-{name}"), case);
-            if !wrong.is_empty() {
-                failures.push(format!("{name}: {}", wrong.join("; ")));
-            }
+        all.extend(serde_json::from_str::<Vec<Value>>(&text).unwrap());
+    }
+    let (part, of) = match beside {
+        _ if std::env::var_os("STEAD_SOAK").is_some() => (0, 1),
+        Beside::Nothing => (0, 1),
+        Beside::Watcher => (0, 8),
+        Beside::Kills => (4, 8),
+    };
+    all.into_iter().enumerate().filter(|(nth, _)| nth % of == part).map(|(_, case)| case).collect()
+}
+
+fn rounds() -> usize {
+    if std::env::var_os("STEAD_SOAK").is_some() { 3 } else { 1 }
+}
+
+#[test]
+fn every_hostile_case_passes() {
+    all_pass(Beside::Nothing);
+}
+
+#[test]
+fn hostile_cases_pass_while_somebody_watches() {
+    all_pass(Beside::Watcher);
+}
+
+#[test]
+fn hostile_cases_pass_while_the_server_is_killed_between_steps() {
+    all_pass(Beside::Kills);
+}
+
+fn all_pass(beside: Beside) {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for case in (0..rounds()).flat_map(|_| cases(beside)) {
+        count += 1;
+        let name = case["name"].as_str().unwrap();
+        let wrong = play(&mut server, &home, &format!("case-{count}-{name}"), &case, beside);
+        if !wrong.is_empty() {
+            failures.push(format!("{name}: {}", wrong.join("; ")));
         }
     }
-    println!("{} of {count} cases passed", count - failures.len());
+    println!("{} of {count} cases passed beside {beside:?}", count - failures.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-fn play(client: &Client, home: &Home, thread: &str, case: &Value) -> Vec<String> {
+fn play(
+    server: &mut Server,
+    home: &Home,
+    thread: &str,
+    case: &Value,
+    beside: Beside,
+) -> Vec<String> {
     let directory = home.path().join("cases").join(thread);
     std::fs::create_dir_all(&directory).unwrap();
+    let client = server.client();
     let put = client.put(&format!("/api/threads/{thread}"), json!({"cwd": directory}));
     put.expect_status(201);
-    let target = match case["shell"].as_str() {
-        None => format!("/api/threads/{thread}/exec"),
+    let terminal = match case["shell"].as_str() {
+        None => client.get(&format!("/api/threads/{thread}/terminal")).expect(200),
         Some(shell) => {
             let mut body = json!({"shell": shell, "cwd": directory});
             if shell == "busybox" {
                 body = json!({"cmd": ["busybox", "sh"], "cwd": directory});
             }
-            let made = client.post(&format!("/api/threads/{thread}/terminals"), body).expect(201);
-            format!("/api/terminals/{}/exec", made["terminal_id"].as_str().unwrap())
+            client.post(&format!("/api/threads/{thread}/terminals"), body).expect(201)
         }
     };
+    let terminal = terminal["terminal_id"].as_str().unwrap();
+    let _watcher = (beside == Beside::Watcher).then(|| watch(&client, terminal));
     let mut wrong = Vec::new();
     for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+        if beside == Beside::Kills && index > 0 {
+            server.kill_and_start(home);
+        }
         let mut body = json!({"command": step["cmd"], "max_output_bytes": 64 << 20});
         for name in ["timeout_ms", "stdin", "env", "cwd"] {
             if !step[name].is_null() {
@@ -73,7 +124,7 @@ fn play(client: &Client, home: &Home, thread: &str, case: &Value) -> Vec<String>
             }
         }
         let began = Instant::now();
-        let answer = client.post(&target, body);
+        let answer = server.client().post(&format!("/api/terminals/{terminal}/exec"), body);
         let took = began.elapsed().as_millis() as u64;
         if answer.status != 200 {
             wrong.push(format!("step {index}: {} {}", answer.status, answer.text()));
@@ -81,8 +132,27 @@ fn play(client: &Client, home: &Home, thread: &str, case: &Value) -> Vec<String>
         }
         check(&answer.json(), &step["expect"], took, index, &mut wrong);
     }
-    client.delete(&format!("/api/threads/{thread}")).expect_status(204);
+    server.client().delete(&format!("/api/threads/{thread}")).expect_status(204);
     wrong
+}
+
+/// Reads a terminal's stream until the terminal is gone, and checks that no byte is missing in it.
+fn watch(client: &Client, terminal: &str) -> thread::JoinHandle<()> {
+    let mut events = client.request("GET", &format!("/api/terminals/{terminal}/stream")).events();
+    thread::spawn(move || {
+        let mut next = None;
+        while let Some(event) = events.next() {
+            match event.name.as_str() {
+                "snapshot" => next = event.json()["offset"].as_u64(),
+                "data" => {
+                    let (offset, bytes) = super::data(&event);
+                    assert!(next.is_none_or(|next| next == offset), "a gap before {offset}");
+                    next = Some(offset + bytes.len() as u64);
+                }
+                _ => {}
+            }
+        }
+    })
 }
 
 fn stream(ran: &Value, name: &str) -> Vec<u8> {

@@ -240,3 +240,31 @@ fn many_terminals_run_in_parallel_and_never_mix() {
         }
     });
 }
+
+#[test]
+fn the_screen_shows_the_prompt_as_it_is_after_a_command() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", "PS1='[\\w] '; cd /");
+    let terminal = client.get("/api/threads/t/terminal").expect(200);
+    let id = terminal["terminal_id"].as_str().unwrap();
+    super::shows(&client, id, "\n[/]");
+    exec(&client, "t", "cd /usr; echo done");
+    let typed = json!({"data": "ls -d . x"});
+    wait_for("the whole picture", || {
+        let seen = super::screen(&client, id);
+        if seen.trim_end().ends_with("\n[/] cd /usr; echo done\ndone\n[/usr]") {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    });
+    client.post(&format!("/api/terminals/{id}/input"), typed).expect_success();
+    super::shows(&client, id, "[/usr] ls -d . x");
+    exec(&client, "t", "cd /tmp");
+    super::shows(&client, id, "[/tmp] ls -d . x");
+    let enter = json!({"data": "\u{7f}\r"});
+    client.post(&format!("/api/terminals/{id}/input"), enter).expect_success();
+    super::shows(&client, id, "[/tmp] ls -d .\n.\n[/tmp]");
+}

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod exec;
+mod killed;
 mod limits;
 mod questions;
 mod stream;

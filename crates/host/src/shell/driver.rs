@@ -37,6 +37,10 @@ use super::state::State;
 use super::{At, Effect, Setup, screen};
 use crate::wire::Outcome;
 
+/// The file in a terminal's directory that names the last command a host began. A command that is not
+/// named there when its host is gone has never run.
+pub const BEGAN: &str = "began";
+
 /// Drives one shell.
 #[derive(Debug)]
 pub struct Driver {
@@ -59,6 +63,8 @@ pub struct Driver {
     pub(super) key: usize,
     pub(super) queue: VecDeque<Waiting>,
     pub(super) commands: Commands,
+    /// Names the last command that was begun, for whoever finds this host gone.
+    pub(super) began: fs::File,
     pub(super) spare: Option<[Pipe; 2]>,
     pub(super) pipe_number: u64,
     /// The shell is known to be at its prompt, and nobody typed since.
@@ -121,7 +127,10 @@ impl Driver {
         let commands = Commands::new(setup.dir.join("commands"));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, &state_pipe, STATE)?;
+        let began = setup.dir.join(BEGAN);
+        let began = fs::OpenOptions::new().write(true).create(true).truncate(false).open(began)?;
         Ok(Self {
+            began,
             setup,
             paths,
             epoll,
@@ -243,7 +252,7 @@ impl Driver {
             return;
         }
         run.begun = true;
-        if !self.setup.kind.edits_lines() {
+        if run.plain {
             super::ending::cook_modes(at.master);
         }
         if run.signal.is_some() {

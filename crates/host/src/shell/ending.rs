@@ -288,12 +288,14 @@ pub(super) fn cook_modes(master: BorrowedFd) {
     let _ = tcsetattr(master, OptionalActions::Now, &modes);
 }
 
-/// Keeps what is typed next off the screen.
-pub(super) fn hide_echo(master: BorrowedFd) {
-    if let Ok(mut modes) = tcgetattr(master) {
-        modes.local_modes &= !LocalModes::ECHO;
-        let _ = tcsetattr(master, OptionalActions::Now, &modes);
+/// Keeps what is typed next off the screen; false when the terminal is in somebody's raw mode.
+pub(super) fn hide_echo(master: BorrowedFd) -> bool {
+    let Ok(mut modes) = tcgetattr(master) else { return false };
+    if !modes.local_modes.contains(LocalModes::ICANON) {
+        return false;
     }
+    modes.local_modes &= !LocalModes::ECHO;
+    tcsetattr(master, OptionalActions::Now, &modes).is_ok()
 }
 
 /// Gives the line editor its modes back, when others are set.

@@ -44,8 +44,8 @@ use rustix::fd::BorrowedFd;
 
 pub use commands::Status;
 pub use dialect::Launch;
-pub use driver::Driver;
-pub use output::{Keep, Piece};
+pub use driver::{BEGAN, Driver};
+pub use output::{Keep, Output, Piece};
 pub use state::{Changes, State};
 
 use crate::wire::{IfBusy, Outcome, Sections, StdinMode};

@@ -93,6 +93,18 @@ impl Output {
         Ok(Self { path, keep, written, place: Place::Disk(file) })
     }
 
+    /// Output that a host left behind, only to be read. One that was killed did not note how much there
+    /// is: then the head tells, as far as it is there.
+    ///
+    /// # Errors
+    /// When there is no such file or it is none of ours.
+    pub fn left(path: PathBuf) -> io::Result<Self> {
+        let length = std::fs::metadata(&path)?.len().saturating_sub(HEADER);
+        let mut output = Self::open(path)?;
+        output.written = output.written.max(length.min(output.keep.head));
+        Ok(output)
+    }
+
     /// How many bytes were written, kept or not.
     pub fn written(&self) -> u64 {
         self.written
@@ -317,6 +329,13 @@ mod tests {
             read.read(12, 9).unwrap(),
             Piece { offset: 15, next: 20, bytes: b"fghij".to_vec() }
         );
+        let mut killed = Output::new(scratch.0.join("k"), Keep { head: 40_000, tail: 5 });
+        killed.append(&[b'x'; 30_000]);
+        killed.append(&[b'y'; 5_000]);
+        drop(killed);
+        let read = Output::left(scratch.0.join("k")).unwrap();
+        assert_eq!(read.written(), 35_000);
+        assert_eq!(read.read(29_999, 2).unwrap().bytes, b"xy");
         std::fs::write(&path, "something else that is long enough").unwrap();
         assert!(Output::open(path).is_err());
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,8 @@ pub(super) struct Run {
     pub(super) check: Instant,
     pub(super) step: Duration,
     pub(super) cooked: bool,
+    /// The terminal echoes by itself, and was told not to.
+    pub(super) plain: bool,
     pub(super) copy: screen::Copy,
     pub(super) touched: bool,
     /// To be sent when it has begun.
@@ -80,7 +83,7 @@ impl Driver {
         self.number += 1;
         self.dump.clear();
         self.dumped = false;
-        let run = Run::new(self.number, job, at.now, Moment::now());
+        let mut run = Run::new(self.number, job, at.now, Moment::now());
         if let Job::Command { id, spec } = &run.job {
             let (id, half) = (id.clone(), self.person.half_typed);
             let pipes = self.pair()?;
@@ -96,12 +99,12 @@ impl Driver {
                 command.attempts += 1;
             }
             self.watch_command(&id)?;
+            self.began.write_all_at(id.as_bytes(), 0)?;
         }
         let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.begun())));
         let key = self.write_drive(&run, false)?;
-        if !self.setup.kind.edits_lines() {
-            super::ending::hide_echo(at.master);
-        }
+        // A shell that edits lines after all has modes of its own, and hides nothing.
+        run.plain = !self.setup.kind.edits_lines() && super::ending::hide_echo(at.master);
         effects.push(Effect::Type(key));
         if let Job::Command { id, .. } = &run.job
             && self.commands.get(id).is_some_and(|command| command.attempts == 1)
@@ -394,6 +397,7 @@ impl Run {
             check: started + SLOW,
             step: SLOW,
             cooked: false,
+            plain: false,
             copy: screen::Copy::default(),
             touched: false,
             signal: None,

@@ -1,0 +1,165 @@
+//! Commands whose shell, host or server is killed: never run twice, never without an answer.
+
+use std::{path::Path, thread, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::exec;
+use crate::harness::{Client, Home, Server, wait_for};
+
+/// How often each thing is tried; more in a soak. A lease that loses its host too often is given a
+/// rest, so every few rounds have a server of their own.
+fn rounds() -> usize {
+    if std::env::var_os("STEAD_SOAK").is_some() { 40 } else { 2 }
+}
+
+const STATE: &str = "cd /usr; export A='x y'; b=(1 2); f() { echo \"f $1\"; }; set -o pipefail";
+
+#[test]
+fn a_command_right_after_the_death_of_its_host_runs_with_all_state() {
+    for _ in 0..rounds() {
+        let home = Home::new();
+        let server = Server::start(&home);
+        let client = server.client();
+        exec(&client, "t", STATE);
+        for _ in 0..4 {
+            home.end_hosts();
+            let ran = exec(&client, "t", "pwd; echo \"$A ${b[1]}\"; f z; false | true");
+            assert_eq!(ran["stdout"], "/usr\nx y 2\nf z\n", "{ran}");
+            assert_eq!((&ran["status"], &ran["exit_code"]), (&json!("finished"), &json!(1)));
+        }
+    }
+}
+
+/// A command that leaves a line each time it runs, how it was answered, and how often it ran.
+fn marked(client: &Client, mark: &Path, killed: impl FnOnce()) -> (Value, usize) {
+    let text = format!("echo ran >> '{}'; sleep 0.2; echo end", mark.display());
+    let asked = thread::scope(|scope| {
+        let asked = scope.spawn(|| exec(client, "t", &text));
+        killed();
+        asked.join().unwrap()
+    });
+    let ran = std::fs::read_to_string(mark).unwrap_or_default();
+    (asked, ran.lines().count())
+}
+
+fn check(answer: &Value, ran: usize) {
+    match answer["status"].as_str().unwrap() {
+        "finished" if answer["exit_code"] == 0 => {
+            assert_eq!((&answer["stdout"], ran), (&json!("end\n"), 1), "{answer}");
+        }
+        "finished" => assert!(answer["exit_code"] == 137 && ran <= 1, "ran {ran}: {answer}"),
+        "lost" => assert!(ran <= 1, "ran {ran}: {answer}"),
+        "not_started" => assert_eq!(ran, 0, "{answer}"),
+        other => panic!("ended as {other}: {answer}"),
+    }
+}
+
+/// From before the command can have begun to after its end.
+const WINDOWS: [u64; 6] = [0, 1, 4, 30, 150, 210];
+
+#[test]
+fn a_command_whose_host_is_killed_runs_once_or_is_lost() {
+    for round in 0..rounds() {
+        let home = Home::new();
+        let server = Server::start(&home);
+        exec(&server.client(), "t", STATE);
+        for wait in WINDOWS {
+            let mark = home.path().join(format!("mark-{round}-{wait}"));
+            let (answer, ran) = marked(&server.client(), &mark, || {
+                thread::sleep(Duration::from_millis(wait));
+                home.end_hosts();
+            });
+            check(&answer, ran);
+            let id = answer["command_id"].as_str().unwrap();
+            let receipt = server.client().get(&format!("/api/commands/{id}")).expect(200);
+            assert_eq!(receipt["status"], answer["status"], "{receipt}");
+            let after = exec(&server.client(), "t", "pwd; f y");
+            assert_eq!(after["stdout"], "/usr\nf y\n", "{after}");
+        }
+    }
+}
+
+#[test]
+fn a_command_whose_shell_or_its_keeper_is_killed_runs_once() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", STATE);
+    for round in 0..rounds() {
+        for (wait, parent) in WINDOWS.into_iter().flat_map(|wait| [(wait, false), (wait, true)]) {
+            let pids = exec(&client, "t", "echo $$ $PPID");
+            let pids: Vec<i32> = pids["stdout"]
+                .as_str()
+                .unwrap()
+                .split_ascii_whitespace()
+                .map(|pid| pid.parse().unwrap())
+                .collect();
+            let mark = home.path().join(format!("mark-{round}-{wait}-{parent}"));
+            let (answer, ran) = marked(&client, &mark, || {
+                thread::sleep(Duration::from_millis(wait));
+                // The shell's parent is the host where there is no keeper: that is another test's.
+                let pid = if parent && is_keeper(pids[1]) { pids[1] } else { pids[0] };
+                let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+            });
+            check(&answer, ran);
+            let after = exec(&client, "t", "pwd; f y");
+            assert_eq!(after["stdout"], "/usr\nf y\n", "{after}");
+        }
+    }
+}
+
+fn is_keeper(pid: i32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.contains("keeper")
+}
+
+#[test]
+fn a_command_with_a_key_runs_once_whenever_the_server_is_killed() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    exec(&server.client(), "t", STATE);
+    for round in 0..rounds() {
+        for wait in WINDOWS {
+            let mark = home.path().join(format!("mark-{round}-{wait}"));
+            let text = format!("echo ran >> '{}'; sleep 0.2; echo end", mark.display());
+            let key = format!("key-{round}-{wait}");
+            let ask = |client: &Client| {
+                let request = client.request("POST", "/api/threads/t/exec");
+                request.header("idempotency-key", &key).json(&json!({"command": text}))
+            };
+            let _unread = ask(&server.client()).start();
+            thread::sleep(Duration::from_millis(wait));
+            server.kill();
+            server = Server::start(&home);
+            let answer = wait_for("an answer", || {
+                let answer = ask(&server.client()).send();
+                if answer.status == 200 { Ok(answer.json()) } else { Err(answer.text()) }
+            });
+            let ran = std::fs::read_to_string(&mark).unwrap_or_default().lines().count();
+            assert!(ran <= 1, "ran {ran} times: {answer}");
+            check(&answer, ran);
+            let again = ask(&server.client()).send().expect(200);
+            assert_eq!(again["command_id"], answer["command_id"]);
+        }
+    }
+}
+
+#[test]
+fn what_a_command_wrote_can_be_read_when_its_host_is_gone() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let ran = exec(&client, "t", "seq 60000; seq 5 >&2");
+    let id = ran["command_id"].as_str().unwrap();
+    let whole: String = (1..=60_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(ran["stdout"].as_str().unwrap().len(), whole.len());
+    home.end_hosts();
+    exec(&client, "t", "true");
+    let read = client.get(&format!("/api/commands/{id}/output?stream=stdout&from=5&limit=600000"));
+    assert_eq!(read.text(), whole[5..], "from the file its host left");
+    assert_eq!(read.header("x-end"), Some("true"));
+    let read = client.get(&format!("/api/commands/{id}/output?stream=stderr"));
+    assert_eq!(read.text(), "1\n2\n3\n4\n5\n");
+}
