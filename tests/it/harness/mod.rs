@@ -34,3 +34,9 @@ pub fn wait_for<T, S: Debug>(what: &str, mut look: impl FnMut() -> Result<T, S>)
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
+
+/// Lets a moment pass so that what comes next falls into another part of what goes on. Never to wait
+/// for something to have happened.
+pub fn let_pass(moment: Duration) {
+    std::thread::sleep(moment);
+}

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::exec;
-use crate::harness::{Client, Home, Server, wait_for};
+use crate::harness::{Client, Home, Server, let_pass, wait_for};
 
 /// How often each thing is tried; more in a soak. A lease that loses its host too often is given a
 /// rest, so every few rounds have a server of their own.
@@ -68,7 +68,7 @@ fn a_command_whose_host_is_killed_runs_once_or_is_lost() {
         for wait in WINDOWS {
             let mark = home.path().join(format!("mark-{round}-{wait}"));
             let (answer, ran) = marked(&server.client(), &mark, || {
-                thread::sleep(Duration::from_millis(wait));
+                let_pass(Duration::from_millis(wait));
                 home.end_hosts();
             });
             check(&answer, ran);
@@ -98,7 +98,7 @@ fn a_command_whose_shell_or_its_keeper_is_killed_runs_once() {
                 .collect();
             let mark = home.path().join(format!("mark-{round}-{wait}-{parent}"));
             let (answer, ran) = marked(&client, &mark, || {
-                thread::sleep(Duration::from_millis(wait));
+                let_pass(Duration::from_millis(wait));
                 // The shell's parent is the host where there is no keeper: that is another test's.
                 let pid = if parent && is_keeper(pids[1]) { pids[1] } else { pids[0] };
                 let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
@@ -130,7 +130,7 @@ fn a_command_with_a_key_runs_once_whenever_the_server_is_killed() {
                 request.header("idempotency-key", &key).json(&json!({"command": text}))
             };
             let _unread = ask(&server.client()).start();
-            thread::sleep(Duration::from_millis(wait));
+            let_pass(Duration::from_millis(wait));
             server.kill();
             server = Server::start(&home);
             let answer = wait_for("an answer", || {
