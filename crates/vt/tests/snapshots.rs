@@ -66,3 +66,12 @@ fn a_directory_that_is_no_path() {
         assert_eq!(check(&before, "").cwd(), screen.cwd(), "{said}");
     }
 }
+
+#[test]
+fn wide_characters_at_the_edge_of_a_changed_rectangle() {
+    // DECCARA over the second half of one and the first half of another.
+    for change in ["\x1b[2*x\x1b[1;2;1;3;4$r", "\x1b[1;2;1;3;7$t", "\x1b[1;2;1;3;4$r"] {
+        let screen = check(&format!("\u{5bbd}\u{5bad}\u{5bbd}{change}"), "");
+        assert_eq!(screen.text(0), "\u{5bbd}\u{5bad}\u{5bbd}\n");
+    }
+}

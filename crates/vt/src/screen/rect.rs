@@ -113,6 +113,11 @@ impl Screen {
             let stream = !self.modes.rect_exact;
             let from = if stream && y > rect.top { 0 } else { rect.left };
             let to = if stream && y < rect.bottom { self.cols - 1 } else { rect.right };
+            // A wide character changes as a whole.
+            let row = &self.buf.rows[y];
+            let half = from > 0 && row.get(from).is_spacer() && row.width(from - 1) == 2;
+            let from = from - usize::from(half);
+            let to = (to + usize::from(row.width(to) == 2)).min(self.cols - 1);
             for x in from..=to {
                 let cell = self.buf.rows[y].get(x);
                 let mut style = self.styles.get(cell.style);
