@@ -142,7 +142,10 @@ impl Terminals {
             window: WINDOW,
             checksum_reports: settings.checksum_reports,
             writers: Arc::new(Semaphore::new(WRITERS)),
+            dropped: Arc::default(),
         };
+        let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
+        tasks.spawn(owner::give_back(owner.dropped.clone(), stopping.clone()));
         Terminals(Arc::new(Inner {
             settings,
             owner,
@@ -154,8 +157,8 @@ impl Terminals {
             flights: Arc::default(),
             gone: Mutex::default(),
             clients: AtomicU64::new(1),
-            tasks: TaskTracker::new(),
-            stopping: CancellationToken::new(),
+            tasks,
+            stopping,
         }))
     }
 

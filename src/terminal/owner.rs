@@ -17,8 +17,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use host::wire::{self, Request};
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use vt::{Screen, Size};
 
 use super::drive::{Change, ClientId, Mode, Seat};
@@ -33,6 +34,8 @@ const CHECKPOINT_AFTER: Duration = Duration::from_secs(2);
 /// …and earlier when so much was printed, though not oftener than [`CHECKPOINT_SPACING`].
 const CHECKPOINT_BYTES: u64 = 256 << 10;
 const CHECKPOINT_SPACING: Duration = Duration::from_millis(250);
+/// How long after a screen was let go its memory is given back, with that of others.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 /// Output events taken from the link at once.
 const BATCH: usize = 64;
 
@@ -47,6 +50,8 @@ pub struct Settings {
     pub checksum_reports: bool,
     /// How many checkpoints are written at the same time.
     pub writers: Arc<Semaphore>,
+    /// Told when a screen was let go.
+    pub dropped: Arc<Notify>,
 }
 
 /// What anybody may know without asking the owner.
@@ -535,6 +540,7 @@ impl Owner {
         if silent && self.seat.is_empty() && self.dirty_since.is_none() && self.saving.is_none() {
             self.view = View::Asleep;
             self.shared.window.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.settings.dropped.notify_one();
         } else if silent {
             self.last_output = now;
         }
@@ -583,6 +589,17 @@ impl Owner {
             }
         }
     }
+}
+
+/// Gives memory back to the system after screens were let go, until it is told to stop.
+pub async fn give_back(dropped: Arc<Notify>, stop: CancellationToken) {
+    let round = async || {
+        dropped.notified().await;
+        // Terminals that fell silent together fall asleep together.
+        tokio::time::sleep(GIVE_BACK_AFTER).await;
+        let _ = tokio::task::spawn_blocking(host::give_back_memory).await;
+    };
+    while stop.run_until_cancelled(round()).await.is_some() {}
 }
 
 /// The next events of a live terminal; waits for ever when there is none, 0 when it is cut off.

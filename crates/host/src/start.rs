@@ -236,6 +236,7 @@ fn take_listener(fd: i32) -> io::Result<OwnedFd> {
 /// Prepares the process: no signal ends it by accident, no other process of the user looks into it,
 /// its orphans come to it. Returns the soft limit of descriptors that it had.
 pub(crate) fn harden() -> io::Result<Option<u64>> {
+    sys::allocate_sparingly();
     sys::ignore_signals();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

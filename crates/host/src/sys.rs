@@ -307,6 +307,31 @@ pub fn told_to_end(signals: BorrowedFd<'_>) -> bool {
     told
 }
 
+/// Makes the allocator fit for a small process that lives long: large buffers come straight from the
+/// system, cost nothing until they are touched, and go back to it when they are dropped.
+pub fn allocate_sparingly() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer; called before any other thread is started.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 10);
+        libc::mallopt(libc::M_TOP_PAD, 16 << 10);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+    // What the start has left over would be taken for the first of those buffers.
+    give_back_memory();
+}
+
+/// Gives pages that hold nothing back to the system. The allocator alone keeps them between what is
+/// still in use, so that a thousand screens let go of would still be paid for.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer, and the allocator holds its own locks meanwhile.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Leaves the starter's session, and lets the process that was started return to it.
 ///
 /// # Errors

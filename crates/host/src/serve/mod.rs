@@ -222,7 +222,11 @@ impl Host {
             let now = Instant::now();
             while let Some(due) = self.timers.take(now) {
                 match due {
-                    Due::Sync => self.sync(),
+                    Due::Sync => {
+                        self.sync();
+                        // Opening a shell or carrying a flood takes more than holding them.
+                        sys::give_back_memory();
+                    }
                     Due::Closing => self.check_closing(),
                     Due::Check => self.trial_is_due(),
                     Due::Listen => self.listen(EventFlags::IN),
