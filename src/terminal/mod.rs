@@ -446,6 +446,10 @@ impl Terminals {
         self.0.tasks.wait().await;
     }
 
+    fn is_known(&self, id: &TerminalId) -> bool {
+        self.0.live.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
     fn directory(&self, id: &TerminalId) -> PathBuf {
         directory(&self.0.settings.home, id)
     }

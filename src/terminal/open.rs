@@ -1,4 +1,8 @@
-//! Making a terminal: the row first, then the shell.
+//! Making a terminal: the row and the shell at the same time.
+//!
+//! A shell takes about as long to start as a row to reach the disk. Whichever of the two fails
+//! takes the other back; after a crash in between, a row without a shell is restorable, and a
+//! shell without a row is ended when its host is found again.
 
 use std::collections::BTreeMap;
 
@@ -30,12 +34,22 @@ pub struct NewTerminal {
 impl Terminals {
     /// Makes a terminal and starts its program.
     pub async fn open(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
-        let terminal = self.add(new).await?;
-        self.begin(&terminal.terminal_id).await
+        let terminal = Terminal { status: TerminalStatus::Live, ..self.plan(new).await? };
+        let live = self.live_at(&terminal, 0);
+        // The row is asked for first: what the shell leads to is written after it.
+        let (added, started) = tokio::join!(self.add(&terminal), self.alive_new(&terminal, &live));
+        match (added, started) {
+            (Ok(()), Ok(_)) => Ok(terminal),
+            (added, started) => {
+                self.take_back(&terminal.terminal_id, added.is_ok()).await?;
+                added?;
+                Err(started.err().unwrap_or(TerminalError::Gone))
+            }
+        }
     }
 
-    /// Makes the row of a terminal, if there may be one more.
-    pub(super) async fn add(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
+    /// What a new terminal's row says, if there may be one more.
+    pub(super) async fn plan(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
         let settings = &self.0.settings;
         let present = self.0.store.thread_terminals(&new.thread_id).await?.len();
         if present >= settings.max_per_thread {
@@ -53,7 +67,7 @@ impl Terminals {
         }
         let now = Timestamp::now();
         let (argv, shell) = program(new.argv, new.shell);
-        let terminal = Terminal {
+        Ok(Terminal {
             terminal_id: TerminalId::fresh(),
             thread_id: new.thread_id,
             lease_id: new.lease_id,
@@ -72,13 +86,17 @@ impl Terminals {
             updated_at: now,
             last_activity_at: now,
             revision: 0,
-        };
-        self.0.store.add_terminal(&terminal).await?;
+        })
+    }
+
+    /// Makes the row of a terminal.
+    pub(super) async fn add(&self, terminal: &Terminal) -> Result<(), TerminalError> {
+        self.0.store.add_terminal(terminal).await?;
         self.0.events.tell(Happened::TerminalCreated {
             thread_id: terminal.thread_id.clone(),
             terminal_id: terminal.terminal_id.clone(),
         });
-        Ok(terminal)
+        Ok(())
     }
 
     /// Starts the program of a terminal that has just been made; without it the row goes again.
@@ -87,12 +105,20 @@ impl Terminals {
         let terminal = row.ok_or(TerminalError::Gone)?;
         let live = self.live(&terminal).await;
         if let Err(error) = self.alive(&terminal, &live, Resume::Yes).await {
-            let _ = self.close(id).await;
-            self.0.store.delete_terminal(id, Timestamp::now()).await?;
+            self.take_back(id, true).await?;
             return Err(error);
         }
         let row = self.0.store.terminal(id).await?;
         row.ok_or(TerminalError::Gone)
+    }
+
+    /// Ends what there is of a terminal that could not be made whole.
+    async fn take_back(&self, id: &TerminalId, row: bool) -> Result<(), TerminalError> {
+        let _ = self.close(id).await;
+        if row {
+            self.0.store.delete_terminal(id, Timestamp::now()).await?;
+        }
+        Ok(())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::event::Happened;
 use crate::lease::{IfPaused, Running};
 use crate::model::{
     Command, CommandEnd, CommandStatus, Env, InstanceId, LeaseId, LeaseState, ShellKind, Terminal,
-    TerminalEvent, TerminalId, Thread,
+    TerminalEvent, TerminalId, TerminalState, Thread,
 };
 use crate::provider;
 
@@ -83,6 +83,26 @@ impl Terminals {
         live: &Arc<Live>,
         resume: Resume,
     ) -> Result<Link, TerminalError> {
+        self.alive_from(terminal, live, resume, None).await
+    }
+
+    /// The same for a terminal that no host can hold yet and whose row is only being written.
+    pub(super) async fn alive_new(
+        &self,
+        terminal: &Terminal,
+        live: &Arc<Live>,
+    ) -> Result<Link, TerminalError> {
+        self.alive_from(terminal, live, Resume::Yes, Some(TerminalState::default())).await
+    }
+
+    /// `state` is what it starts with if that is known to be all there is.
+    async fn alive_from(
+        &self,
+        terminal: &Terminal,
+        live: &Arc<Live>,
+        resume: Resume,
+        state: Option<TerminalState>,
+    ) -> Result<Link, TerminalError> {
         let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
         let mut slot = live.runtime.lock().await;
         if let Some(alive) = &*slot {
@@ -101,19 +121,35 @@ impl Terminals {
                 self.link(&running).await?
             }
         };
-        let held = link.list().await?;
-        let known = held.into_iter().find(|info| info.terminal == live.id.as_str());
-        let alive = match known {
-            Some(info) if !info.exited => self.adopt(live, &link, &info).await?,
-            Some(_) => {
-                let id = live.id.to_string();
-                link.call(|seq| Request::AckExit { seq, terminal: id }).await?;
-                self.start(terminal, live, &running, &link).await?
-            }
-            None => self.start(terminal, live, &running, &link).await?,
+        let alive = match state {
+            Some(state) => self.start(terminal, live, &running, &link, state).await?,
+            None => self.again(terminal, live, &running, &link).await?,
         };
         *slot = Some(alive);
         Ok(link)
+    }
+
+    /// Takes up what a host holds of a terminal, or starts it from the state on record.
+    async fn again(
+        &self,
+        terminal: &Terminal,
+        live: &Arc<Live>,
+        running: &Running,
+        link: &Link,
+    ) -> Result<Alive, TerminalError> {
+        let held = link.list().await?;
+        let known = held.into_iter().find(|info| info.terminal == live.id.as_str());
+        if let Some(info) = known {
+            if !info.exited {
+                return self.adopt(live, link, &info).await;
+            }
+            let id = live.id.to_string();
+            link.call(|seq| Request::AckExit { seq, terminal: id }).await?;
+        }
+        let state = self.0.store.terminal_state(&live.id, None).await?;
+        let alive = self.start(terminal, live, running, link, state).await?;
+        self.note_status(terminal, TerminalEvent::Started).await;
+        Ok(alive)
     }
 
     /// The channel to a terminal's scribe.
@@ -172,6 +208,10 @@ impl Terminals {
                 None => None,
             };
             let Some(terminal) = row else {
+                if id.is_some_and(|id| self.is_known(&id)) {
+                    // Its row is on the way to the disk.
+                    continue;
+                }
                 tracing::info!(terminal = info.terminal, "ending a terminal that was deleted");
                 let terminal = info.terminal;
                 link.call(|seq| Request::Close { seq, terminal }).await?;
@@ -290,7 +330,8 @@ impl Terminals {
         link: &Link,
         info: &TerminalInfo,
     ) -> Result<Alive, TerminalError> {
-        let (alive, output) = self.listen(live, link).await?;
+        let state = self.0.store.terminal_state(&live.id, None).await?;
+        let (alive, output) = self.listen(live, link, &state);
         for command in &info.commands {
             link.follow(&command.command, live.id.as_str());
             // Tells again what has happened: its end, too, if that is not on record yet.
@@ -316,10 +357,10 @@ impl Terminals {
         live: &Arc<Live>,
         running: &Running,
         link: &Link,
+        state: TerminalState,
     ) -> Result<Alive, TerminalError> {
         let thread = self.0.store.thread(&terminal.thread_id).await?;
         let place = self.place(thread.as_ref()).await?;
-        let state = self.0.store.terminal_state(&live.id, None).await?;
         let directory = self.directory(&live.id);
         let made = directory.clone();
         tokio::task::spawn_blocking(move || std::fs::create_dir_all(made))
@@ -339,7 +380,7 @@ impl Terminals {
         let base = self.0.leases.environment(running).unwrap_or_else(inherited);
         let facts = live.shared.facts();
         let again = facts.offset > 0;
-        let (alive, output) = self.listen(live, link).await?;
+        let (alive, output) = self.listen(live, link, &state);
         let start = facts.offset;
         let size = (facts.cols, facts.rows);
         let request = Request::Open {
@@ -369,7 +410,6 @@ impl Terminals {
         let (cols, rows) = size;
         let runtime = Runtime { link: link.clone(), output, offset: start, cols, rows };
         live.ask(Ask::Runtime(runtime)).await?;
-        self.note_status(terminal, TerminalEvent::Started).await;
         if again {
             let (terminal_id, version) = (live.id.clone(), terminal.version);
             self.0.events.tell(Happened::TerminalRestored { terminal_id, version });
@@ -388,12 +428,12 @@ impl Terminals {
     }
 
     /// Channels for a terminal, and a scribe at their end.
-    async fn listen(
+    fn listen(
         &self,
         live: &Arc<Live>,
         link: &Link,
-    ) -> Result<(Alive, mpsc::Receiver<host::wire::Event>), TerminalError> {
-        let state = self.0.store.terminal_state(&live.id, None).await?;
+        state: &TerminalState,
+    ) -> (Alive, mpsc::Receiver<host::wire::Event>) {
         let (output, output_receiver) = mpsc::channel(OUTPUT);
         let (records, records_receiver) = mpsc::channel(RECORDS);
         let (resync, resync_receiver) = watch::channel(false);
@@ -411,11 +451,11 @@ impl Terminals {
             link.clone(),
             self.0.flights.clone(),
             self.0.events.clone(),
-            &state,
+            state,
             desk,
         );
         self.0.tasks.spawn(scribe.run());
-        Ok((Alive { link: link.clone(), orders }, output_receiver))
+        (Alive { link: link.clone(), orders }, output_receiver)
     }
 
     /// A terminal's shell is gone for good; its state and its output are not.

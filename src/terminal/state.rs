@@ -40,7 +40,8 @@ impl Terminals {
             cwd: state.cwd,
             env: from.env.clone(),
         };
-        let to = self.add(new).await?;
+        let to = self.plan(new).await?;
+        self.add(&to).await?;
         let now = Timestamp::now();
         let id = &to.terminal_id;
         self.0.store.fork_state(&from.terminal_id, version, id, delta, now).await?;
