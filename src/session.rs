@@ -14,6 +14,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream};
+use serde_json::json;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -316,6 +317,7 @@ impl Sessions {
                 self.forget(id);
                 self.tell_expired(&expired);
                 self.settle(&expired).await;
+                self.write_down(&expired).await;
             }
             // Somebody else ended it, or its thread is gone.
             Err(StoreError::Refused(_) | StoreError::Missing { .. }) => self.forget(id),
@@ -402,6 +404,21 @@ impl Sessions {
                 ended,
                 on_expiry: expired.policy.on_expiry,
             });
+        }
+    }
+
+    /// Puts an expiry, and what was done about it, into the ledger.
+    async fn write_down(&self, expired: &ChatSession) {
+        let SessionState::Expired { ended, at } = &expired.state else { return };
+        let detail = json!({
+            "thread_id": expired.thread_id,
+            "reason": ended,
+            "on_expiry": expired.policy.on_expiry,
+        });
+        let subject = expired.session_id.as_str();
+        if let Err(error) = self.shared.store.record(*at, "session_expired", subject, detail).await
+        {
+            warn!(session = %expired.session_id, %error, "cannot write down an expiry");
         }
     }
 

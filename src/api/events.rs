@@ -1,20 +1,28 @@
-//! What happens in the server, as it happens.
+//! What happens in the server, as it happens, and what it did by itself.
 
 use std::collections::VecDeque;
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use futures_util::stream;
-use serde::Deserialize;
-use serde_json::json;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{App, error::Problem, extract::Query, sse};
+use super::{
+    App,
+    error::Problem,
+    extract::Query,
+    page::{self, List},
+    sse,
+};
 use crate::event::{Event, Heard, Listener, Measured};
+use crate::store::LedgerEntry;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(events))
+    OpenApiRouter::new().routes(routes!(events)).routes(routes!(ledger))
 }
 
 /// Where to begin.
@@ -82,4 +90,48 @@ fn shown(event: &Event) -> sse::Event {
     let body = serde_json::to_value(event).unwrap_or_default();
     let name = body["type"].as_str().unwrap_or("event").to_owned();
     sse::event(&name, &body).id(event.id.to_string())
+}
+
+/// Something the server did by itself.
+#[derive(Debug, Serialize, ToSchema)]
+struct Entry {
+    /// Its number; rises.
+    id: u64,
+    /// When.
+    #[schema(value_type = String)]
+    at: Timestamp,
+    /// What was done: `orphan_ended`, `session_expired`, `project_deleted`.
+    kind: String,
+    /// To what.
+    subject: String,
+    /// Why, and whatever else is known.
+    #[schema(value_type = Object)]
+    detail: Value,
+}
+
+impl std::convert::From<LedgerEntry> for Entry {
+    fn from(LedgerEntry { id, at, kind, subject, detail }: LedgerEntry) -> Self {
+        Entry { id, at, kind, subject, detail }
+    }
+}
+
+/// How much of the ledger.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Last {
+    /// Most entries of the answer.
+    limit: Option<u32>,
+}
+
+/// What the server ended by itself and why, newest first. It outlives a restart.
+#[utoipa::path(get, path = "/api/ledger", tag = "server", params(Last),
+    responses((status = 200, description = "The last entries", body = List<Entry>)))]
+async fn ledger(
+    State(app): State<App>,
+    Query(query): Query<Last>,
+) -> Result<axum::Json<List<Entry>>, Problem> {
+    let limit = page::request(query.limit, None)?.limit;
+    let entries = app.store.ledger_last(limit).await?;
+    Ok(axum::Json(List::whole(entries.into_iter().map(Entry::from).collect())))
 }

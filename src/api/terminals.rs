@@ -402,6 +402,9 @@ struct WholeVersion {
     /// The parts of the state as the shell would be told them, by name.
     #[schema(value_type = Object)]
     sections: BTreeMap<String, String>,
+    /// What the version it is held against exported and this one does not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unset: Vec<String>,
 }
 
 /// Where a version is.
@@ -433,10 +436,12 @@ async fn version(
     let (id, version) = (&terminal.terminal_id, place.v);
     let mut state = app.store.terminal_state(id, Some(version)).await?;
     let mut env = state::exported(&state);
+    let mut unset = Vec::new();
     if let Some(since) = query.since {
         let other = app.store.terminal_state(id, Some(since)).await?;
         let before = state::exported(&other);
         state.sections.retain(|name, bytes| other.sections.get(name) != Some(bytes));
+        unset.extend(before.keys().filter(|name| !env.contains_key(*name)).cloned());
         env.retain(|name, value| before.get(name) != Some(value));
     }
     let sections = state
@@ -446,7 +451,7 @@ async fn version(
         .map(|(name, bytes)| (name, String::from_utf8_lossy(&bytes).into_owned()))
         .collect();
     let (terminal_id, cwd) = (id.to_string(), state.cwd);
-    Ok(axum::Json(WholeVersion { terminal_id, version: state.version, cwd, env, sections }))
+    Ok(axum::Json(WholeVersion { terminal_id, version: state.version, cwd, env, sections, unset }))
 }
 
 /// Which version to go back to.

@@ -259,6 +259,9 @@ pub(super) async fn providers(args: Plain) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// So much of what the server ended by itself is shown.
+const ENDED: u32 = 10;
+
 /// `stead status`: whether the server is well, and how much it has.
 pub(super) async fn status(args: Plain) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
@@ -269,11 +272,12 @@ pub(super) async fn status(args: Plain) -> anyhow::Result<ExitCode> {
     };
     let metrics = client.send(Method::GET, "/metrics", None, &[]).await?.bytes().await?;
     let metrics = String::from_utf8_lossy(&metrics).into_owned();
+    let ended = client.get(&format!("/api/ledger?limit={ENDED}")).await?["items"].take();
     let number = |name: &str| {
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse::<f64>().ok()).map_or(Value::Null, |n| json!(n as u64))
     };
-    let status = json!({
+    let mut status = json!({
         "server": client.authority(),
         "version": health["version"],
         "ready": ready,
@@ -287,7 +291,17 @@ pub(super) async fn status(args: Plain) -> anyhow::Result<ExitCode> {
         "reconnects": number("stead_reconnects_total"),
         "recoveries_failed": number("stead_recoveries_failed_total"),
     });
-    args.form.one(&status)?;
+    if args.form.json {
+        status["ended"] = ended;
+        args.form.one(&status)?;
+    } else {
+        args.form.one(&status)?;
+        if let Some(ended) = ended.as_array().filter(|ended| !ended.is_empty()) {
+            line("")?;
+            let columns = [("ended by itself", "/at"), ("what", "/kind"), ("which", "/subject")];
+            args.form.list(ended, &[&columns[..], &[("why", "/detail/reason")]].concat())?;
+        }
+    }
     Ok(if ready == "yes" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
