@@ -23,7 +23,7 @@ use stead::{
 };
 
 use super::{Hands, World, local, provider::living};
-use crate::harness::{Home, PATIENCE, wait_for};
+use crate::harness::{Home, PATIENCE, busiest, wait_for};
 
 const HOME: &str = "STEAD_TEST_CHILD_HOME";
 
@@ -143,26 +143,14 @@ fn run_child(home: &Path, tracing: &[&str]) -> Option<ExitStatus> {
     }
 }
 
-/// How often the busiest thread makes each call; `strace` counts by thread and by call.
+/// How often each call is made without harm.
 fn count_calls() -> Option<BTreeMap<String, usize>> {
     let home = Home::new();
     let trace = home.path().join("trace");
     let set = format!("trace={CALLS}");
     let status = run_child(home.path(), &["-e", &set, "-o", trace.to_str().unwrap()])?;
     assert!(status.success(), "the child fails even without harm: {status}");
-    let mut by_thread: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for line in fs::read_to_string(trace).unwrap().lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(thread), Some(call)) = (words.next(), words.next()) else { continue };
-        let Some((name, _)) = call.split_once('(') else { continue };
-        *by_thread.entry((name.to_owned(), thread.to_owned())).or_default() += 1;
-    }
-    let mut most: BTreeMap<String, usize> = BTreeMap::new();
-    for ((name, _), count) in by_thread {
-        let known = most.entry(name).or_default();
-        *known = count.max(*known);
-    }
-    Some(most)
+    Some(busiest(&trace))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -139,6 +139,16 @@ impl Request {
         answer
     }
 
+    /// Sends it to a server that may die meanwhile: no answer then.
+    pub fn attempt(&self) -> Option<Answer> {
+        let mut stream = TcpStream::connect(self.client.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(&self.clone().header("connection", "close").bytes()).ok()?;
+        let mut whole = Vec::new();
+        stream.read_to_end(&mut whole).ok()?;
+        Answer::parse(&whole)
+    }
+
     /// Opens a stream of server-sent events.
     #[track_caller]
     pub fn events(&self) -> Events {
@@ -160,6 +170,20 @@ impl Answer {
         let mut answer = Answer::head(reader);
         answer.read_body(reader);
         answer
+    }
+
+    /// An answer that came whole; `None` if it was cut off.
+    fn parse(bytes: &[u8]) -> Option<Answer> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = std::str::from_utf8(&bytes[..end]).ok()?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let lines = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        let headers: BTreeMap<_, _> = lines
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let body = bytes[end + 4..].to_vec();
+        let length = headers.get("content-length").map_or(Ok(0), |text| text.parse());
+        (length == Ok(body.len())).then_some(Answer { status, headers, body })
     }
 
     #[track_caller]

@@ -4,11 +4,13 @@ mod http;
 mod person;
 mod server;
 mod socket;
+mod strace;
 
 pub use http::{Answer, Client, Event, Events, Request};
 pub use person::Person;
 pub use server::{Home, Server, run};
 pub use socket::{Frame, Socket};
+pub use strace::busiest;
 
 use std::{
     fmt::Debug,

@@ -65,6 +65,7 @@ fn signal(pid: i32, signal: rustix::process::Signal) {
 /// A running server. Dropping it kills it with SIGKILL; its hosts live until the home goes.
 pub struct Server {
     child: Child,
+    pid: i32,
     pub address: SocketAddr,
     pub token: String,
     pub link: Option<String>,
@@ -96,11 +97,34 @@ impl Server {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
+        command
             .args(["serve", "--listen", address, "--home"])
             .arg(home.path())
             .args(arguments)
-            .envs(environment.iter().copied())
+            .envs(environment.iter().copied());
+        Server::begin(home, command, !arguments.contains(&"--no-auth"))
+            .unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// Starts it beneath another program, which does it some harm. Says what it said if that came
+    /// before it listened.
+    pub fn start_beneath(home: &Home, program: &[&str]) -> Result<Server, String> {
+        let mut command = Command::new(program[0]);
+        command
+            .args(&program[1..])
+            .arg(env!("CARGO_BIN_EXE_stead"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--home"])
+            .arg(home.path());
+        Server::begin(home, command, true)
+    }
+
+    fn begin(home: &Home, mut command: Command, signs_in: bool) -> Result<Server, String> {
+        // Shells start with a person's own files; here that is nobody's, whoever runs the tests.
+        let person = home.path().join("person");
+        fs::create_dir_all(&person).unwrap();
+        let mut child = command
+            .env("HOME", &person)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -119,16 +143,18 @@ impl Server {
         stdout.read_line(&mut line).unwrap();
         let Some(address) = line.trim_end().strip_prefix("listening on http://") else {
             let _ = child.wait();
-            panic!("the server said {line:?} and logged {:?}", log.lock().unwrap());
+            let log = log.lock().unwrap();
+            return Err(format!("the server said {line:?} and logged {log:?}"));
         };
         let address = address.parse().unwrap();
         let mut link = None;
-        if !arguments.contains(&"--no-auth") {
+        if signs_in {
             let mut line = String::new();
             stdout.read_line(&mut line).unwrap();
             link = line.trim_end().strip_prefix("sign in (works once): ").map(str::to_owned);
         }
-        Server { child, address, token: home.token(), link, log }
+        let pid = fs::read_to_string(home.path().join("lock")).unwrap().trim().parse().unwrap();
+        Ok(Server { child, pid, address, token: home.token(), link, log })
     }
 
     /// A client with the token.
@@ -141,8 +167,9 @@ impl Server {
         Client::new(self.address, None)
     }
 
+    /// Of the server itself, whatever it was started beneath.
     pub fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap()
+        self.pid
     }
 
     /// All that was logged so far.
@@ -151,9 +178,8 @@ impl Server {
     }
 
     /// SIGKILL, and gone.
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    pub fn kill(self) {
+        drop(self);
     }
 
     /// SIGKILL, and another one in its place.
@@ -185,7 +211,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(self.pid, rustix::process::Signal::KILL);
+        }
         let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("--- log of the server ---\n{}", self.log());
