@@ -9,6 +9,7 @@
 //! Whatever the bytes are, it never panics, never asks for unbounded memory, and
 //! does not care how the bytes were cut into pieces.
 
+mod ascii;
 mod checkpoint;
 mod compact;
 mod grid;

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use super::cell::{CLUSTER_CHARS, Cell, Clusters, Glyph};
 use super::row::Row;
+use crate::ascii::{printable, printable_of_eight};
 use crate::compact::{self, Color, INTERNED};
 use crate::style::{COLOR, MODE, P16, P256, RGB, Style, Styles};
 use crate::width::width;
@@ -326,17 +327,22 @@ impl<'a> Line<'a> {
         });
     }
 
-    /// Calls `see` with each run of a styled line as long as all are printable ASCII;
-    /// says whether they were.
-    pub fn ascii_runs(self, mut see: impl FnMut(&Style, &'a [u8])) -> bool {
+    /// Calls `see` with each run of a styled line, and with eight bytes from its start where
+    /// there are as many, as long as all are printable ASCII; says whether they were.
+    pub fn ascii_runs(self, mut see: impl FnMut(&Style, &'a [u8], Option<&'a [u8; 8]>)) -> bool {
         let mut body = self.body;
         let mut style = Style::default();
         while let Some(count) = take_change(&mut body, &mut style) {
             let Some((run, rest)) = body.split_at_checked(count) else { return false };
-            if !run.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+            let ahead = body.first_chunk();
+            let all = match ahead {
+                Some(ahead) if count <= 8 => printable_of_eight(ahead) >= count,
+                Some(_) | None => printable(run) == count,
+            };
+            if !all {
                 return false;
             }
-            see(&style, run);
+            see(&style, run, ahead);
             body = rest;
         }
         true

@@ -1,6 +1,7 @@
 //! Bytes in: the loop that reads them, with short cuts for what is common.
 
 use super::{Fed, Screen, wanted_osc};
+use crate::ascii::printable;
 use crate::parser::table::*;
 use crate::parser::{Decoded, Keep, Phase};
 
@@ -201,43 +202,4 @@ pub(super) fn whole_char(bytes: &[u8]) -> Option<(u32, usize)> {
         _ => return None,
     };
     (size > 0 && char::from_u32(code).is_some()).then_some((code, size))
-}
-
-/// How many bytes from the start are printable ASCII.
-#[inline]
-fn printable(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let mut at = 0;
-    while let Some(chunk) = bytes.get(at..at + 8) {
-        let mut word = [0; 8];
-        word.copy_from_slice(chunk);
-        let word = u64::from_le_bytes(word);
-        // A byte's high bit comes out set when it is below 0x20, above 0x7e or not ASCII.
-        let low = (word | HIGH).wrapping_sub(ONES * 0x20) ^ HIGH;
-        let high = (word & !HIGH) + ONES;
-        let odd = (low | high | word) & HIGH;
-        if odd != 0 {
-            return at + (odd.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    at + bytes[at..].iter().take_while(|b| (0x20..=0x7e).contains(*b)).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_byte_is_printable_or_not_wherever_it_stands() {
-        for byte in 0..=255u8 {
-            for at in 0..20 {
-                let mut text = vec![b'x'; 24];
-                text[at] = byte;
-                let expected = if (0x20..=0x7e).contains(&byte) { 24 } else { at };
-                assert_eq!(printable(&text), expected, "{byte:#x} at {at}");
-            }
-        }
-    }
 }

@@ -225,11 +225,19 @@ impl<'a> Painter<'a> {
             return true;
         }
         let (start, pen, borrowed) = (self.out.len(), self.pen, self.borrowed);
-        let simple = line.ascii_runs(|style, text| {
+        let simple = line.ascii_runs(|style, text, ahead| {
             if self.pen != *style {
                 self.change_pen(*style);
             }
-            self.out.extend_from_slice(text);
+            match ahead {
+                // A copy of known size is one instruction; what is too much is taken back.
+                Some(ahead) if text.len() <= ahead.len() => {
+                    let end = self.out.len() + text.len();
+                    self.out.extend_from_slice(ahead);
+                    self.out.truncate(end);
+                }
+                Some(_) | None => self.out.extend_from_slice(text),
+            }
         });
         if simple {
             self.new_line();
