@@ -15,6 +15,8 @@ pub enum Mode {
     Driver,
     /// Only looks.
     Viewer,
+    /// Only looks, by a share link: what it looks at is not in use because of that.
+    Guest,
 }
 
 impl Mode {
@@ -22,7 +24,7 @@ impl Mode {
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::Driver => "driver",
-            Mode::Viewer => "viewer",
+            Mode::Viewer | Mode::Guest => "viewer",
         }
     }
 }
@@ -110,6 +112,11 @@ impl Seat {
     /// How many are there.
     pub fn len(&self) -> usize {
         self.clients.len()
+    }
+
+    /// How many are there who keep it in use.
+    pub fn attending(&self) -> usize {
+        self.clients.iter().filter(|client| client.asked != Mode::Guest).count()
     }
 
     /// Is nobody there?

@@ -270,7 +270,7 @@ impl Terminals {
         self.enter(&live, name, mode, from).await
     }
 
-    /// Comes in to look at a terminal as it is. Starts and resumes nothing.
+    /// Comes in to look at a terminal as it is. Starts, resumes and keeps nothing.
     pub async fn look(
         &self,
         terminal: &Terminal,
@@ -278,7 +278,7 @@ impl Terminals {
         from: From,
     ) -> Result<Watcher, TerminalError> {
         let live = self.live(terminal).await;
-        self.enter(&live, name, Mode::Viewer, from).await
+        self.enter(&live, name, Mode::Guest, from).await
     }
 
     async fn enter(
@@ -360,7 +360,7 @@ impl Terminals {
             let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
             let unused = |live: &&Arc<Live>| {
                 let facts = live.shared.facts();
-                facts.live && facts.clients == 0 && facts.last_activity_at < before
+                facts.live && facts.attending == 0 && facts.last_activity_at < before
             };
             live.values().filter(unused).map(|live| live.id.clone()).collect()
         };
@@ -377,7 +377,7 @@ impl Terminals {
     pub fn thread_in_use(&self, thread: &ThreadId) -> bool {
         let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.values().filter(|live| live.thread == *thread).any(|live| {
-            live.shared.facts().clients > 0
+            live.shared.facts().attending > 0
                 || self.0.flights.open(|command| command.terminal_id == live.id) > 0
         })
     }
@@ -494,6 +494,7 @@ impl Terminals {
                 last_activity_at: terminal.last_activity_at,
                 exit,
                 clients: 0,
+                attending: 0,
                 driver: None,
                 driving: None,
                 offset,

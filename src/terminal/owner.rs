@@ -69,6 +69,8 @@ pub struct Facts {
     pub exit: Option<(Option<i32>, Option<i32>)>,
     /// How many clients are connected.
     pub clients: usize,
+    /// How many of them keep it in use; guests do not.
+    pub attending: usize,
     /// Who has the keyboard, by name.
     pub driver: Option<String>,
     /// Who has the keyboard.
@@ -429,8 +431,10 @@ impl Owner {
     fn changed(&mut self, change: Change) {
         let driver = self.seat.driver().map(str::to_owned);
         let (clients, driving) = (self.seat.len(), self.seat.driving());
+        let attending = self.seat.attending();
         self.shared.note(|facts| {
             facts.clients = clients;
+            facts.attending = attending;
             facts.driver.clone_from(&driver);
             facts.driving = driving;
         });

@@ -152,6 +152,31 @@ fn looking_by_a_link_starts_and_resumes_nothing() {
 }
 
 #[test]
+fn a_guest_keeps_no_session_open() {
+    let world = World::new();
+    let owner = world.server.client();
+    let policy = json!({"idle_timeout_s": 2, "max_duration_s": 600, "on_expiry": "keep"});
+    owner
+        .put("/api/threads/brief", json!({"provider": "local", "policy": policy}))
+        .expect_success();
+    let ran = owner.post("/api/threads/brief/exec", json!({"command": "true"})).expect(200);
+    let at = format!("/api/terminals/{}", ran["terminal_id"].as_str().unwrap());
+    let guest = world.guest(&link(&owner.post(&format!("{at}/shares"), json!({}))));
+    let mut socket = guest.socket(&format!("{at}/ws"), &[]).unwrap();
+    wait_for("the session's end", || {
+        let session = owner.get("/api/threads/brief/session").expect(200);
+        if session["status"] == "expired" { Ok(()) } else { Err(session) }
+    });
+    socket.send(&json!({"type": "ping"}));
+    assert!(
+        std::iter::from_fn(|| Some(socket.next()))
+            .take(20)
+            .any(|frame| { frame == Frame::Control(json!({"type": "pong"})) }),
+        "the guest still looks"
+    );
+}
+
+#[test]
 fn taking_a_link_back_closes_what_it_opened() {
     let world = World::new();
     let (owner, link) = (world.server.client(), world.share(json!({})));
