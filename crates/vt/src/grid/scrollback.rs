@@ -461,12 +461,9 @@ fn put_usual_change(out: &mut Vec<u8>, from: u32, to: u32, count: usize) {
     out.extend_from_slice(&[0; 16]);
     let head = &mut out[start..];
     let (mut at, mut bits) = (1, 0);
-    for (bit, had, code) in [
-        (FG, compact::fg_code(from), compact::fg_code(to)),
-        (BG, compact::bg_code(from), compact::bg_code(to)),
-    ] {
+    let mut color = |bit: u8, had: u32, code: u32| {
         if had == code {
-            continue;
+            return;
         }
         bits |= bit;
         match compact::color(code) {
@@ -478,7 +475,9 @@ fn put_usual_change(out: &mut Vec<u8>, from: u32, to: u32, count: usize) {
             }
         }
         at += 1;
-    }
+    };
+    color(FG, compact::fg_code(from), compact::fg_code(to));
+    color(BG, compact::bg_code(from), compact::bg_code(to));
     let flags = compact::flags(to);
     if flags != compact::flags(from) {
         bits |= ATTRIBUTES;

@@ -130,6 +130,11 @@ impl Params {
         usize::from(self.len)
     }
 
+    #[inline]
+    pub fn has_subs(&self) -> bool {
+        self.subs_len > 0 || self.in_sub
+    }
+
     /// Parameter `i`, 0 when there is none.
     #[inline]
     pub fn get(&self, i: usize) -> i32 {

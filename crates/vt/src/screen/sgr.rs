@@ -21,6 +21,12 @@ pub(super) fn apply(pen: &mut Style, params: &Params) {
             40..=47 => pen.bg = palette(pen.bg, P16, p - 40),
             90..=97 => pen.fg = palette(pen.fg, P16, p - 90 + 8),
             100..=107 => pen.bg = palette(pen.bg, P16, p - 100 + 8),
+            // By far the most frequent of the long forms.
+            38 | 48 if params.get(i + 1) == 5 && i + 2 < params.len() && !params.has_subs() => {
+                let word = if p == 38 { &mut pen.fg } else { &mut pen.bg };
+                *word = palette(*word, P256, params.get(i + 2) & 255);
+                i += 2;
+            }
             38 | 48 | 58 => i += extended(pen, params, i),
             39 => pen.fg &= !COLOR,
             49 => pen.bg &= !COLOR,
