@@ -10,7 +10,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -169,6 +169,8 @@ fn show(what: &str, times: &mut [Duration], against: Option<Duration>) {
 
 struct Server {
     child: Child,
+    /// It says more than its address, and should find somebody who listens.
+    _out: BufReader<ChildStdout>,
     address: String,
     token: String,
 }
@@ -181,12 +183,12 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let out = child.stdout.take().context("no standard output")?;
+        let mut out = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut line = String::new();
-        BufReader::new(out).read_line(&mut line)?;
+        out.read_line(&mut line)?;
         let address = line.trim().strip_prefix("listening on http://").context("no address")?;
         let token = std::fs::read_to_string(home.join("token"))?.trim().to_owned();
-        Ok(Self { child, address: address.to_owned(), token })
+        Ok(Self { child, _out: out, address: address.to_owned(), token })
     }
 
     fn connect(&self) -> Result<Connection> {

@@ -331,11 +331,10 @@ fn clean_up_deletes_and_purges_whole_projects() {
         |_| backdate(&home, &project, 40),
         |world| world.client.request("POST", "/api/projects/cleanup").json(&json!({})),
         |world, answered| {
-            // A server that starts cleans up by itself, so it is in the trash either way.
+            // A server that starts cleans up by itself, so it comes into the trash either way.
             assert!(answered.is_none() || !world.is_live());
-            if !world.is_live() {
-                world.restore();
-            }
+            wait_for("the deletion", || if world.is_live() { Err("it is there") } else { Ok(()) });
+            world.restore();
             world.check_whole(&world.project);
         },
     );
