@@ -347,6 +347,9 @@ pub(super) struct HistoryArgs {
     /// Terminal, or thread for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
+    /// Terminal or thread, as `exec` takes them
+    #[arg(short, long = "terminal", visible_alias = "thread", value_name = "NAME")]
+    terminal: Option<String>,
     /// Only commands with this text in them
     #[arg(short, long)]
     query: Option<String>,
@@ -361,7 +364,8 @@ pub(super) struct HistoryArgs {
 
 pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let terminal = names::terminal(&client, &args.name, names::IfMissing::Refuse).await?;
+    let name = args.terminal.as_ref().unwrap_or(&args.name);
+    let terminal = names::terminal(&client, name, names::IfMissing::Refuse).await?;
     let mut path = format!("/api/terminals/{}/commands", escape(&terminal));
     if let Some(query) = &args.query {
         path.push_str(&format!("?q={}", escape(query)));

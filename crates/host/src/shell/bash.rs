@@ -331,7 +331,10 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     if drive.interrupted && has_trap(drive.state, b" EXIT") {
         text.extend_from_slice(BACK);
     }
-    tell(&mut text, drive, b"\\builtin history 1; ");
+    // The history need not have what was typed again; the number of commands has it.
+    let typed =
+        b"\\builtin : '\\#'; \\builtin printf 'typed %s\\n' \"${_@P}\"; \\builtin history 1; ";
+    tell(&mut text, drive, typed);
     text
 }
 
@@ -414,12 +417,18 @@ pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
 pub fn parse(raw: &[u8]) -> Dump {
     let mut state = State::default();
     let mut at = 0;
-    let mut history = None;
+    let (mut history, mut typed) = (None, None);
     if !raw.starts_with(b"set ") {
         let start = find(raw, b"\nset -o allexport\n")
             .or_else(|| find(raw, b"\nset +o allexport\n"))
             .map_or(0, |found| found + 1);
-        history = Some(raw[..start].trim_ascii().to_vec()).filter(|text| !text.is_empty());
+        let mut before = &raw[..start];
+        if let Some(rest) = before.strip_prefix(b"typed ") {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            typed = std::str::from_utf8(&rest[..digits]).ok().and_then(|text| text.parse().ok());
+            before = &rest[digits..];
+        }
+        history = Some(before.trim_ascii().to_vec()).filter(|text| !text.is_empty());
         at = start;
     }
     let mut seen = Seen::default();
@@ -435,7 +444,7 @@ pub fn parse(raw: &[u8]) -> Dump {
     if state.has("vars") {
         state.set("functions", raw[at..].to_vec());
     }
-    Dump { state, history }
+    Dump { state, history, typed }
 }
 
 /// The sections as they come together, line by line.

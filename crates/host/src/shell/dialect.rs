@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::quote::{self, single};
 use super::state::State;
 use super::{Kind, Setup, bash, sh, zsh};
 
@@ -96,6 +97,72 @@ pub struct Drive<'a> {
     pub stderr: Vec<u8>,
 }
 
+/// How a shell without bash's ways is spoken to: `call` before what must be no function of the
+/// person's, `to` before a file that may be there already.
+pub struct Manner {
+    /// A word and a blank.
+    pub call: &'static [u8],
+    /// A redirection.
+    pub to: &'static [u8],
+    /// Goes elsewhere, and tells nobody.
+    pub cd: &'static [u8],
+}
+
+impl Manner {
+    /// Makes a file whose name is all it says.
+    pub fn mark(&self, text: &mut Vec<u8>, path: &[u8], status: &[u8]) {
+        put(text, &[self.call, b": ", self.to, &single(path), status, b"\n"]);
+    }
+
+    /// Empties the drive file, so that a key typed twice runs it once.
+    pub fn once(&self, text: &mut Vec<u8>, drive: &Drive) {
+        if drive.once {
+            self.mark(text, &drive.paths.drive(), b"");
+        }
+    }
+
+    /// Records the status of what ran before.
+    pub fn record(&self, text: &mut Vec<u8>, drive: &Drive) {
+        self.mark(text, &drive.paths.ctl(&format!("{}.", drive.number)), b"\"$?\"");
+    }
+
+    /// Runs the command's text with its streams.
+    pub fn source(&self, text: &mut Vec<u8>, drive: &Drive) {
+        let (stdin, stdout) = (single(&drive.stdin), single(&drive.stdout));
+        put(text, &[self.call, b". ", &single(&drive.paths.command()), b" <", &stdin]);
+        put(text, &[b" ", self.to, &stdout, b" 2", self.to, &single(&drive.stderr), b"\n"]);
+    }
+
+    /// Sets the variables that hold for the command alone.
+    pub fn lend(&self, text: &mut Vec<u8>, drive: &Drive) {
+        for (name, value) in drive.env {
+            put(text, &[b"export ", name, b"=", &single(value), b"\n"]);
+        }
+    }
+
+    /// Makes those what they were; `own` tells a line of the state that sets a variable.
+    pub fn take_back(&self, text: &mut Vec<u8>, drive: &Drive, own: impl Fn(&[u8], &[u8]) -> bool) {
+        for (name, _) in drive.env {
+            if let Some((_, value)) = drive.state.env().find(|(known, _)| known == name) {
+                put(text, &[b"export ", name, b"=", &single(value), b"\n"]);
+                continue;
+            }
+            put(text, &[b"unset ", name, b"\n"]);
+            for line in quote::lines(drive.state.get("vars")).filter(|line| own(line, name)) {
+                text.extend_from_slice(line);
+            }
+        }
+    }
+
+    /// Goes back to where the shell was before a command that had its own directory.
+    pub fn go_back(&self, text: &mut Vec<u8>, drive: &Drive) {
+        if drive.cwd.is_some() {
+            put(text, &[self.cd, &single(drive.state.get("cwd")), b"\n"]);
+            put(text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
+        }
+    }
+}
+
 /// What a dump told.
 #[derive(Debug, Default)]
 pub struct Dump {
@@ -103,6 +170,8 @@ pub struct Dump {
     pub state: State,
     /// The last entry of the shell's history, with its number.
     pub history: Option<Vec<u8>>,
+    /// How many commands were typed into this shell, where it counts them.
+    pub typed: Option<u64>,
 }
 
 /// How to start a shell.

@@ -76,6 +76,8 @@ pub struct Driver {
     /// A stream had more than its turn.
     pub(super) more: bool,
     pub(super) history: Option<Vec<u8>>,
+    /// How many commands were typed into this shell, where it counts them.
+    pub(super) typed: Option<u64>,
     pub(super) replacement: Option<State>,
     /// The terminal's modes while the line editor reads.
     pub(super) raw: Option<Termios>,
@@ -159,6 +161,7 @@ impl Driver {
             due: Due::default(),
             more: false,
             history: None,
+            typed: None,
             replacement: None,
             raw: None,
         })
@@ -195,6 +198,9 @@ impl Driver {
         let Some(last) = bytes.last() else { return };
         self.at_prompt = false;
         self.person.typed = Some(at.now);
+        if self.person.entered.is_none() && !self.person.half_typed && !is_answer(bytes) {
+            self.person.hides = bytes.starts_with(b" ");
+        }
         if bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4 | 15)) {
             self.person.entered.get_or_insert(at.now);
         }
@@ -400,6 +406,7 @@ impl Driver {
             Phase::Absent | Phase::Over => {}
         }
         self.person = Person::default();
+        self.typed = None;
         self.due.clear();
         if let Some(state) = self.replacement.take() {
             self.state = state;

@@ -83,6 +83,9 @@ impl Driver {
         if let Some(history) = &self.history {
             image.put("history", history.clone());
         }
+        if let Some(typed) = self.typed {
+            image.put_number("typed", typed);
+        }
         for command in self.commands.all() {
             if let Some(id) = self.commands.id(command.index) {
                 image.put_image("command", &command_image(id, command));
@@ -142,6 +145,7 @@ impl Driver {
             image.number::<u64>("key").map_or(0, |key| key as usize % driver.setup.kind.keys());
         driver.pipe_number = image.number("pipe_number").unwrap_or(1 << 32);
         driver.history = image.bytes("history").map(<[u8]>::to_vec);
+        driver.typed = image.number("typed");
         for command in image.images("command") {
             driver.adopt_command(&command, inherit)?;
         }

@@ -23,6 +23,8 @@ pub(super) struct Person {
     /// A command of theirs may have run since the state was last read.
     pub(super) entered: Option<Instant>,
     pub(super) half_typed: bool,
+    /// The line begins with a blank: it may be meant to be in no history.
+    pub(super) hides: bool,
 }
 
 /// When to look again whether the shell is at its prompt.

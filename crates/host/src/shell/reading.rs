@@ -59,6 +59,7 @@ impl Driver {
             if dump.history.is_some() {
                 self.history = dump.history;
             }
+            self.typed = dump.typed.or(self.typed);
             if !newer.has("cwd")
                 && let Ok(cwd) = fs::read_link(format!("/proc/{}/cwd", self.pid))
             {

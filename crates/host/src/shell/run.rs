@@ -245,11 +245,18 @@ impl Driver {
         if run.touched {
             self.person.entered = Some(at.now);
         }
-        let before = self.history.take();
+        let (before, counted) = (self.history.take(), self.typed);
         self.status = status;
         let changes = self.take_dump();
         self.due.clear();
-        if self.history.is_some() && self.history != before {
+        // A dump that was like the one before was not even read.
+        self.history = self.history.take().or_else(|| before.clone());
+        let told = self.history.is_some() && self.history != before;
+        let typed = match self.typed {
+            Some(count) => count > counted.unwrap_or(0) && (told || !self.person.hides),
+            None => told,
+        };
+        if typed && self.history.is_some() {
             let text = self.history.as_deref().map(history_text).unwrap_or_default();
             let duration = entered.map_or(Duration::ZERO, |entered| run.started - entered);
             let exit_code = Some(status);

@@ -8,7 +8,7 @@
 //! status is read from there.
 
 use super::defined::{Function, functions};
-use super::dialect::{Drive, Dump, Paths, put};
+use super::dialect::{Drive, Dump, Manner, Paths, put};
 use super::quote::{self, single};
 use super::state::State;
 
@@ -45,43 +45,28 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     text
 }
 
+/// How such a shell is spoken to.
+const MANNER: Manner = Manner { call: b"command ", to: b">", cd: b"command cd -- " };
+
 /// The drive file for a command.
 pub fn drive(drive: &Drive) -> Vec<u8> {
     let paths = drive.paths;
     let mut text = Vec::with_capacity(1024);
-    first(&mut text, drive);
-    let started = paths.ctl(&format!("{}.s", drive.number));
-    put(&mut text, &[b": >", &single(&started), b"\nset +m 2>/dev/null\n"]);
+    MANNER.once(&mut text, drive);
+    MANNER.mark(&mut text, &paths.ctl(&format!("{}.s", drive.number)), b"");
+    text.extend_from_slice(b"set +m 2>/dev/null\n");
     if let Some(cwd) = drive.cwd {
-        put(&mut text, &[b"command cd -- ", &single(cwd), b"\n"]);
+        put(&mut text, &[MANNER.cd, &single(cwd), b"\n"]);
     }
-    for (name, value) in drive.env {
-        put(&mut text, &[b"export ", name, b"=", &single(value), b"\n"]);
-    }
+    MANNER.lend(&mut text, drive);
     // A substitution costs a fork, but nothing else sets a status without a function or a file.
     put(&mut text, &[format!("$(exit {})\n", drive.status).as_bytes()]);
-    put(
-        &mut text,
-        &[
-            b"command . ",
-            &single(&paths.command()),
-            b" <",
-            &single(&drive.stdin),
-            b" >",
-            &single(&drive.stdout),
-            b" 2>",
-            &single(&drive.stderr),
-            b"\n",
-        ],
-    );
-    record(&mut text, drive);
-    for (name, _) in drive.env {
-        put_back(&mut text, drive.state, name);
-    }
-    if drive.cwd.is_some() {
-        put(&mut text, &[b"command cd -- ", &single(drive.state.get("cwd")), b"\n"]);
-        put(&mut text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
-    }
+    MANNER.source(&mut text, drive);
+    MANNER.record(&mut text, drive);
+    MANNER.take_back(&mut text, drive, |line, name| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))
+    });
+    MANNER.go_back(&mut text, drive);
     text.extend_from_slice(b"set -m 2>/dev/null\n");
     let known = functions([drive.state.get("functions"), drive.text]);
     dump(&mut text, &single(&paths.state()), &known);
@@ -91,37 +76,14 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
 /// The drive file that only reads the state out.
 pub fn capture(drive: &Drive) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
-    record(&mut text, drive);
-    first(&mut text, drive);
+    MANNER.record(&mut text, drive);
+    MANNER.once(&mut text, drive);
     if drive.interrupted {
         text.extend_from_slice(b"set -m 2>/dev/null\n");
     }
     let known = functions([drive.state.get("functions")]);
     dump(&mut text, &single(&drive.paths.state()), &known);
     text
-}
-
-fn first(text: &mut Vec<u8>, drive: &Drive) {
-    if drive.once {
-        put(text, &[b": >", &single(&drive.paths.drive()), b"\n"]);
-    }
-}
-
-fn record(text: &mut Vec<u8>, drive: &Drive) {
-    let name = drive.paths.ctl(&format!("{}.", drive.number));
-    put(text, &[b": >", &single(&name), b"\"$?\"\n"]);
-}
-
-/// Makes a variable what it was before a command that had its own.
-fn put_back(text: &mut Vec<u8>, state: &State, name: &[u8]) {
-    if let Some((_, value)) = state.env().find(|(known, _)| *known == name) {
-        put(text, &[b"export ", name, b"=", &single(value), b"\n"]);
-        return;
-    }
-    put(text, &[b"unset ", name, b"\n"]);
-    let start = [name, b"="].concat();
-    let own = quote::lines(state.get("vars")).filter(|line| line.starts_with(&start));
-    own.for_each(|line| text.extend_from_slice(line));
 }
 
 /// Prints everything with builtins alone, each section behind its name between zero bytes. A function

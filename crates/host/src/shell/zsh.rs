@@ -5,7 +5,7 @@
 //! it waits for the next key, outside of any function. Only where there is no `zsh/sched` is the file
 //! sourced in the widget itself.
 
-use super::dialect::{Drive, Dump, Paths, put};
+use super::dialect::{Drive, Dump, Manner, Paths, put};
 use super::quote::{self, single};
 use super::state::State;
 
@@ -77,41 +77,27 @@ fn own(paths: &Paths) -> Vec<u8> {
     paths.run.join("own").into_os_string().into_encoded_bytes()
 }
 
+/// How a zsh is spoken to.
+const MANNER: Manner = Manner { call: b"builtin ", to: b">|", cd: b"builtin cd -q -- " };
+
 /// The drive file for a command.
 pub fn drive(drive: &Drive) -> Vec<u8> {
     let paths = drive.paths;
     let mut text = Vec::with_capacity(1024);
-    first(&mut text, drive);
-    put(&mut text, &[b"builtin : >|", &single(&paths.begun()), b"\nbuiltin setopt no_monitor\n"]);
+    MANNER.once(&mut text, drive);
+    MANNER.mark(&mut text, &paths.begun(), b"");
+    text.extend_from_slice(b"builtin setopt no_monitor\n");
     if let Some(cwd) = drive.cwd {
-        put(&mut text, &[b"builtin cd -q -- ", &single(cwd), b"\n"]);
+        put(&mut text, &[MANNER.cd, &single(cwd), b"\n"]);
     }
-    for (name, value) in drive.env {
-        put(&mut text, &[b"builtin export ", name, b"=", &single(value), b"\n"]);
-    }
+    MANNER.lend(&mut text, drive);
     status(&mut text, drive);
-    put(
-        &mut text,
-        &[
-            b"builtin . ",
-            &single(&paths.command()),
-            b" <",
-            &single(&drive.stdin),
-            b" >|",
-            &single(&drive.stdout),
-            b" 2>|",
-            &single(&drive.stderr),
-            b"\n",
-        ],
-    );
-    record(&mut text, drive);
-    for (name, _) in drive.env {
-        put_back(&mut text, drive.state, name);
-    }
-    if drive.cwd.is_some() {
-        put(&mut text, &[b"builtin cd -q -- ", &single(drive.state.get("cwd")), b"\n"]);
-        put(&mut text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
-    }
+    MANNER.source(&mut text, drive);
+    MANNER.record(&mut text, drive);
+    MANNER.take_back(&mut text, drive, |line, name| {
+        variable(line.trim_ascii_end()).is_some_and(|(found, _)| found == name)
+    });
+    MANNER.go_back(&mut text, drive);
     text.extend_from_slice(b"builtin setopt monitor\n");
     dump(&mut text, paths, b"");
     text
@@ -126,42 +112,17 @@ fn status(text: &mut Vec<u8>, drive: &Drive) {
     }
 }
 
-/// Makes a variable what it was before a command that had its own.
-fn put_back(text: &mut Vec<u8>, state: &State, name: &[u8]) {
-    if let Some((_, value)) = state.env().find(|(known, _)| *known == name) {
-        put(text, &[b"builtin export ", name, b"=", &single(value), b"\n"]);
-        return;
-    }
-    put(text, &[b"builtin unset ", name, b"\n"]);
-    for line in quote::lines(state.get("vars")) {
-        if variable(line.trim_ascii_end()).is_some_and(|(found, _)| found == name) {
-            text.extend_from_slice(line);
-        }
-    }
-}
-
 /// The drive file that only reads the state out.
 pub fn capture(drive: &Drive) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
-    record(&mut text, drive);
-    first(&mut text, drive);
+    MANNER.record(&mut text, drive);
+    MANNER.once(&mut text, drive);
     if drive.interrupted {
         text.extend_from_slice(b"builtin setopt monitor\n");
     }
     let history = b"builtin print -rn -- $'\\0history\\0'; builtin fc -l -1; ";
     dump(&mut text, drive.paths, history);
     text
-}
-
-fn first(text: &mut Vec<u8>, drive: &Drive) {
-    if drive.once {
-        put(text, &[b"builtin : >|", &single(&drive.paths.drive()), b"\n"]);
-    }
-}
-
-fn record(text: &mut Vec<u8>, drive: &Drive) {
-    let name = drive.paths.ctl(&format!("{}.", drive.number));
-    put(text, &[b"builtin : >|", &single(&name), b"\"$?\"\n"]);
 }
 
 /// Prints everything with builtins alone, each section behind its name between zero bytes: zsh never

@@ -1,6 +1,6 @@
 //! The prompt a person sees after a command of an agent's.
 
-use host::wire::Shell;
+use host::wire::{Event, Shell};
 
 use crate::bench::Bench;
 use crate::support::Host;
@@ -50,5 +50,37 @@ fn what_a_prompt_runs_is_run_for_it() {
     assert_eq!(ran.text(), (6, "41\n", ""));
     bench.session.see("drawn 42\r\n");
     assert_eq!(bench.run("echo $?").text(), (0, "6\n", ""));
+    bench.close();
+}
+
+#[test]
+fn what_a_person_typed_is_told_each_time_and_what_was_not_never() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.run("HISTCONTROL=ignoreboth; PS1='<\\w> '");
+    bench.session.see("> ");
+    let told = |bench: &mut Bench| {
+        bench.until(|event| match event {
+            Event::Typed { text, exit_code, .. } => {
+                Some((String::from_utf8(text.clone()).unwrap(), *exit_code))
+            }
+            _ => None,
+        })
+    };
+    for _ in 0..2 {
+        bench.types("(exit 4)\r");
+        assert_eq!(told(&mut bench), ("(exit 4)".to_owned(), Some(4)));
+    }
+    bench.types("\x1b[A\r");
+    assert_eq!(told(&mut bench), ("(exit 4)".to_owned(), Some(4)));
+    bench.types("\r");
+    bench.types(" echo hid\r");
+    bench.session.see("hid\r\n");
+    bench.types("echo last\r");
+    assert_eq!(told(&mut bench), ("echo last".to_owned(), Some(0)));
+    bench.run("exit 1");
+    bench.types("\r");
+    bench.types("echo again\r");
+    assert_eq!(told(&mut bench), ("echo again".to_owned(), Some(0)));
     bench.close();
 }

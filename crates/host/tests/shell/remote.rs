@@ -111,10 +111,47 @@ fn a_shell_without_bash_keeps_what_it_can_tell() {
     );
     check(&mut it, "y=kept; exit 5", 5, "");
     check(&mut it, "echo $y", 0, "kept\n");
+    check(
+        &mut it,
+        "f() { echo \"f $1\"; }; alias hi='echo hi'; readonly R=1; trap 'echo usr' USR1",
+        0,
+        "",
+    );
+    check(&mut it, "f z; (R=2) 2>/dev/null || echo fixed; kill -USR1 $$", 0, "f z\nfixed\nusr\n");
     let (code, _, _) = it.run("echo 'open");
     assert_ne!(code, 0);
     check(&mut it, "echo $y alive", 0, "kept alive\n");
     let _ = std::fs::remove_dir_all(bin);
+}
+
+#[test]
+fn every_kind_of_state_is_kept_over_plain_sh() {
+    let mut it = Executor::new("/usr/bin:/bin");
+    check(
+        &mut it,
+        concat!(
+            "declare -A m=([k 1]='v 1'); readonly RO=ro; declare -i n=7; declare -u up=low; ",
+            "declare -n ref=n; trap 'echo usr' USR1; pushd /usr >/dev/null; pushd /tmp >/dev/null; ",
+            "f() { cat <<E\nhd $1\nE\n}; export -f f; shopt -s extglob globstar; IFS=,; ",
+            "set -o pipefail; ulimit -S -c 0; complete -W 'a b' cmd; export PRIVATE=1; unset PRIVATE",
+        ),
+        0,
+        "",
+    );
+    check(
+        &mut it,
+        concat!(
+            "echo \"${m[k 1]}\"; (RO=2) 2>/dev/null || echo fixed; n=n+1; echo $n $ref; up=abc; ",
+            "echo $up; kill -USR1 $$; dirs | wc -w; f z; bash -c 'f y'; shopt -q extglob globstar && echo opts; ",
+            "x=a,b; set -- $x; echo $#; complete -p cmd; echo ${PRIVATE-gone}; false | true || echo pf",
+        ),
+        0,
+        "v 1\nfixed\n8 8\nABC\nusr\n3\nhd z\nhd y\nopts\n2\ncomplete -W 'a b' cmd\ngone\npf\n",
+    );
+    check(&mut it, "exec true", 0, "");
+    check(&mut it, "echo ${m[k 1]}; popd >/dev/null; pwd", 0, "v 1\n/usr\n");
+    check(&mut it, "kill -9 $$", -1, "");
+    check(&mut it, "pwd; f x", 0, "/usr\nhd x\n");
 }
 
 #[test]
