@@ -11,6 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::BorrowedFd;
 use rustix::termios::tcgetwinsize;
 
 use super::driver::{Driver, Phase};
@@ -117,7 +119,9 @@ impl Driver {
         if at.now < refresh.next() {
             return;
         }
-        if !(refresh.stashed && shown) && at.now < refresh.since + GIVE_UP {
+        // What is drawn may be there and not read yet.
+        let drawn = refresh.stashed && shown && !has_unread(at.master);
+        if !drawn && at.now < refresh.since + GIVE_UP {
             refresh.last = at.now;
             return;
         }
@@ -144,4 +148,10 @@ impl Driver {
             effects.push(Effect::Type(bash::UNSTASH.to_vec()));
         }
     }
+}
+
+fn has_unread(master: BorrowedFd) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(master, PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
