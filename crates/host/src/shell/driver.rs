@@ -105,6 +105,7 @@ impl Driver {
     pub fn new(setup: Setup, state: State) -> io::Result<(Self, Launch)> {
         let paths = Paths::of(&setup);
         if paths.run.exists() {
+            super::pipes::release(&paths.run);
             fs::remove_dir_all(&paths.run)?;
         }
         private_dir(&paths.run)?;

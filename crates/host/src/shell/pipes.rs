@@ -77,6 +77,19 @@ impl Drop for Pipe {
     }
 }
 
+/// Lets go whoever waits for a reader of a FIFO in `directory`: a shell whose host was killed while it
+/// opened one would wait for ever, and be left.
+pub fn release(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        use std::os::unix::fs::FileTypeExt;
+        if entry.file_type().is_ok_and(|kind| kind.is_fifo()) {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            drop(open(entry.path(), flags, Mode::empty()));
+        }
+    }
+}
+
 /// Writes a file that was not there: a truncated one would be flushed by some file systems.
 pub fn write_fresh(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write;
@@ -89,4 +102,27 @@ pub fn write_fresh(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file =
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_that_waits_for_a_reader_is_let_go() {
+        let directory = std::env::temp_dir().join(format!("stead-pipes-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("state");
+        mkfifoat(CWD, &path, Mode::from_raw_mode(0o600)).unwrap();
+        let opened = path.clone();
+        let writer = std::thread::spawn(move || {
+            std::fs::OpenOptions::new().write(true).open(opened).is_ok()
+        });
+        while !writer.is_finished() {
+            release(&directory);
+            std::thread::yield_now();
+        }
+        assert!(writer.join().unwrap());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 }
