@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether something outside our control has come about.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// How long a host that another try starts may take until it listens.
+const FIRST: Duration = Duration::from_secs(2);
+
 /// Instances that are hosts on this machine.
 #[derive(Debug, Clone)]
 pub struct Local {
@@ -103,10 +106,13 @@ impl Local {
         })
         .await
         .map_err(|error| failed(io::Error::other(error)))?;
-        // A failure may only mean that another try of ours was first: the socket knows.
         let host = match (Host::connect(&dir).await.map_err(failed)?, started) {
             (Some(host), _) => host,
-            (None, Err(error)) => return Err(ProviderError::failed("start a host", error)),
+            // A failure may only mean that another try of ours was first, and is not there yet.
+            (None, Err(error)) => match first(&dir).await.map_err(failed)? {
+                Some(host) => host,
+                None => return Err(ProviderError::failed("start a host", error)),
+            },
             (None, Ok(())) => return Err(failed(io::Error::other("it ended at once"))),
         };
         label.cgroup = cgroup::of_instance(host.pid(), intent.instance_id.as_str());
@@ -291,6 +297,18 @@ impl Provider for Local {
 }
 
 /// Makes a directory that is ours alone, if it is not there.
+/// The host that another try starts in this directory, for as long as that may take.
+async fn first(dir: &Path) -> io::Result<Option<Host>> {
+    let until = tokio::time::Instant::now() + FIRST;
+    loop {
+        let host = Host::connect(dir).await?;
+        if host.is_some() || tokio::time::Instant::now() >= until {
+            return Ok(host);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

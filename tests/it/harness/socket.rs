@@ -1,6 +1,6 @@
 //! A WebSocket client that reads frame by frame.
 
-use std::net::TcpStream;
+use std::{io::ErrorKind, net::TcpStream};
 
 use serde_json::Value;
 use tungstenite::{Message, client::IntoClientRequest, http::HeaderValue};
@@ -53,6 +53,8 @@ impl Socket {
                     return Frame::Control(serde_json::from_str(&text).unwrap());
                 }
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
+                // A child of another test ended meanwhile.
+                Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(Message::Close(_)) | Err(_) => return Frame::Closed,
             }
         }

@@ -6,6 +6,7 @@
 use super::dialect::{Drive, Dump, Paths, put};
 use super::quote::{self, single};
 use super::state::State;
+use super::unclosed;
 
 /// What the bound keys run, in the order they are tried: a command may have redefined any of these.
 /// A backslash keeps aliases out.
@@ -221,6 +222,12 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if traps.err {
         text.extend_from_slice(b"if ");
     }
+    let command = single(&paths.command());
+    // A substitution that is not closed can end the shell that reads it; another one reads it first.
+    let doubtful = unclosed::may_be(drive.text);
+    if doubtful {
+        put(&mut text, &[b"{ /proc/$$/exe -O extglob -n ", &command, b" && "]);
+    }
     for (name, value) in drive.env {
         put(&mut text, &[name, b"=", &single(value), b" "]);
     }
@@ -228,8 +235,8 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if !drive.env.is_empty() && option(drive.state, "posix") {
         text.extend_from_slice(b"command ");
     }
-    let source = SOURCES[drive.key].as_bytes();
-    put(&mut text, &[source, b" ", &single(&paths.command()), b" <", &single(&drive.stdin)]);
+    put(&mut text, &[SOURCES[drive.key].as_bytes(), b" ", &command]);
+    put(&mut text, &[if doubtful { b"; } <" } else { b" <" }, &single(&drive.stdin)]);
     if !all {
         text.extend_from_slice(&outputs);
     }

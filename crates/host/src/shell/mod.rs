@@ -35,6 +35,7 @@ mod screen;
 mod sh;
 mod start;
 mod state;
+mod unclosed;
 mod zsh;
 
 use std::path::PathBuf;
