@@ -70,8 +70,9 @@ pub struct Store {
 
 struct Inner {
     path: PathBuf,
-    writer: writer::Writer,
+    /// Closed before the writer: only the last connection to close clears the log, and these cannot.
     readers: Mutex<Vec<Connection>>,
+    writer: writer::Writer,
     permits: Semaphore,
     health: watch::Receiver<Health>,
     counts: Arc<writer::WriterCounts>,
@@ -126,8 +127,8 @@ impl Store {
                 .map_err(StoreError::unavailable)?;
         let inner = Inner {
             path,
-            writer,
             readers: Mutex::new(readers),
+            writer,
             permits: Semaphore::new(READERS),
             health,
             counts,

@@ -132,7 +132,8 @@ fn what_is_typed_with_an_id_is_typed_once() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
-    let id = open(&client, "s", json!({"cmd": ["sh", "-c", "stty -echo; cat"]}));
+    let id = open(&client, "s", json!({"cmd": ["sh", "-c", "stty -echo; echo ready; cat"]}));
+    super::shows(&client, &id, "ready");
     let target = format!("/api/terminals/{id}/input");
     for text in ["one\n", "one\n", "one\n"] {
         client.post(&target, json!({"data": text, "write_id": "w1"})).expect_status(204);
