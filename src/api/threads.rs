@@ -20,6 +20,7 @@ use crate::model::{
     ChatSession, Env, LeaseId, Message, MessageId, OnExpiry, ProjectId, Role, SessionPolicy,
     Terminal, Thread, ThreadId,
 };
+use crate::provider::ProviderError;
 use crate::store::{CommandQuery, Page, PageRequest, ThreadChoices, ThreadFilter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -187,6 +188,10 @@ struct Choices {
     project_id: Option<ProjectId>,
     /// The provider its lease is a claim on; cannot be changed later.
     provider: Option<String>,
+    /// Limits and egress of its sandbox, `{memory, cpus, processes, disk, egress, image}`; cannot be
+    /// changed later.
+    #[schema(value_type = Option<Object>)]
+    sandbox: Option<serde_json::Value>,
     /// A lease to share; cannot be changed later.
     #[schema(value_type = Option<String>)]
     lease_id: Option<LeaseId>,
@@ -223,6 +228,18 @@ async fn put(
         let detail = format!("must be one of {}", known.join(", "));
         return Err(Problem::body("/provider", detail));
     }
+    if let Some(spec) = &choices.sandbox {
+        let known = app.store.thread(&thread_id).await?.and_then(|thread| thread.provider);
+        let name = choices.provider.as_ref().or(known.as_ref()).unwrap_or(&app.provider);
+        let provider = app.leases.providers().named(name);
+        if let Some(refused) = provider.ok().and_then(|provider| provider.accepts(spec).err()) {
+            let detail = match refused {
+                ProviderError::Refused { reason, .. } => reason,
+                other => other.to_string(),
+            };
+            return Err(Problem::body("/sandbox", detail));
+        }
+    }
     let policy = choices.policy.map(|policy| {
         let base = app.policy();
         SessionPolicy {
@@ -244,6 +261,7 @@ async fn put(
     let choices = ThreadChoices {
         project_id: choices.project_id,
         provider: choices.provider,
+        spec: choices.sandbox,
         lease_id: choices.lease_id,
         policy,
         env: choices.env,

@@ -6,6 +6,7 @@ mod config;
 mod events;
 mod exec;
 mod keys;
+mod machine;
 mod memory;
 mod names;
 mod projects;
@@ -102,6 +103,11 @@ enum Verb {
     Config(config::ConfigArgs),
     /// Print what a terminal would show after the bytes on standard input
     Screen(screen::ScreenArgs),
+    /// Say what this machine can give sandboxes, and how to get what is missing
+    Doctor(machine::DoctorArgs),
+    /// Root file systems that sandboxes are made from
+    #[command(subcommand)]
+    Image(machine::ImageVerb),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  stead completions bash > /etc/bash_completion.d/stead")]
     Completions {
@@ -191,6 +197,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Serve(args) => serve(&args),
         Verb::Config(args) => config::run(&args),
         Verb::Screen(args) => screen::run(&args),
+        Verb::Doctor(args) => machine::doctor(&args),
+        Verb::Image(verb) => machine::image(&verb),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "stead", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
@@ -235,7 +243,12 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,
         Verb::Login(args) => threads::login(args).await,
-        Verb::Serve(_) | Verb::Config(_) | Verb::Screen(_) | Verb::Completions { .. } => {
+        Verb::Serve(_)
+        | Verb::Config(_)
+        | Verb::Doctor(_)
+        | Verb::Image(_)
+        | Verb::Screen(_)
+        | Verb::Completions { .. } => {
             unreachable!("these need no server")
         }
     }

@@ -60,11 +60,17 @@ impl Named {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead new\n  stead new -t build -d -- htop\n  \
-    stead new --cwd /srv -e EDITOR=vim")]
+    stead new --cwd /srv -e EDITOR=vim\n  \
+    stead new -t build --provider namespace --memory 1g --cpus 1 --egress github.com:443")]
 pub(super) struct NewArgs {
     /// Thread the terminal belongs to; made if there is none
     #[arg(short, long, default_value = names::DEFAULT_THREAD)]
     thread: String,
+    /// Provider of the thread's compute, if the thread is made
+    #[arg(long)]
+    provider: Option<String>,
+    #[command(flatten)]
+    sandbox: super::threads::SandboxArgs,
     /// Do not attach; print the terminal's id
     #[arg(short, long)]
     detached: bool,
@@ -96,6 +102,17 @@ pub(super) struct NewArgs {
 pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let size = raw::size();
+    let mut choices = serde_json::Map::new();
+    if let Some(provider) = args.provider {
+        choices.insert("provider".into(), provider.into());
+    }
+    if let Some(spec) = args.sandbox.spec() {
+        choices.insert("sandbox".into(), spec);
+    }
+    if !choices.is_empty() {
+        let path = format!("/api/threads/{}", escape(&args.thread));
+        client.json(Method::PUT, &path, Some(&Value::Object(choices))).await?;
+    }
     let mut body = json!({"env": names::pairs(&args.env)?});
     let mut put = |key: &str, value: Option<Value>| {
         if let Some(value) = value {

@@ -58,6 +58,8 @@ pub(super) enum ThreadsVerb {
         /// Provider of its compute
         #[arg(long)]
         provider: Option<String>,
+        #[command(flatten)]
+        sandbox: SandboxArgs,
         /// Share this lease
         #[arg(long)]
         lease: Option<String>,
@@ -95,6 +97,46 @@ pub(super) enum ThreadsVerb {
     },
 }
 
+/// What a sandbox is to have.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct SandboxArgs {
+    /// Memory of its sandbox, as in 512m or 1g
+    #[arg(long)]
+    memory: Option<String>,
+    /// Processors of its sandbox, as in 0.5 or 2
+    #[arg(long)]
+    cpus: Option<String>,
+    /// Processes and threads of its sandbox
+    #[arg(long)]
+    processes: Option<u64>,
+    /// Disk of its sandbox, as in 2g
+    #[arg(long)]
+    disk: Option<String>,
+    /// What its sandbox may reach: none, public, all, or HOST:PORT,…
+    #[arg(long)]
+    egress: Option<String>,
+    /// Image its sandbox is made from
+    #[arg(long)]
+    image: Option<String>,
+}
+
+impl SandboxArgs {
+    /// The same as a request says it; `None` if nothing was said.
+    pub(super) fn spec(self) -> Option<Value> {
+        let said = [
+            ("memory", self.memory.map(Value::from)),
+            ("cpus", self.cpus.map(Value::from)),
+            ("processes", self.processes.map(Value::from)),
+            ("disk", self.disk.map(Value::from)),
+            ("egress", self.egress.map(Value::from)),
+            ("image", self.image.map(Value::from)),
+        ];
+        let spec: serde_json::Map<String, Value> =
+            said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        (!spec.is_empty()).then_some(Value::Object(spec))
+    }
+}
+
 pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
     match verb {
         ThreadsVerb::Ls { form, target } => {
@@ -113,7 +155,7 @@ pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
         }
         ThreadsVerb::Show(of) => of.ask(Method::GET, "", None).await?,
         ThreadsVerb::Rm(of) => of.ask(Method::DELETE, "", None).await?,
-        ThreadsVerb::Create { of, provider, lease, project, idle, longest, env, cwd } => {
+        ThreadsVerb::Create { of, provider, sandbox, lease, project, idle, longest, env, cwd } => {
             let mut body = json!({});
             let mut put = |key: &str, value: Option<Value>| {
                 if let Some(value) = value {
@@ -121,6 +163,7 @@ pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
                 }
             };
             put("provider", provider.map(Value::from));
+            put("sandbox", sandbox.spec());
             put("lease_id", lease.map(Value::from));
             put("project_id", project.map(Value::from));
             put("cwd", cwd.map(Value::from));

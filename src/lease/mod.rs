@@ -26,7 +26,7 @@ use crate::{
     clock::Clock,
     event::Events,
     model::{Env, Instance, InstanceId, Lease, LeaseId},
-    provider::{Connection, Metrics, Place, Placed, Providers},
+    provider::{Connection, Exceeded, Metrics, Place, Placed, Providers},
     store::Store,
 };
 use keeper::{Ask, Keeper, Make};
@@ -144,6 +144,13 @@ impl Leases {
     #[must_use]
     pub fn environment(&self, running: &Running) -> Option<Env> {
         self.shared.providers.named(&running.provider).ok()?.environment()
+    }
+
+    /// How often the running instance of a lease met its limits; `None` if it has none.
+    #[must_use]
+    pub fn exceeded(&self, id: &LeaseId) -> Option<Exceeded> {
+        let running = self.shared.seen_running(id)?;
+        self.shared.providers.named(&running.provider).ok()?.exceeded(&running.instance)
     }
 
     /// Tells that an instance was not there when it was used. The provider is asked, and the loss

@@ -81,6 +81,23 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Box::pin(std::future::ready(Ok(Placed { dir: place.dir.clone(), seen: seen.collect() })))
     }
 
+    /// Whether these settings of a lease can be taken.
+    fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
+        let nothing = spec.is_null() || spec.as_object().is_some_and(serde_json::Map::is_empty);
+        if nothing {
+            return Ok(());
+        }
+        let reason = format!("provider {} has no settings", self.name());
+        Err(ProviderError::Refused { doing: "take the settings", reason })
+    }
+
+    /// What was killed or refused in an instance for going beyond its limits; `None` where there are
+    /// none.
+    fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
+        let _ = instance;
+        None
+    }
+
     /// Makes everything be gone that is kept for a lease between its instances.
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
         let _ = lease;
@@ -241,6 +258,28 @@ impl Found {
     }
 }
 
+/// What was killed or refused for going beyond a limit, since the instance began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Exceeded {
+    /// Processes that were killed because memory was at its limit.
+    pub out_of_memory: u64,
+    /// Processes that could not be made because there were as many as may be.
+    pub processes: u64,
+}
+
+/// What an instance may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Memory.
+    pub memory_bytes: u64,
+    /// Thousandths of a processor.
+    pub milli_cpus: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Disk.
+    pub disk_bytes: u64,
+}
+
 /// What an instance uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Metrics {
@@ -250,8 +289,14 @@ pub struct Metrics {
     pub memory_bytes: u64,
     /// Processes, the host included.
     pub processes: u64,
-    /// What its terminals have on disk: logs and outputs.
+    /// What its terminals have on disk, logs and outputs; of a sandbox, its whole disk.
     pub disk_bytes: u64,
+    /// What it may use, where that is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// How often it met a limit, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<Exceeded>,
 }
 
 /// One command for an instance without a host.

@@ -22,6 +22,8 @@ pub struct ThreadChoices {
     pub project_id: Option<ProjectId>,
     /// The provider its lease is a claim on; cannot be changed later.
     pub provider: Option<String>,
+    /// The provider's own settings for its lease; cannot be changed later.
+    pub spec: Option<serde_json::Value>,
     /// A lease to share; cannot be changed later.
     pub lease_id: Option<LeaseId>,
     /// The policy of its sessions.
@@ -367,7 +369,8 @@ fn ensure_lease(db: &Connection, thread: &Thread, first: &FirstUse) -> Result<Le
         return Ok(lease);
     }
     let provider = thread.provider.clone().unwrap_or_else(|| first.provider.clone());
-    let lease = Lease::new(thread.lease_id.clone(), provider, first.now.at);
+    let mut lease = Lease::new(thread.lease_id.clone(), provider, first.now.at);
+    lease.spec = first.choices.spec.clone().unwrap_or_default();
     leases::insert(db, &lease)?;
     Ok(lease)
 }
@@ -425,6 +428,12 @@ fn change(db: &Connection, mut thread: Thread, first: &FirstUse) -> Result<Threa
         let has = lease.map(|lease| lease.provider).or_else(|| thread.provider.clone());
         if has.as_ref().is_some_and(|has| has != wanted) {
             return Err(refused("change its provider"));
+        }
+    }
+    if let Some(wanted) = &choices.spec {
+        let lease = leases::lease(db, &thread.lease_id)?;
+        if lease.is_some_and(|lease| lease.spec != *wanted) {
+            return Err(refused("change its sandbox"));
         }
     }
     let before = thread.clone();

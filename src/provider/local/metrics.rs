@@ -19,6 +19,8 @@ pub(super) fn measure(host: i32, cgroup: Option<&Cgroup>, dirs: Vec<PathBuf>) ->
         memory_bytes: living.clone().map(|stat| memory(stat.process.pid)).sum(),
         processes: living.count() as u64,
         disk_bytes: dirs.into_iter().map(disk).sum(),
+        limits: None,
+        exceeded: None,
     }
 }
 

@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::provider::Exceeded;
+
 /// A version 1 controller, or the one hierarchy of version 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hierarchy {
@@ -22,15 +24,6 @@ pub(super) struct Cgroups {
     hierarchies: Vec<Hierarchy>,
     /// The path in each, with its slash.
     path: String,
-}
-
-/// What was killed or refused for going beyond a limit, since the sandbox began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Exceeded {
-    /// Processes that were killed because memory was at its limit.
-    pub out_of_memory: u64,
-    /// Processes that could not be made because there were as many as may be.
-    pub processes: u64,
 }
 
 /// What a sandbox uses.

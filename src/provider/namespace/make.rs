@@ -151,7 +151,7 @@ impl Namespace {
     }
 
     /// The root of an imported image.
-    fn image(&self, name: &str) -> Result<PathBuf, ProviderError> {
+    pub(super) fn image(&self, name: &str) -> Result<PathBuf, ProviderError> {
         let refused = |reason: String| ProviderError::Refused { doing: "make a sandbox", reason };
         if !is_image_name(name) {
             return Err(refused(format!("image {name:?} is no name of an image")));
@@ -172,7 +172,8 @@ impl Namespace {
 }
 
 /// Whether a string can name an image.
-pub(crate) fn is_image_name(name: &str) -> bool {
+#[must_use]
+pub fn is_image_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && !name.starts_with(['.', '-'])
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))

@@ -39,13 +39,13 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub use cgroup::Exceeded;
 pub use check::{Check, Finding, Verdict};
+pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
 
 use super::{
-    Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Place, Placed,
-    Provider, ProviderError, Reply,
+    Capabilities, Connection, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
+    Observed, Place, Placed, Provider, ProviderError, Reply,
 };
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
@@ -147,11 +147,15 @@ impl Namespace {
         .await
     }
 
-    /// The limits of an instance that lives.
-    #[must_use]
-    pub fn limits(&self, instance: &InstanceId) -> Option<SandboxSpec> {
+    fn limits(&self, instance: &InstanceId) -> Option<Limits> {
         let text = fs::read(self.dir(instance).join(launch::FILE)).ok()?;
-        Some(serde_json::from_slice::<launch::Launch>(&text).ok()?.spec)
+        let spec = serde_json::from_slice::<launch::Launch>(&text).ok()?.spec;
+        Some(Limits {
+            memory_bytes: spec.memory,
+            milli_cpus: spec.milli_cpus,
+            processes: spec.processes,
+            disk_bytes: spec.disk,
+        })
     }
 
     fn dir(&self, instance: &InstanceId) -> PathBuf {
@@ -244,15 +248,9 @@ impl Namespace {
             memory_bytes: usage.memory_bytes,
             processes: usage.processes,
             disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+            limits: self.limits(id),
+            exceeded: Some(cgroups.exceeded()),
         })
-    }
-
-    /// What was killed or refused in an instance for going beyond its limits.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn exceeded(&self, id: &InstanceId) -> Result<Exceeded, ProviderError> {
-        Ok(self.cgroups(id)?.exceeded())
     }
 
     async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
@@ -459,6 +457,17 @@ impl Provider for Namespace {
 
     fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
         Box::pin(self.bring_in(&instance.instance_id, place))
+    }
+
+    fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
+        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let spec =
+            self.0.options.defaults.clone().with(spec).map_err(|bad| refused(bad.to_string()))?;
+        spec.image.map_or(Ok(()), |name| self.image(&name).map(drop))
+    }
+
+    fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
+        Some(self.cgroups(&instance.instance_id).ok()?.exceeded())
     }
 
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {

@@ -1,0 +1,162 @@
+//! `stead doctor` and `stead image`: what concerns this machine, not a server.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+
+use super::SettingArgs;
+use crate::{
+    provider::namespace::{Check, Verdict, is_image_name},
+    server,
+};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead doctor")]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    settings: SettingArgs,
+    /// Only look; make no sandbox
+    #[arg(long)]
+    look: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says what this machine can give and how to get what it cannot; fails if there are no sandboxes.
+pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut settings = crate::config::load(&args.settings.said()?)?.settings;
+    // A home of its own: a server that runs would take the trial for something it lost.
+    let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
+    settings.home = home.clone();
+    let provider = server::sandboxes(&settings)?;
+    let check = if args.look {
+        Check::look(&provider)
+    } else {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let check = runtime.block_on(Check::try_out(&provider));
+        let _ = fs::remove_dir_all(&home);
+        check
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &check)?;
+        writeln!(out)?;
+    } else {
+        for finding in &check.findings {
+            let word = match finding.verdict {
+                Verdict::Yes => "ok",
+                Verdict::Without => "without",
+                Verdict::No => "missing",
+            };
+            writeln!(out, "{word:8} {:18} {}", finding.what, finding.detail)?;
+        }
+        let word = if check.passes() { "can" } else { "cannot" };
+        writeln!(out, "\nThis machine {word} have namespace sandboxes.")?;
+    }
+    Ok(if check.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ImageVerb {
+    /// Make an image of a directory or a tar file
+    #[command(after_help = "Examples:\n  stead image import debian /srv/debian-rootfs\n  \
+        stead image import alpine alpine.tar.gz")]
+    Import {
+        /// What it is to be called
+        name: String,
+        /// A root file system: a directory or a tar file
+        source: PathBuf,
+        /// Take the place of one with this name
+        #[arg(long)]
+        replace: bool,
+        #[command(flatten)]
+        settings: SettingArgs,
+    },
+    /// List the images
+    Ls {
+        #[command(flatten)]
+        settings: SettingArgs,
+    },
+    /// Remove an image; sandboxes that are made from it do not start again
+    Rm {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        settings: SettingArgs,
+    },
+}
+
+pub(super) fn image(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
+    match verb {
+        ImageVerb::Import { name, source, replace, settings } => {
+            import(&images(settings)?, name, source, *replace)?;
+        }
+        ImageVerb::Ls { settings } => {
+            let mut out = std::io::stdout().lock();
+            let mut names: Vec<String> = fs::read_dir(images(settings)?)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .filter(|name| is_image_name(name))
+                .collect();
+            names.sort();
+            for name in names {
+                writeln!(out, "{name}")?;
+            }
+        }
+        ImageVerb::Rm { name, settings } => {
+            let path = images(settings)?.join(checked(name)?);
+            fs::remove_dir_all(&path).with_context(|| format!("cannot remove image {name}"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn images(settings: &SettingArgs) -> anyhow::Result<PathBuf> {
+    Ok(crate::config::load(&settings.said()?)?.settings.home.join("images"))
+}
+
+fn checked(name: &str) -> anyhow::Result<&str> {
+    if !is_image_name(name) {
+        bail!("{name:?} is no name of an image: letters, digits, '.', '_' and '-'");
+    }
+    Ok(name)
+}
+
+fn import(images: &Path, name: &str, source: &Path, replace: bool) -> anyhow::Result<()> {
+    let target = images.join(checked(name)?);
+    if target.exists() && !replace {
+        bail!("there is an image {name}; --replace takes its place");
+    }
+    // Begins with a dot, so that it is no image until it is whole.
+    let beside = images.join(format!(".{name}"));
+    let _ = fs::remove_dir_all(&beside);
+    let root = beside.join("rootfs");
+    fs::create_dir_all(&root).context("cannot make the image's directory")?;
+    let mut copy = if source.is_dir() {
+        let mut copy = Command::new("cp");
+        copy.args(["-a", "--reflink=auto"]).arg(source.join(".")).arg(&root);
+        copy
+    } else {
+        let mut unpack = Command::new("tar");
+        unpack.args(["-x", "-p", "--numeric-owner", "-C"]).arg(&root).arg("-f").arg(source);
+        unpack
+    };
+    let copied = copy.status().with_context(|| format!("cannot run {:?}", copy.get_program()))?;
+    if !copied.success() || !root.join("bin").exists() && !root.join("usr").exists() {
+        let _ = fs::remove_dir_all(&beside);
+        bail!("{} is no root file system", source.display());
+    }
+    if replace {
+        let _ = fs::remove_dir_all(&target);
+    }
+    fs::rename(&beside, &target).context("cannot put the image in its place")
+}
