@@ -24,7 +24,7 @@ use super::{
     signal,
     target::{Target, TargetCommand},
 };
-use crate::model::{Command, CommandId, Source, Terminal};
+use crate::model::{Command, CommandId, Limit, Source, Terminal};
 use crate::store::CommandQuery;
 use crate::terminal::{Receipt, TerminalError};
 
@@ -314,6 +314,10 @@ pub(super) struct Entry {
     changes: Changed,
     /// Whether the shell had to be replaced.
     shell_restarted: bool,
+    /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`
+    /// or `disk_full`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_reached: Option<&'static str>,
 }
 
 impl From<Command> for Entry {
@@ -337,6 +341,7 @@ impl From<Command> for Entry {
             cwd: command.cwd,
             changes: command.changes.into(),
             shell_restarted: command.shell_restarted,
+            limit_reached: command.limit_reached.map(Limit::word),
         }
     }
 }

@@ -24,9 +24,8 @@ use super::{
     target::Target,
 };
 use crate::model::{
-    Changes, CommandStatus, CwdChange, Env, EnvChange, SessionId, Terminal, ThreadId,
+    Changes, CommandStatus, CwdChange, Env, EnvChange, Limit, SessionId, Terminal, ThreadId,
 };
-use crate::provider::Exceeded;
 use crate::terminal::{ExecOptions, Execution, IfBusy, Receipt, Resume, Stdin, utf8};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -103,8 +102,8 @@ pub(super) struct Ran {
     truncated: bool,
     /// How long it ran.
     duration_ms: u64,
-    /// The limit of the sandbox that was met while it ran and failed: `out_of_memory`, `processes` or
-    /// `disk_full`.
+    /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`
+    /// or `disk_full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_reached: Option<&'static str>,
     /// Whether the shell had to be replaced; its state was restored.
@@ -160,7 +159,7 @@ impl Ran {
             stderr_bytes: command.stderr_bytes,
             truncated,
             duration_ms: command.duration_us.unwrap_or_else(|| since(&command)) / 1000,
-            limit_reached: None,
+            limit_reached: command.limit_reached.map(Limit::word),
             shell_restarted: command.shell_restarted,
             waiting_for_input,
             terminal_id: command.terminal_id.to_string(),
@@ -284,7 +283,6 @@ async fn run(
         touch: Some((session, app.now())),
         keyed: keyed.is_some(),
     };
-    let before = app.leases.exceeded(&terminal.lease_id);
     let mut execution = app
         .terminals
         .exec(&terminal, options, async |id| match &keyed {
@@ -297,7 +295,7 @@ async fn run(
         .iter()
         .any(|value| value.to_str().is_ok_and(|value| value.contains("text/event-stream")));
     if accepts {
-        return follow(app, terminal, before, execution).await;
+        return follow(app, terminal, execution).await;
     }
     let began = std::time::Instant::now();
     let receipt = match yield_after {
@@ -312,49 +310,24 @@ async fn run(
     };
     app.metrics.commands.inc();
     app.metrics.command_seconds.observe(began.elapsed().as_secs_f64());
-    Ok(axum::Json(ran(&app, receipt, &terminal, before)).into_response())
+    Ok(axum::Json(Ran::new(receipt, &terminal)).into_response())
 }
-
-/// How a command went, and which limit it met.
-fn ran(app: &App, receipt: Receipt, terminal: &Terminal, before: Option<Exceeded>) -> Ran {
-    let mut ran = Ran::new(receipt, terminal);
-    // One that went well did not suffer from a limit, whatever else did.
-    if ran.exit_code != Some(0)
-        && let Some(after) = app.leases.exceeded(&terminal.lease_id)
-    {
-        let before = before.unwrap_or_default();
-        let full = ran.stderr.as_deref().is_some_and(|said| said.contains(NO_SPACE));
-        ran.limit_reached = if after.out_of_memory > before.out_of_memory {
-            Some("out_of_memory")
-        } else if after.processes > before.processes {
-            Some("processes")
-        } else {
-            full.then_some("disk_full")
-        };
-    }
-    ran
-}
-
-/// What programs say when a disk is full: no counter of the kernel tells it.
-const NO_SPACE: &str = "No space left on device";
 
 /// The command as events. It runs on if the client goes away.
 async fn follow(
     app: App,
     terminal: Terminal,
-    before: Option<Exceeded>,
     mut execution: Execution,
 ) -> Result<Response, Problem> {
     execution.put_on_record().await?;
     execution.listen().await?;
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
-    let teller = app.clone();
     app.tasks.spawn(async move {
         let started = json!({"command_id": execution.id(), "terminal_id": terminal.terminal_id});
         let _ = sender.send(sse::event("started", &started)).await;
         let last = match tell(&mut execution, &sender).await {
             Ok(()) => match execution.finished().await {
-                Ok(receipt) => sse::event("exit", &ran(&teller, receipt, &terminal, before)),
+                Ok(receipt) => sse::event("exit", &Ran::new(receipt, &terminal)),
                 Err(error) => problem(error.into()),
             },
             Err(error) => problem(error),

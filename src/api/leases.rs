@@ -214,6 +214,9 @@ struct Provided {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     capabilities: Option<Capabilities>,
+    /// How many instances wait for a thread that needs one, where some are kept ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<usize>,
     /// What this machine lacks for it.
     missing: Vec<String>,
 }
@@ -228,6 +231,7 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
         default: provider.name() == app.provider,
         available: true,
         capabilities: Some(provider.capabilities()),
+        ready: provider.ready(),
         missing: vec![],
     });
     let absent = providers.absent().map(|(name, lacks)| Provided {
@@ -235,6 +239,7 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
         default: false,
         available: false,
         capabilities: None,
+        ready: None,
         missing: lacks.to_vec(),
     });
     axum::Json(List::whole(items.chain(absent).collect()))

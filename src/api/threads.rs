@@ -215,7 +215,7 @@ struct Choices {
 async fn put(
     State(app): State<App>,
     Path(thread_id): Path<ThreadId>,
-    OptionalJson(choices): OptionalJson<Choices>,
+    OptionalJson(mut choices): OptionalJson<Choices>,
 ) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
     super::terminals::check_env(choices.env.as_ref(), "/env")?;
     if choices.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/') || cwd.contains('\0')) {
@@ -228,7 +228,12 @@ async fn put(
         let detail = format!("must be one of {}", known.join(", "));
         return Err(Problem::body("/provider", detail));
     }
+    let nothing = |spec: &serde_json::Value| spec.as_object().is_some_and(|spec| spec.is_empty());
+    choices.sandbox = choices.sandbox.filter(|spec| !nothing(spec));
     if let Some(spec) = &choices.sandbox {
+        if choices.lease_id.is_some() {
+            return Err(Problem::body("/sandbox", "is that of the lease to be shared"));
+        }
         let known = app.store.thread(&thread_id).await?.and_then(|thread| thread.provider);
         let name = choices.provider.as_ref().or(known.as_ref()).unwrap_or(&app.provider);
         let provider = app.leases.providers().named(name);

@@ -70,6 +70,8 @@ pub struct Sandbox {
     pub egress: String,
     /// Directories of this machine that are shown read-only.
     pub show: Vec<String>,
+    /// How many of a kind are kept ready.
+    pub warm: usize,
 }
 
 /// What one client may ask of the server.

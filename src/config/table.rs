@@ -96,6 +96,8 @@ settings! {
         "what a sandbox may reach that names none: none, public, all, or host:port,host:port";
     "sandbox.show" = "" => sandbox.show,
         "directories of this machine that sandboxes see read-only beside /usr, separated by commas";
+    "sandbox.warm" = "1" => sandbox.warm,
+        "sandboxes of a kind that are kept ready for the next thread; 0 keeps none";
     "max_projects" = "1000" => project.most,
         "projects the server may have";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
@@ -172,6 +174,7 @@ pub(super) fn blank() -> Settings {
             disk: String::new(),
             egress: String::new(),
             show: Vec::new(),
+            warm: 0,
         },
         project: Projects {
             most: 0,

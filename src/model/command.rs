@@ -56,8 +56,34 @@ pub struct Command {
     pub changes: Changes,
     /// Whether the shell had to be replaced.
     pub shell_restarted: bool,
+    /// The limit of its instance that was met while it ran and failed.
+    pub limit_reached: Option<Limit>,
     /// The client's key, so that asking twice runs once.
     pub idempotency_key: Option<String>,
+}
+
+/// A limit of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// A process was killed because memory was at its limit.
+    OutOfMemory,
+    /// A process could not be made because there were as many as may be.
+    Processes,
+    /// Nothing more could be written.
+    DiskFull,
+}
+
+impl Limit {
+    /// The word clients see.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "out_of_memory",
+            Self::Processes => "processes",
+            Self::DiskFull => "disk_full",
+        }
+    }
 }
 
 /// Who asked for a command.
@@ -194,6 +220,7 @@ impl Command {
             cwd: None,
             changes: Changes::default(),
             shell_restarted: false,
+            limit_reached: None,
             idempotency_key: None,
         }
     }

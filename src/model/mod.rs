@@ -13,7 +13,9 @@ mod session;
 mod terminal;
 mod thread;
 
-pub use command::{Changes, Command, CommandEnd, CommandStatus, CwdChange, EnvChange, Source};
+pub use command::{
+    Changes, Command, CommandEnd, CommandStatus, CwdChange, EnvChange, Limit, Source,
+};
 pub use id::{
     BadId, CommandId, InstanceId, LeaseId, MessageId, ProjectId, SessionId, ShareId, TerminalId,
     ThreadId, TokenId,

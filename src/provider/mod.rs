@@ -98,6 +98,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// How many instances wait for somebody who asks for one; `None` where none ever do.
+    fn ready(&self) -> Option<usize> {
+        None
+    }
+
     /// Makes everything be gone that is kept for a lease between its instances.
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
         let _ = lease;

@@ -14,15 +14,14 @@ use crate::{
     },
 };
 
-/// The provider `auto` means.
-const AUTO: &str = "local";
-
 /// The providers, and the one of a thread that names none.
 pub struct Compute {
     /// The providers.
     pub providers: Providers,
     /// The name of the one that is taken where none is named.
     pub chosen: String,
+    /// The sandboxes, to be kept ready, where there are any.
+    pub sandboxes: Option<Namespace>,
 }
 
 /// Finds out which providers this machine can have.
@@ -30,18 +29,21 @@ pub async fn gather(settings: &Settings) -> anyhow::Result<Compute> {
     let namespace = sandboxes(settings)?;
     let check = match settings.provider.as_str() {
         // What everything is going to stand on is tried out, not only looked at.
-        "namespace" => Check::try_out(&namespace).await,
+        "namespace" | "auto" => Check::once_a_boot(&namespace).await,
         _ => Check::look(&namespace),
     };
     let chosen = match settings.provider.as_str() {
-        "auto" => AUTO.to_owned(),
+        "auto" if check.passes() => "namespace".to_owned(),
+        "auto" => "local".to_owned(),
         named => named.to_owned(),
     };
+    let mut ready = None;
     let mut all: Vec<Arc<dyn Provider>> = vec![Arc::new(Local::new(&settings.home))];
     let mut absent = Vec::new();
     if check.passes() {
         namespace.sweep().await.context("cannot end what an earlier server left half made")?;
-        all.push(Arc::new(namespace));
+        all.push(Arc::new(namespace.clone()));
+        ready = Some(namespace);
     } else {
         let missing = check.missing();
         tracing::info!(missing = missing.join("; "), "there are no namespace sandboxes here");
@@ -50,13 +52,15 @@ pub async fn gather(settings: &Settings) -> anyhow::Result<Compute> {
         }
         absent.push(("namespace".to_owned(), missing));
     }
-    Ok(Compute { providers: Providers::new(all).without(absent), chosen })
+    let providers = Providers::new(all).without(absent);
+    Ok(Compute { providers, chosen, sandboxes: ready })
 }
 
 /// The provider of sandboxes, as it is configured.
 pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
     let mut options = Options::new(&settings.home);
     options.runtime = settings.sandbox.runtime.clone().into();
+    options.warm = settings.sandbox.warm;
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
         .defaults

@@ -37,7 +37,7 @@ pub async fn build(
 ) -> anyhow::Result<Engine> {
     let clock = Clock::system();
     let events = Events::new(clock.clone());
-    let Compute { providers, chosen: provider } = compute;
+    let Compute { providers, chosen: provider, .. } = compute;
     let leases = Leases::new(
         store.clone(),
         providers,

@@ -56,10 +56,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let shares = Shares::load(store.clone()).await.context("cannot load the share links")?;
     let metrics = Metrics::new();
     let compute = compute::gather(&settings).await?;
+    let (sandboxes, usual) = (compute.sandboxes.clone(), compute.chosen == "namespace");
     let engine = engine::build(&settings, compute, &store, &stopping).await?;
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);
+    if let Some(sandboxes) = sandboxes {
+        tasks.spawn(sandboxes.keep_warm(usual, stopping.clone()));
+    }
     let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
     drop(token);
 

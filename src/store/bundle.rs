@@ -133,6 +133,7 @@ const TABLES: &[(&str, &str, &[&str])] = &[
             "cwd",
             "changes",
             "shell_restarted",
+            "limit_reached",
         ],
     ),
     (

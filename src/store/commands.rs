@@ -7,7 +7,7 @@ use super::{
     row::{self, Read, int, micros, to_json, to_word},
     sessions, versions,
 };
-use crate::model::{Command, CommandId, Moment, Refused, SessionId, TerminalId};
+use crate::model::{Command, CommandId, Limit, Moment, Refused, SessionId, TerminalId};
 
 /// Everything that the end of a command changes, in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,16 +208,16 @@ fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
             "INSERT INTO commands (command_id, terminal_id, text, source, status, exit_code,
                     signal, created_at, started_at, finished_at, duration_us, stdout_bytes,
                     stderr_bytes, truncated, version_before, version_after, offset_start,
-                    offset_end, cwd, changes, shell_restarted, idempotency_key)
+                    offset_end, cwd, changes, shell_restarted, limit_reached, idempotency_key)
              VALUES (:id, :terminal, :text, :source, :status, :exit_code, :signal, :created,
                      :started, :finished, :duration, :stdout, :stderr, :truncated, :before, :after,
-                     :start, :end, :cwd, :changes, :restarted, :key)
+                     :start, :end, :cwd, :changes, :restarted, :limit, :key)
              ON CONFLICT (command_id) DO UPDATE SET status = :status, exit_code = :exit_code,
                     signal = :signal, started_at = :started, finished_at = :finished,
                     duration_us = :duration, stdout_bytes = :stdout, stderr_bytes = :stderr,
                     truncated = :truncated, version_before = :before, version_after = :after,
                     offset_start = :start, offset_end = :end, cwd = :cwd, changes = :changes,
-                    shell_restarted = :restarted
+                    shell_restarted = :restarted, limit_reached = :limit
              WHERE status IN ('queued', 'running')",
         )?
         .execute(named_params! {
@@ -242,6 +242,7 @@ fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
             ":cwd": command.cwd,
             ":changes": to_json(&command.changes),
             ":restarted": command.shell_restarted,
+            ":limit": command.limit_reached.map(Limit::word),
             ":key": command.idempotency_key,
         });
     match result.map_err(StoreError::from) {
@@ -277,6 +278,7 @@ fn from_row(row: &Row<'_>) -> Read<Command> {
         cwd: row.get("cwd")?,
         changes: row::json(row, "changes")?,
         shell_restarted: row.get("shell_restarted")?,
+        limit_reached: row::word_or_none(row, "limit_reached")?,
         idempotency_key: row.get("idempotency_key")?,
     })
 }

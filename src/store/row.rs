@@ -58,6 +58,13 @@ pub(super) fn word<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> 
     serde_json::from_value(serde_json::Value::String(text)).map_err(|e| bad(column, e))
 }
 
+/// The same, where there may be none.
+pub(super) fn word_or_none<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<Option<T>> {
+    let text: Option<String> = row.get(column)?;
+    let word = text.map(|text| serde_json::from_value(serde_json::Value::String(text)));
+    word.transpose().map_err(|e| bad(column, e))
+}
+
 /// A part of a noun, as JSON.
 pub(super) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("our own values serialize: string keys, no custom code")

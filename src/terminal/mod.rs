@@ -14,6 +14,7 @@ mod error;
 mod exec;
 mod flight;
 mod history;
+mod limit;
 mod link;
 mod open;
 mod output;
@@ -54,7 +55,7 @@ pub use window::Event;
 use crate::event::Events;
 use crate::lease::Leases;
 use crate::model::{
-    CommandId, Desired, Env, InstanceId, ProjectId, Terminal, TerminalId, ThreadId,
+    CommandId, Desired, Env, InstanceId, LeaseId, ProjectId, Terminal, TerminalId, ThreadId,
 };
 use crate::store::Store;
 use flight::Flights;
@@ -126,6 +127,7 @@ struct Inner {
 struct Live {
     id: TerminalId,
     thread: ThreadId,
+    lease: LeaseId,
     shared: Arc<Shared>,
     asks: mpsc::Sender<Ask>,
     /// Its live end; the lock is held while one is being started, so that there is only one.
@@ -513,6 +515,7 @@ impl Terminals {
         let live = Arc::new(Live {
             id: terminal.terminal_id.clone(),
             thread: terminal.thread_id.clone(),
+            lease: terminal.lease_id.clone(),
             shared,
             asks,
             runtime: tokio::sync::Mutex::new(None),

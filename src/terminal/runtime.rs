@@ -14,6 +14,7 @@ use host::wire::{Code, Phase, Request, TerminalInfo};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::limit::Limits;
 use super::link::{Feed, Link};
 use super::owner::{Ask, Format, Runtime};
 use super::scribe::{self, Desk, Order, Scribe};
@@ -451,6 +452,7 @@ impl Terminals {
             link.clone(),
             self.0.flights.clone(),
             self.0.events.clone(),
+            Limits::new(self.0.leases.clone(), live.lease.clone()),
             state,
             desk,
         );

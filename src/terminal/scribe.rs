@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::flight::{Ended, Flights, Stage};
+use super::limit::{self, Limits};
 use super::link::{Link, LinkError};
 use super::output;
 use crate::event::{Events, Happened};
 use crate::model::{
     Cause, Changes, Command, CommandEnd, CommandId, CommandStatus, CwdChange, Env, EnvChange, Exit,
-    Source, TerminalEvent, TerminalId, TerminalState,
+    Limit, Source, TerminalEvent, TerminalId, TerminalState,
 };
 use crate::store::{FinishCommand, Outputs, Section, StateChange, Store, StoreError};
 
@@ -55,6 +56,7 @@ pub struct Scribe {
     link: Link,
     flights: Arc<Flights>,
     events: Events,
+    limits: Limits,
     records: mpsc::Receiver<Event>,
     orders: mpsc::Receiver<Order>,
     resync: watch::Receiver<bool>,
@@ -85,6 +87,7 @@ impl Scribe {
         link: Link,
         flights: Arc<Flights>,
         events: Events,
+        limits: Limits,
         state: &TerminalState,
         desk: Desk,
     ) -> Scribe {
@@ -95,6 +98,7 @@ impl Scribe {
             link,
             flights,
             events,
+            limits,
             records: desk.records,
             orders: desk.orders,
             resync: desk.resync,
@@ -124,6 +128,9 @@ impl Scribe {
     async fn record(&mut self, record: Event, cause: Option<Cause>) {
         match record {
             Event::Started { command, offset, time_ms, .. } => {
+                // What was met since the last command is not this one's doing.
+                let met = self.limits.met();
+                self.show(met);
                 if let Ok(id) = command.parse::<CommandId>() {
                     self.flights.started(&id, time(time_ms), offset);
                     let terminal_id = self.id.clone();
@@ -165,6 +172,8 @@ impl Scribe {
                 command.finished_at = Some(at);
                 command.duration_us = Some(duration_us);
                 command.offset_end = Some(offset);
+                let met = self.limits.note(&mut command, None);
+                self.show(met);
                 self.write_down(command, None, Cause::Typed, changed, removed).await;
             }
             Event::StateChanged { changed, removed, .. } => {
@@ -221,8 +230,16 @@ impl Scribe {
         command.shell_restarted = shell_restarted;
         command.offset_end = Some(offset);
         let output = self.small_output(&command).await;
+        let met = self.limits.note(&mut command, output.as_ref());
+        self.show(met);
         let cause = Cause::Exec { command_id: id };
         self.write_down(command, output, cause, changed, removed).await;
+    }
+
+    fn show(&self, met: Option<Limit>) {
+        if let Some(limit) = met {
+            limit::show(&self.link, &self.id, limit);
+        }
     }
 
     /// All that a command wrote, if it is little: that is kept with the receipt.

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
+use crate::harness::wait_for;
 use crate::world::{Sandbox, World};
 
 /// The longest a quiet neighbour may take to answer while another is at its limits.
@@ -45,6 +48,48 @@ fn a_memory_bomb_kills_itself() {
             assert!(lease["instance"]["state"] == "running", "{lease}");
         },
     );
+}
+
+/// The limit that a command met is in its receipt, then and later, and on the screen.
+#[test]
+fn a_limit_that_was_met_is_said() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let sandbox = world.sandbox("limited");
+    let fine = sandbox.receipt("true");
+    assert!(fine["limit_reached"].is_null(), "{fine}");
+    for (script, word, shown) in [
+        (
+            "perl -e '$x = \"x\" x (1 << 20); push @a, $x . $_ for 1 .. 4096'",
+            "out_of_memory",
+            "out of memory",
+        ),
+        (
+            "perl -e 'for (1 .. 100) { defined(my $p = fork) or exit 3; $p or sleep 600 }'; \
+             e=$?; pkill -9 perl; (exit $e)",
+            "processes",
+            "process limit",
+        ),
+        ("head -c 1G /dev/zero > /tmp/fill; e=$?; rm /tmp/fill; (exit $e)", "disk_full", "disk full"),
+    ] {
+        let receipt = sandbox.receipt(script);
+        assert_eq!(receipt["limit_reached"], word, "{receipt}");
+        let id = receipt["command_id"].as_str().unwrap();
+        let later = world.server.client().get(&format!("/api/commands/{id}")).expect(200);
+        assert_eq!(later["limit_reached"], word, "{later}");
+        wait_for("the screen to say why", || {
+            let screen = sandbox.screen();
+            if screen.contains(shown) { Ok(()) } else { Err(screen) }
+        });
+        let after = sandbox.receipt("echo again");
+        assert_eq!((&after["stdout"], &after["limit_reached"]), (&"again\n".into(), &Value::Null));
+    }
+    let lease = sandbox.lease();
+    let metrics = &lease["instance"]["metrics"];
+    assert_eq!(metrics["limits"]["memory_bytes"], 96 << 20, "{lease}");
+    assert_eq!(metrics["limits"]["processes"], 64, "{lease}");
+    assert!(metrics["exceeded"]["out_of_memory"].as_u64() > Some(0), "{lease}");
+    assert!(metrics["exceeded"]["processes"].as_u64() > Some(0), "{lease}");
+    assert!(metrics["memory_bytes"].as_u64() < Some(96 << 20), "{lease}");
 }
 
 #[test]

@@ -15,12 +15,18 @@ use crate::world::World;
 
 /// How often it is killed; `STEAD_SOAK` asks for the long run.
 fn times() -> u32 {
-    if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 8 }
+    if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 12 }
 }
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn names_of_labels(dir: &Path) -> Vec<String> {
+    let labels = names(dir).into_iter().filter_map(|name| fs::read(dir.join(name).join("label")).ok());
+    let labels = labels.filter_map(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    labels.filter_map(|label| label["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// Everything of a home that a sandbox can leave: processes, cgroups, loop devices, directories.
@@ -72,9 +78,10 @@ fn cgroups() -> BTreeSet<String> {
 
 #[test]
 fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
-    let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
-    let arguments = ["--provider", "namespace", "--set", "sandbox.egress=none"];
-    let arguments = [&arguments[..], &["--set", "sandbox.disk=64m"]].concat();
+    let warm = ["--set", "sandbox.warm=1"];
+    let Some(mut world) = World::new(&warm) else { return };
+    let arguments = ["--provider", "namespace", "--set", "sandbox.disk=64m"];
+    let arguments = [&arguments[..], &warm].concat();
     let mut made = BTreeSet::new();
     for round in 0..times() {
         // Created, used and destroyed at once, and killed somewhere in the middle of it.
@@ -95,6 +102,8 @@ fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
             let (_hold, wait) = std::sync::mpsc::channel::<()>();
             let _ = wait.recv_timeout(Duration::from_millis(u64::from(round) * 37 % 400));
             made.extend(names(&world.home.path().join("sandboxes")));
+            // One that waited keeps its name beneath the name it is given.
+            made.extend(names_of_labels(&world.home.path().join("sandboxes")));
             let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         });
@@ -110,10 +119,20 @@ fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
         assert_eq!(client.post(&format!("{target}/exec"), body).expect(200)["stdout"], "here\n");
         client.delete(&target).expect_success();
     }
+    world.server.terminate();
+    world.server.wait();
     wait_for("nothing to be left", || {
         let left = left(world.home.path());
         if left.is_empty() { Ok(()) } else { Err(left) }
     });
     let orphans: Vec<_> = cgroups().intersection(&made).cloned().collect();
     assert!(orphans.is_empty(), "{orphans:?}");
+    // The world is a network of its own: whatever wire is left in it is one of ours.
+    wait_for("no wire to be left", || {
+        let wires = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        if wires.contains("stead") { Err(wires) } else { Ok(()) }
+    });
+    let rules = std::process::Command::new("nft").args(["list", "tables"]).output().unwrap();
+    let rules = String::from_utf8_lossy(&rules.stdout).into_owned();
+    assert!(!rules.contains("stead"), "{rules}");
 }

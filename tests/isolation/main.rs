@@ -11,6 +11,7 @@ mod abuse;
 mod harness;
 mod killed;
 mod others;
+mod pool;
 mod probes;
 mod reach;
 mod world;

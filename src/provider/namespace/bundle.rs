@@ -40,6 +40,12 @@ const PERIOD: u64 = 100_000;
 /// The weight against everything outside: a sandbox that is busy yields to the server.
 const SHARES: u64 = 256;
 
+/// Files that one process may have open.
+const FILES: u64 = 65_536;
+
+/// Signals and timers that may be pending.
+const SIGNALS: u64 = 16_384;
+
 /// What a bundle is made from.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
@@ -49,6 +55,8 @@ pub(super) struct Plan<'a> {
     pub(super) spec: &'a SandboxSpec,
     /// The machine's user that is the sandbox's user 0.
     pub(super) first_user: u32,
+    /// The user namespace, by a path that the runtime can open.
+    pub(super) users: &'a Path,
     /// The path of its cgroup in every hierarchy.
     pub(super) cgroup: &'a str,
     /// The host's executable, by its name in [`PROGRAMS`].
@@ -109,9 +117,16 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
             limit(PosixRlimitType::RlimitCore, 0, 0)?,
             limit(PosixRlimitType::RlimitMemlock, 64 << 10, 64 << 10)?,
             limit(PosixRlimitType::RlimitMsgqueue, 819_200, 819_200)?,
+            limit(PosixRlimitType::RlimitNofile, FILES, FILES)?,
+            limit(PosixRlimitType::RlimitSigpending, SIGNALS, SIGNALS)?,
+            // A workspace is not on the sandbox's own disk: at least no file in it grows beyond that.
+            limit(PosixRlimitType::RlimitFsize, plan.spec.disk, plan.spec.disk)?,
         ])
         .build()
 }
+
+/// Terminals are counted for the whole machine: one sandbox gets no more than its share.
+const PTS: &str = "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5,max=256";
 
 /// The mounts of the sandbox's own namespaces. RAM disks are small, because what is in them is
 /// memory that killing a process does not give back.
@@ -119,7 +134,7 @@ fn mounts() -> Result<Vec<Mount>, OciSpecError> {
     [
         ("/proc", "proc", "proc", "nosuid,noexec,nodev"),
         ("/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k"),
-        ("/dev/pts", "devpts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),
+        ("/dev/pts", "devpts", "devpts", PTS),
         ("/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777,size=8m"),
         ("/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev"),
         ("/sys", "tmpfs", "tmpfs", "nosuid,noexec,nodev,ro,mode=555,size=4k"),
@@ -152,7 +167,16 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
         LinuxNamespaceType::User,
         LinuxNamespaceType::Cgroup,
     ]
-    .map(|kind| LinuxNamespaceBuilder::default().typ(kind).build());
+    .map(|kind| {
+        let namespace = LinuxNamespaceBuilder::default().typ(kind);
+        match kind {
+            // Made by the launcher as the sandbox's own user: what the kernel counts by user and
+            // also where a namespace was made from would otherwise be counted as root's, for all
+            // sandboxes together.
+            LinuxNamespaceType::User => namespace.path(plan.users).build(),
+            _ => namespace.build(),
+        }
+    });
     let memory = i64::try_from(plan.spec.memory).unwrap_or(i64::MAX);
     let resources = LinuxResourcesBuilder::default()
         .devices([LinuxDeviceCgroupBuilder::default()
@@ -228,6 +252,7 @@ mod tests {
             root: Path::new("/mnt/root"),
             spec: &spec,
             first_user: 0x4000_0000,
+            users: Path::new("/proc/1/fd/64"),
             cgroup: "/stead/inst_1",
             program: "stead-1",
             label: "lease_1:1",
@@ -256,6 +281,8 @@ mod tests {
             .iter()
             .map(|namespace| namespace["type"].as_str().unwrap())
             .collect();
+        let users = linux["namespaces"].as_array().unwrap().iter().find(|n| n["type"] == "user");
+        assert_eq!(users.unwrap()["path"], "/proc/1/fd/64");
         assert_eq!(kinds, ["pid", "ipc", "uts", "mount", "user", "cgroup"]);
         assert_eq!(linux["cgroupsPath"], "/stead/inst_1");
         assert_eq!(linux["resources"]["cpu"]["quota"], 150_000);

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::provider::Exceeded;
@@ -21,7 +22,7 @@ struct Hierarchy {
 /// The cgroups of one sandbox.
 #[derive(Debug, Clone)]
 pub(super) struct Cgroups {
-    hierarchies: Vec<Hierarchy>,
+    hierarchies: Arc<[Hierarchy]>,
     /// The path in each, with its slash.
     path: String,
 }
@@ -37,8 +38,16 @@ pub(super) struct Usage {
 impl Cgroups {
     /// The cgroups with this path on this machine.
     pub(super) fn new(path: &str) -> io::Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        Ok(Self { hierarchies: hierarchies(&mounts), path: path.to_owned() })
+        // Where they are mounted is settled before any server starts.
+        static MOUNTED: OnceLock<Arc<[Hierarchy]>> = OnceLock::new();
+        let hierarchies = match MOUNTED.get() {
+            Some(mounted) => mounted.clone(),
+            None => {
+                let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+                MOUNTED.get_or_init(|| hierarchies(&mounts).into()).clone()
+            }
+        };
+        Ok(Self { hierarchies, path: path.to_owned() })
     }
 
     /// Whether memory, processes and processor time can be limited here.

@@ -2,13 +2,23 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use serde_json::json;
 
 use super::cgroup::Cgroups;
 use super::make::find_program;
-use super::{Namespace, disk, launch};
+use super::spec::Egress;
+use super::{Namespace, Options, launch};
 use crate::model::{Instance, InstanceId, LeaseId, Timestamp};
 use crate::provider::{Intent, Provider};
+
+/// What was found out about the network by trying.
+const REACH: &str = "egress";
+
+/// Stands in the note before why nothing can be reached.
+const NO_REACH: &str = " without egress: ";
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -92,18 +102,59 @@ impl Check {
         check
     }
 
+    /// Looks, and tries it out if that was not done since this machine started. What came of it holds
+    /// for the provider from then on.
+    pub async fn once_a_boot(provider: &Namespace) -> Self {
+        let inner = &provider.0;
+        let note = inner.options.home.join("templates").join("tried");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let runtime = find_program(&inner.options.runtime).unwrap_or_default();
+        let program = inner.programs.name().unwrap_or_default();
+        let tools = ["nft", "ip"].map(|tool| find_program(Path::new(tool)).is_some());
+        let now = format!("{} {} {program} {tools:?}", boot.trim(), runtime.display());
+        let then = fs::read_to_string(&note).unwrap_or_default();
+        if let Some(reach) = then.strip_prefix(&now) {
+            let mut check = Self::look(provider);
+            if let Some(why) = reach.strip_prefix(NO_REACH) {
+                check.without_reach(provider, why);
+            }
+            return check;
+        }
+        let check = Self::try_out(provider).await;
+        if check.passes() {
+            let reach = check.findings.iter().find(|finding| finding.what == REACH);
+            let reach = reach.map_or(String::new(), |found| format!("{NO_REACH}{}", found.detail));
+            if let Err(error) = fs::write(&note, now + &reach) {
+                tracing::warn!(%error, "cannot note that sandboxes were tried out");
+            }
+        }
+        check
+    }
+
     /// Looks, and then makes a sandbox and ends it.
     pub async fn try_out(provider: &Namespace) -> Self {
         let mut check = Self::look(provider);
         if !check.passes() {
             return check;
         }
-        let (verdict, detail) = match trial(provider).await {
-            Ok(took) => (Verdict::Yes, format!("made and ended one in {} ms", took.as_millis())),
-            Err(why) => (Verdict::No, why),
-        };
-        check.add("a sandbox", verdict, &detail);
+        let usual = trial(provider, json!({"memory": "64m"})).await;
+        let made = |took: Duration| format!("made and ended one in {} ms", took.as_millis());
+        match usual {
+            Ok(took) => check.add("a sandbox", Verdict::Yes, &made(took)),
+            Err(why) => match trial(provider, json!({"memory": "64m", "egress": "none"})).await {
+                Ok(took) if provider.0.options.defaults.egress != Egress::None => {
+                    check.add("a sandbox", Verdict::Yes, &made(took));
+                    check.without_reach(provider, &why);
+                }
+                _ => check.add("a sandbox", Verdict::No, &why),
+            },
+        }
         check
+    }
+
+    fn without_reach(&mut self, provider: &Namespace, why: &str) {
+        provider.0.unreachable.store(true, Ordering::Relaxed);
+        self.add(REACH, Verdict::Without, why);
     }
 
     /// Whether there can be sandboxes.
@@ -135,13 +186,15 @@ impl Check {
 }
 
 /// Makes a small sandbox and ends it.
-async fn trial(provider: &Namespace) -> Result<Duration, String> {
+/// Makes a sandbox and ends it; no other is kept ready for it.
+async fn trial(provider: &Namespace, spec: serde_json::Value) -> Result<Duration, String> {
+    let provider = Namespace::new(Options { warm: 0, ..provider.0.options.clone() });
     let began = std::time::Instant::now();
     let intent = Intent {
         lease_id: LeaseId::fresh(),
         generation: 1,
         instance_id: InstanceId::fresh(),
-        spec: serde_json::json!({"disk": "64m", "memory": "64m", "egress": "none"}),
+        spec,
     };
     let instance = Instance {
         instance_id: intent.instance_id.clone(),
@@ -152,8 +205,6 @@ async fn trial(provider: &Namespace) -> Result<Duration, String> {
     let made = provider.create(&intent).await;
     let ended = provider.destroy(&instance).await;
     let forgotten = provider.forget(&intent.lease_id).await;
-    let template = disk::template(&provider.0.options.home, disk::Base::Machine, 64 << 20);
-    let _ = fs::remove_file(template);
     let words = |error: &dyn std::error::Error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{error}{cause}")

@@ -255,6 +255,14 @@ pub(super) fn remove_all(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a file that may be there.
+pub(super) fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// The file of a template.
 pub(super) fn template(home: &Path, base: Base, bytes: u64) -> PathBuf {
     let name = match base {

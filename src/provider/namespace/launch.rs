@@ -70,6 +70,9 @@ const FIRST_USER: u32 = 0x4000_0000;
 /// from then on. The first that nothing of ours is in.
 const STAGES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
+/// Descriptors from here on are in nobody's way.
+const ABOVE: i32 = 64;
+
 /// What is shown in a sandbox of this machine's programs.
 const SHOWN: Allows = Allows { writing: false, running: true };
 
@@ -120,10 +123,17 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     let root = mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
     connect(dir, &launch.spec.egress, &reach, slot, machine)?;
 
+    // Out of the way of what is handed over; this process becomes the runtime that opens it.
+    let users = rustix::io::fcntl_dupfd_cloexec(&users, ABOVE)?;
+    sys::keep(&users)?;
+    let users_path = format!("/proc/{}/fd/{}", std::process::id(), users.as_raw_fd()).into();
+    let _ = std::mem::ManuallyDrop::new(users);
+
     let config = bundle::config(&Plan {
         root: &root,
         spec: &launch.spec,
         first_user,
+        users: &users_path,
         cgroup: &format!("{CGROUP}/{}", launch.name),
         program: &launch.program,
         label: &launch.label,

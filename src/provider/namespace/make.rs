@@ -13,6 +13,7 @@ use super::disk::{self, Base};
 use super::host::Host;
 use super::label::Label;
 use super::launch::{self, Launch};
+use super::spec::SandboxSpec;
 use super::{LOOK, Namespace, PATIENCE, blocking};
 use crate::provider::{Created, Intent, ProviderError};
 
@@ -43,15 +44,12 @@ impl Namespace {
         if Host::connect(&dir).await.map_err(failed)?.is_some() {
             return Ok(created);
         }
-        let spec = self.0.options.defaults.clone().with(&intent.spec).map_err(|bad| {
-            ProviderError::Refused { doing: "make a sandbox", reason: bad.to_string() }
-        })?;
-        let image = match &spec.image {
-            None => None,
-            Some(name) => Some(self.image(name)?),
-        };
+        let spec = self.asked("make a sandbox", &intent.spec)?;
         // What an earlier try left is in the way of the next.
         self.end(&intent.instance_id).await?;
+        if self.claim(intent, &spec).await? {
+            return Ok(created);
+        }
         let label = Label {
             lease_id: intent.lease_id.clone(),
             generation: intent.generation,
@@ -59,14 +57,34 @@ impl Namespace {
             name: intent.instance_id.to_string(),
         };
         make_dir(&dir.join(launch::TERMINALS)).and_then(|()| label.write(&dir)).map_err(failed)?;
+        let disk = disk::of_lease(&self.0.options.home, intent.lease_id.as_str());
+        let purpose = format!("{}:{}", intent.lease_id, intent.generation);
+        self.bring_up(&label.name, &purpose, spec, disk, &dir).await?;
+        Ok(created)
+    }
+
+    /// Makes a sandbox in a directory that is there; with its disk, if that is not there.
+    pub(super) async fn bring_up(
+        &self,
+        name: &str,
+        purpose: &str,
+        spec: SandboxSpec,
+        disk: PathBuf,
+        dir: &Path,
+    ) -> Result<(), ProviderError> {
+        let failed = |source| ProviderError::failed("make a sandbox", source);
+        let image = match &spec.image {
+            None => None,
+            Some(name) => Some(self.image(name)?),
+        };
         let base = if image.is_some() { Base::Image } else { Base::Machine };
-        let disk = self.disk(intent, base, spec.disk).await?;
+        self.disk(&disk, base, spec.disk).await?;
         let this = self.clone();
         let (programs, program) =
             blocking("copy the host's program", move || this.0.programs.ready()).await?;
         let launch = Launch {
-            name: label.name,
-            label: format!("{}:{}", intent.lease_id, intent.generation),
+            name: name.to_owned(),
+            label: purpose.to_owned(),
             spec,
             disk,
             image,
@@ -77,8 +95,7 @@ impl Namespace {
         };
         let text = serde_json::to_vec(&launch).map_err(|error| failed(error.into()))?;
         fs::write(dir.join(launch::FILE), text).map_err(failed)?;
-        self.launch(&dir).await.map_err(failed)?;
-        Ok(created)
+        self.launch(dir).await.map_err(failed)
     }
 
     /// Runs the launcher, and waits until the host listens.
@@ -117,19 +134,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// The disk of a lease: the one it has, or a fresh one.
-    async fn disk(
-        &self,
-        intent: &Intent,
-        base: Base,
-        bytes: u64,
-    ) -> Result<PathBuf, ProviderError> {
-        let home = self.0.options.home.clone();
-        let disk = disk::of_lease(&home, intent.lease_id.as_str());
+    /// Makes a disk, if it is not there.
+    async fn disk(&self, disk: &Path, base: Base, bytes: u64) -> Result<(), ProviderError> {
         if disk.exists() {
-            return Ok(disk);
+            return Ok(());
         }
-        let template = disk::template(&home, base, bytes);
+        let template = disk::template(&self.0.options.home, base, bytes);
         if !template.exists() {
             let _one_at_a_time = self.0.templates.lock().await;
             if !template.exists() {
@@ -141,13 +151,12 @@ impl Namespace {
                 .await?;
             }
         }
-        let target = disk.clone();
+        let target = disk.to_owned();
         blocking("make a disk", move || {
             make_dir(target.parent().unwrap_or(Path::new("/")))?;
             disk::copy(&template, &target)
         })
-        .await?;
-        Ok(disk)
+        .await
     }
 
     /// The root of an imported image.

@@ -25,17 +25,19 @@ mod launch;
 mod make;
 mod network;
 mod place;
+mod pool;
 mod programs;
 mod seccomp;
 mod spec;
 mod sys;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,6 +53,7 @@ use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
 use host::Host;
 use label::Label;
+use pool::Pool;
 use programs::Programs;
 
 /// How long a sandbox has to come up, and to end.
@@ -72,6 +75,8 @@ pub struct Options {
     pub shown: Vec<PathBuf>,
     /// The limits where a lease names none.
     pub defaults: SandboxSpec,
+    /// How many sandboxes of a kind wait for somebody who asks for one.
+    pub warm: usize,
 }
 
 impl Options {
@@ -86,6 +91,7 @@ impl Options {
             executable: "/proc/self/exe".into(),
             shown: vec![],
             defaults: SandboxSpec::default_for(memory.unwrap_or(2 << 30), cpus),
+            warm: 0,
         }
     }
 }
@@ -105,6 +111,9 @@ struct Inner {
     sandboxes: PathBuf,
     terminals: PathBuf,
     programs: Programs,
+    pool: Pool,
+    /// Sandboxes reach nothing on this machine, whatever they are to.
+    unreachable: AtomicBool,
     /// One template is made at a time.
     templates: tokio::sync::Mutex<()>,
     /// The instances that are being made, each by one task at a time.
@@ -120,6 +129,8 @@ impl Namespace {
             sandboxes: home.join("sandboxes"),
             terminals: home.join("terminals"),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
+            pool: Pool::default(),
+            unreachable: AtomicBool::new(false),
             templates: tokio::sync::Mutex::new(()),
             making: Mutex::default(),
             options,
@@ -134,17 +145,44 @@ impl Namespace {
     pub async fn sweep(&self) -> Result<(), ProviderError> {
         let home = self.0.options.home.clone();
         blocking("end what was left half made", move || {
-            end_all(&home, |dir| Label::read(dir).is_none())?;
-            for dir in ["disks", "templates"] {
+            end_all(&home, |dir| {
+                let named = Label::read(dir).map(|label| label.instance_id.to_string());
+                named.is_none_or(|named| dir.file_name() != Some(OsStr::new(&named)))
+            })?;
+            for dir in ["disks", "templates", "programs"] {
                 for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
-                    if entry.path().extension().is_some_and(|end| end == "new") {
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    if name.ends_with(".new") || name.starts_with(['.']) || name.starts_with(pool::MARK)
+                    {
                         fs::remove_file(entry.path())?;
+                    }
+                    if name.ends_with(".root") {
+                        disk::remove_all(&entry.path())?;
                     }
                 }
             }
             Ok(())
         })
         .await
+    }
+
+    /// The usual settings with what a lease's `spec` says instead.
+    fn asked(
+        &self,
+        doing: &'static str,
+        spec: &serde_json::Value,
+    ) -> Result<SandboxSpec, ProviderError> {
+        let refused = |reason| ProviderError::Refused { doing, reason };
+        let usual = self.0.options.defaults.clone();
+        let mut asked = usual.with(spec).map_err(|bad| refused(bad.to_string()))?;
+        if self.0.unreachable.load(Ordering::Relaxed) && asked.egress != Egress::None {
+            if !spec["egress"].is_null() {
+                let reason = "egress: sandboxes reach nothing on this machine; stead doctor says why";
+                return Err(refused(reason.to_owned()));
+            }
+            asked.egress = Egress::None;
+        }
+        Ok(asked)
     }
 
     fn limits(&self, instance: &InstanceId) -> Option<Limits> {
@@ -261,50 +299,51 @@ impl Namespace {
             place::take_in(&area, &terminal, &outside)
         })
         .await?;
-        let mut seen = Vec::with_capacity(place.mounts.len());
+        let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
+        let (mut seen, mut missing) = (Vec::with_capacity(place.mounts.len()), Vec::new());
         for (outside, target) in &place.mounts {
-            let inside = self.show(&host, outside, target).await?;
+            let (inside, there) = name_inside(host.pid, outside, target).map_err(failed)?;
+            if !there {
+                missing.push((outside.clone(), inside.clone()));
+            }
             seen.push((outside.clone(), inside));
+        }
+        if !missing.is_empty() {
+            self.show(&host, &missing).await.map_err(failed)?;
         }
         let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
         Ok(Placed { dir, seen })
     }
 
-    /// Shows a directory of the machine inside; answers where.
-    async fn show(
-        &self,
-        host: &Host,
-        source: &Path,
-        target: &Path,
-    ) -> Result<PathBuf, ProviderError> {
-        let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
-        let target = match place::seen(host.pid, source, target).map_err(failed)? {
-            place::Seen::Already => return Ok(target.to_owned()),
-            place::Seen::Nothing => target.to_owned(),
-            // A lease may be shared by projects; the first has the short name.
-            place::Seen::Another => {
-                let target = place::longer(source, target);
-                if place::seen(host.pid, source, &target).map_err(failed)? == place::Seen::Already {
-                    return Ok(target);
-                }
-                target
-            }
-        };
+    /// Shows directories of the machine inside, each at its place.
+    async fn show(&self, host: &Host, directories: &[(PathBuf, PathBuf)]) -> io::Result<()> {
         let output = tokio::process::Command::new(&self.0.options.executable)
             .args(["sandbox", "mount"])
             .arg(host.pid.to_string())
-            .arg(source)
-            .arg(&target)
+            .args(directories.iter().flat_map(|(source, target)| [source, target]))
             .env_clear()
             .kill_on_drop(true)
             .output()
-            .await
-            .map_err(failed)?;
+            .await?;
         if output.status.success() {
-            return Ok(target);
+            return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(failed(io::Error::other(said)))
+        Err(io::Error::other(said))
+    }
+}
+
+/// Where a directory of the machine is seen, or is to be, and whether it is. A lease may be shared by
+/// projects; the first has the short name.
+fn name_inside(pid: i32, source: &Path, target: &Path) -> io::Result<(PathBuf, bool)> {
+    match place::seen(pid, source, target)? {
+        place::Seen::Already => Ok((target.to_owned(), true)),
+        place::Seen::Nothing => Ok((target.to_owned(), false)),
+        place::Seen::Another => {
+            let target = place::longer(source, target);
+            let there = place::seen(pid, source, &target)? == place::Seen::Already;
+            Ok((target, there))
+        }
     }
 }
 
@@ -349,6 +388,8 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
+const USAGE: &str = "usage: stead sandbox launch DIR | mount PID [SOURCE TARGET]… | end HOME";
+
 /// Runs `stead sandbox …` with the arguments that follow: what the provider starts of itself, each a
 /// process of one thread.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -356,13 +397,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let error = match words.as_slice() {
         ["launch", dir] => launch::launch(Path::new(dir)),
-        ["mount", pid, source, target] => {
-            let mount = place::Mount {
-                pid: pid.parse().unwrap_or(0),
-                source: source.into(),
-                target: target.into(),
-            };
-            match place::mount(&mount) {
+        ["mount", pid, directories @ ..] if directories.len() % 2 == 0 => {
+            let pairs = directories.chunks_exact(2).map(|pair| (Path::new(pair[0]), Path::new(pair[1])));
+            match place::mount(pid.parse().unwrap_or(0), &pairs.collect::<Vec<_>>()) {
                 Ok(()) => return ExitCode::SUCCESS,
                 Err(error) => error,
             }
@@ -372,7 +409,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => error,
         },
         _ => {
-            io::Error::other("usage: stead sandbox launch DIR | mount PID SOURCE TARGET | end HOME")
+            io::Error::other(USAGE)
         }
     };
     eprintln!("stead sandbox: {error}");
@@ -385,6 +422,7 @@ impl Provider for Namespace {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let unreachable = self.0.unreachable.load(Ordering::Relaxed);
         Capabilities {
             hosted: true,
             pause: Fidelity::Memory,
@@ -394,7 +432,7 @@ impl Provider for Namespace {
                 "no capabilities, no new privileges",
                 "system call filter",
                 "limits of memory, processor, processes and disk",
-                "network egress rules",
+                if unreachable { "no network" } else { "network egress rules" },
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -460,10 +498,12 @@ impl Provider for Namespace {
     }
 
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
-        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
-        let spec =
-            self.0.options.defaults.clone().with(spec).map_err(|bad| refused(bad.to_string()))?;
+        let spec = self.asked("take the settings", spec)?;
         spec.image.map_or(Ok(()), |name| self.image(&name).map(drop))
+    }
+
+    fn ready(&self) -> Option<usize> {
+        (self.0.options.warm > 0).then(|| self.0.pool.len())
     }
 
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
@@ -472,10 +512,7 @@ impl Provider for Namespace {
 
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
         let disk = disk::of_lease(&self.0.options.home, lease.as_str());
-        Box::pin(blocking("remove a sandbox's disk", move || match fs::remove_file(disk) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }))
+        Box::pin(blocking("remove a sandbox's disk", move || disk::remove(&disk)))
     }
 
     fn kept(&self) -> Reply<'_, Vec<LeaseId>> {

@@ -71,23 +71,12 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     Ok(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
 }
 
-/// What [`mount`] is told: a directory of the machine to be seen at a place inside.
-#[derive(Debug)]
-pub(super) struct Mount {
-    /// A process of the sandbox.
-    pub(super) pid: i32,
-    /// The directory.
-    pub(super) source: PathBuf,
-    /// Where it is seen; an absolute path inside.
-    pub(super) target: PathBuf,
-}
-
-/// Shows a directory of the machine inside a sandbox that runs. For a process of one thread, which
-/// is in the sandbox's view of files afterwards and should end.
-pub(super) fn mount(mount: &Mount) -> io::Result<()> {
-    let of = |name: &str| fs::File::open(format!("/proc/{}/ns/{name}", mount.pid));
+/// Shows directories of the machine, each at an absolute path inside, in the sandbox that a process is
+/// in. For a process of one thread, which is in the sandbox's view of files afterwards and should end.
+pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> {
+    let of = |name: &str| fs::File::open(format!("/proc/{pid}/ns/{name}"));
     let (users, mounts) = (of("user")?, of("mnt")?);
-    let map = fs::read_to_string(format!("/proc/{}/uid_map", mount.pid))?;
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
     let first_user: u32 = map
         .split_ascii_whitespace()
         .nth(1)
@@ -95,14 +84,20 @@ pub(super) fn mount(mount: &Mount) -> io::Result<()> {
         .filter(|first| *first != 0)
         .ok_or_else(|| io::Error::other("that process has no users of its own"))?;
     let allows = Allows { writing: true, running: true };
-    let tree = sys::tree(&mount.source, allows, Some(users.as_fd()))?;
+    let trees = directories
+        .iter()
+        .map(|(source, _)| sys::tree(source, allows, Some(users.as_fd())))
+        .collect::<io::Result<Vec<_>>>()?;
     sys::leave(UnshareFlags::FS)?;
     sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
     // From here on a path is the sandbox's own: wherever its links lead, it is inside.
-    sys::as_user(first_user, || fs::create_dir_all(&mount.target))?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let at = rustix::fs::open(&mount.target, flags, Mode::empty())?;
-    sys::attach(tree.as_fd(), at.as_fd())
+    for ((_, target), tree) in directories.iter().zip(&trees) {
+        sys::as_user(first_user, || fs::create_dir_all(target))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let at = rustix::fs::open(*target, flags, Mode::empty())?;
+        sys::attach(tree.as_fd(), at.as_fd())?;
+    }
+    Ok(())
 }
 
 /// What is at a path inside.

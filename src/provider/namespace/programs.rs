@@ -22,6 +22,12 @@ impl Programs {
         Self { dir, executable, name: Mutex::new(None) }
     }
 
+    /// The name that a copy of our executable has.
+    pub(super) fn name(&self) -> io::Result<String> {
+        let found = fs::metadata(&self.executable)?;
+        Ok(format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec()))
+    }
+
     /// The directory, and the name of our executable in it. Blocking the first time.
     pub(super) fn ready(&self) -> io::Result<(PathBuf, String)> {
         let mut name = self.name.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -30,8 +36,7 @@ impl Programs {
         }
         fs::create_dir_all(&self.dir)?;
         fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o755))?;
-        let found = fs::metadata(&self.executable)?;
-        let fresh = format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec());
+        let fresh = self.name()?;
         let copy = self.dir.join(&fresh);
         if !copy.exists() {
             let beside = self.dir.join(format!(".{fresh}"));

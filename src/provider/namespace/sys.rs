@@ -86,8 +86,8 @@ pub(super) fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> io::Result<()>
     Ok(rustix::mount::move_mount(tree, "", at, "", flags)?)
 }
 
-/// A user namespace in which the users from 0 on are the machine's users from `first` on. Nobody is
-/// in it; it lives as long as its descriptor.
+/// A user namespace in which the users from 0 on are the machine's users from `first` on, made as the
+/// user `first`. Nobody is in it; it lives as long as its descriptor.
 pub(super) fn users(first: u32, count: u32) -> io::Result<OwnedFd> {
     let (ready, tell_ready) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let (done, tell_done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -96,7 +96,7 @@ pub(super) fn users(first: u32, count: u32) -> io::Result<OwnedFd> {
         -1 => return Err(io::Error::last_os_error()),
         0 => {
             drop((ready, tell_done));
-            let made = leave(UnshareFlags::NEWUSER).is_ok();
+            let made = become_user(first).and_then(|()| leave(UnshareFlags::NEWUSER)).is_ok();
             let _ = rustix::io::write(&tell_ready, &[u8::from(made)]);
             // Ends with the parent's word, or with the parent.
             let _ = rustix::io::read(&done, &mut [0u8]);
@@ -117,6 +117,17 @@ pub(super) fn users(first: u32, count: u32) -> io::Result<OwnedFd> {
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
     }
     result
+}
+
+/// Has the rights of another user from now on, and all capabilities kept.
+fn become_user(user: u32) -> io::Result<()> {
+    use rustix::thread::CapabilitiesSecureBits;
+    rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    // SAFETY: this process has one thread, so that there are no others to be told.
+    match unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn map_users(of: i32, first: u32, count: u32) -> io::Result<OwnedFd> {

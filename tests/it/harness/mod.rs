@@ -8,7 +8,7 @@ mod strace;
 
 pub use http::{Answer, Client, Event, Events, Request};
 pub use person::Person;
-pub use server::{Home, Server, run};
+pub use server::{Home, Server, has_sandboxes, run};
 pub use socket::{Frame, Socket};
 pub use strace::busiest;
 

@@ -52,6 +52,10 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.end_hosts();
+        if self.0.join("sandboxes").exists() {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
+            let _ = command.args(["sandbox", "end"]).arg(&self.0).status();
+        }
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -123,6 +127,10 @@ impl Server {
         // Shells start with a person's own files; here that is nobody's, whoever runs the tests.
         let person = home.path().join("person");
         fs::create_dir_all(&person).unwrap();
+        // What a test is about is not what this machine can give; one about sandboxes says so.
+        if !command.get_envs().any(|(name, _)| name == "STEAD_PROVIDER") {
+            command.env("STEAD_PROVIDER", "local");
+        }
         let mut child = command
             .env("HOME", &person)
             .stdin(Stdio::null())
@@ -219,6 +227,15 @@ impl Drop for Server {
             eprintln!("--- log of the server ---\n{}", self.log());
         }
     }
+}
+
+/// Whether this machine can have sandboxes; says why not where it cannot.
+pub fn has_sandboxes() -> bool {
+    let output = run(&["doctor", "--look"], &[("HOME", "/nonexistent")]);
+    if !output.status.success() {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    output.status.success()
 }
 
 /// Runs `stead` with these arguments to its end.

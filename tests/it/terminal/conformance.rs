@@ -6,7 +6,7 @@ use std::{path::PathBuf, thread, time::Instant};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server};
+use crate::harness::{Client, Home, Server, has_sandboxes};
 
 fn case_files() -> Vec<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -34,6 +34,8 @@ enum Beside {
     Watcher,
     /// The server is killed between two steps and started again.
     Kills,
+    /// Each is in a sandbox of its own.
+    Sandbox,
 }
 
 /// All cases; in a short run only some, another part of them for each thing beside.
@@ -45,12 +47,15 @@ fn cases(beside: Beside) -> Vec<Value> {
     }
     let (part, of) = match beside {
         _ if std::env::var_os("STEAD_SOAK").is_some() => (0, 1),
-        Beside::Nothing => (0, 1),
+        Beside::Nothing | Beside::Sandbox => (0, 1),
         Beside::Watcher => (0, 8),
         Beside::Kills => (4, 8),
     };
     all.into_iter().enumerate().filter(|(nth, _)| nth % of == part).map(|(_, case)| case).collect()
 }
+
+/// Sandboxes as they come, but for the network, which no case needs.
+const SANDBOXED: &[&str] = &["--provider", "namespace", "--set", "sandbox.egress=none"];
 
 fn rounds() -> usize {
     if std::env::var_os("STEAD_SOAK").is_some() { 3 } else { 1 }
@@ -71,9 +76,19 @@ fn hostile_cases_pass_while_the_server_is_killed_between_steps() {
     all_pass(Beside::Kills);
 }
 
+#[test]
+fn every_hostile_case_passes_in_a_sandbox() {
+    if has_sandboxes() {
+        all_pass(Beside::Sandbox);
+    }
+}
+
 fn all_pass(beside: Beside) {
     let home = Home::new();
-    let mut server = Server::start(&home);
+    let mut server = match beside {
+        Beside::Sandbox => Server::start_with(&home, SANDBOXED),
+        Beside::Nothing | Beside::Watcher | Beside::Kills => Server::start(&home),
+    };
     let mut failures = Vec::new();
     let mut count = 0;
     for case in (0..rounds()).flat_map(|_| cases(beside)) {
@@ -95,8 +110,14 @@ fn play(
     case: &Value,
     beside: Beside,
 ) -> Vec<String> {
-    let directory = home.path().join("cases").join(thread);
-    std::fs::create_dir_all(&directory).unwrap();
+    let directory = match beside {
+        // Empty in each.
+        Beside::Sandbox => PathBuf::from("/srv"),
+        Beside::Nothing | Beside::Watcher | Beside::Kills => home.path().join("cases").join(thread),
+    };
+    if beside != Beside::Sandbox {
+        std::fs::create_dir_all(&directory).unwrap();
+    }
     let client = server.client();
     let put = client.put(&format!("/api/threads/{thread}"), json!({"cwd": directory}));
     put.expect_status(201);

@@ -72,6 +72,10 @@ export interface InstanceMetrics {
   memory_bytes?: number | null;
   processes?: number | null;
   disk_bytes?: number | null;
+  /** What it may use, where that is limited. */
+  limits?: { memory_bytes: number; milli_cpus: number; processes: number; disk_bytes: number } | null;
+  /** How often it met a limit. */
+  exceeded?: { out_of_memory: number; processes: number } | null;
 }
 
 export interface Instance {
@@ -96,7 +100,8 @@ export interface Provider {
   name: string;
   available?: boolean;
   default?: boolean;
-  detail?: string | null;
+  /** What this machine lacks for it. */
+  missing?: string[];
   capabilities?: Record<string, unknown>;
 }
 
@@ -125,6 +130,8 @@ export interface Command {
   truncated?: boolean;
   duration_ms: number | null;
   shell_restarted?: boolean;
+  /** The limit of the sandbox that it met. */
+  limit_reached?: string | null;
   waiting_for_input?: boolean;
   version?: number | null;
   cwd?: string | null;

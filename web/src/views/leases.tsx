@@ -109,7 +109,7 @@ function ProviderCard({ provider }: { provider: Provider }) {
         )}
         {provider.default === true && <Badge tone="good">default</Badge>}
       </div>
-      {provider.detail && <p class="quiet-text">{provider.detail}</p>}
+      {provider.missing && provider.missing.length > 0 && <p class="quiet-text">Without {provider.missing.join("; ")}</p>}
       {words.length > 0 && <p class="words">{words.map((word) => <span key={word} class="word">{word.replaceAll("_", " ")}</span>)}</p>}
     </li>
   );

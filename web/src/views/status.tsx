@@ -180,12 +180,22 @@ function useMetrics(instance: Instance): { metrics: InstanceMetrics | null; shar
 function MetricFields({ instance }: { instance: Instance }) {
   const { metrics, share } = useMetrics(instance);
   if (!metrics) return null;
+  // What is told as it changes leaves out what hardly does.
+  const { limits, exceeded } = instance.metrics ?? {};
   return (
     <>
-      {typeof metrics.cpu_us === "number" && <Field name="CPU time">{duration(metrics.cpu_us / 1000)}{share !== null && `, ${share}% of a core`}</Field>}
-      {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}</Field>}
-      {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}</Field>}
-      {typeof metrics.disk_bytes === "number" && <Field name="Output kept">{bytes(metrics.disk_bytes)}</Field>}
+      {typeof metrics.cpu_us === "number" && (
+        <Field name="CPU time">
+          {duration(metrics.cpu_us / 1000)}{share !== null && `, ${share}% of a core`}{limits && ` (limit ${limits.milli_cpus / 10}%)`}
+        </Field>
+      )}
+      {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}{limits && ` of ${bytes(limits.memory_bytes)}`}</Field>}
+      {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}{limits && ` of ${limits.processes}`}</Field>}
+      {typeof metrics.disk_bytes === "number" && (
+        <Field name={limits ? "Disk" : "Output kept"}>{bytes(metrics.disk_bytes)}{limits && ` of ${bytes(limits.disk_bytes)}`}</Field>
+      )}
+      {exceeded && exceeded.out_of_memory > 0 && <Field name="Out of memory"><span class="soon">{counted(exceeded.out_of_memory, "time")}</span></Field>}
+      {exceeded && exceeded.processes > 0 && <Field name="Process limit"><span class="soon">met {counted(exceeded.processes, "time")}</span></Field>}
     </>
   );
 }

@@ -24,10 +24,16 @@ export async function newThread(): Promise<void> {
       { name: "thread", label: "Name", value: `thread-${Date.now().toString(36)}` },
       { name: "provider", label: "Provider", options: ["", ...providers.filter((one) => one.available !== false).map((one) => one.name)], optional: true },
       { name: "cwd", label: "Start in", hint: "the project's workspace", optional: true },
+      { name: "memory", label: "Memory of its sandbox", hint: "as in 512m or 1g", optional: true },
+      { name: "cpus", label: "Processors of its sandbox", hint: "as in 0.5 or 2", optional: true },
+      { name: "egress", label: "What it may reach", hint: "none, public, all, or host:port,…", optional: true },
     ],
   });
   if (!given) return;
-  const body = { ...(given["provider"] && { provider: given["provider"] }), ...(given["cwd"] && { cwd: given["cwd"] }) };
+  const named = (...names: string[]): Record<string, string> =>
+    Object.fromEntries(names.flatMap((name) => (given[name] ? [[name, given[name]]] : [])));
+  const sandbox = named("memory", "cpus", "egress");
+  const body = { ...named("provider", "cwd"), ...(Object.keys(sandbox).length > 0 && { sandbox }) };
   const thread = given["thread"]!;
   const made = await attempt(async () => {
     await send("PUT", path("api", "threads", thread), body);

@@ -162,6 +162,7 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
             {command.source && <span>{person ? "typed by a person" : "by an agent"}</span>}
             {label && <span>{label}</span>}
             {command.shell_restarted && <span>shell restarted</span>}
+            {command.limit_reached && <span class="soon">{command.limit_reached.replaceAll("_", " ")}</span>}
             <span>{clock(beganAt(command), now)}</span>
           </span>
         </summary>

@@ -151,6 +151,14 @@ impl Host {
                 let key = self.find(&terminal)?;
                 self.read_log(seq, key, from, limit).map(Some)
             }
+            Request::Show { seq, terminal, data } => {
+                let key = self.find(&terminal)?;
+                if data.len() > MAX_DATA {
+                    return Err(Refusal(Code::BadRequest, format!("more than {MAX_DATA} bytes")));
+                }
+                self.show(key, &data);
+                ok(seq)
+            }
             Request::Metrics { seq } => {
                 Ok(Some(Event::MetricsReply { seq, values: self.metrics() }))
             }

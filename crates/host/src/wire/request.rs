@@ -192,6 +192,11 @@ messages! {
         /// Ends every terminal, then the host.
         27 => Shutdown { /// Repeated in the answer.
             seq: u32 }
+        /// Shows bytes on the screen that no program wrote.
+        28 => Show { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String, /// At most [`MAX_DATA`](super::MAX_DATA) bytes.
+            data: Vec<u8> }
     }
 }
 
@@ -226,7 +231,8 @@ impl Request {
             | Self::Replace { seq, .. }
             | Self::Upgrade { seq, .. }
             | Self::Metrics { seq }
-            | Self::Shutdown { seq } => Some(*seq),
+            | Self::Shutdown { seq }
+            | Self::Show { seq, .. } => Some(*seq),
         }
     }
 }

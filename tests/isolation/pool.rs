@@ -1,0 +1,90 @@
+//! Sandboxes that wait for somebody who asks for one.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::wait_for;
+use crate::world::World;
+
+/// The directories of sandboxes, those that wait and those that are in use.
+fn sandboxes(home: &Path) -> (Vec<String>, Vec<String>) {
+    let entries = fs::read_dir(home.join("sandboxes")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.partition(|name| name.starts_with("warm-"))
+}
+
+/// Waits until so many are ready.
+fn wait_ready(world: &World, count: usize) {
+    wait_for("sandboxes to wait", || {
+        let providers = world.server.client().get("/api/providers").expect(200);
+        let all = providers["items"].as_array().unwrap();
+        let namespace = all.iter().find(|provider| provider["name"] == "namespace").unwrap();
+        if namespace["ready"] == count { Ok(()) } else { Err(namespace.clone()) }
+    });
+}
+
+/// What an instance was made from, by its label.
+fn made_from(home: &Path, lease: &Value) -> String {
+    let instance = lease["instance"]["instance_id"].as_str().unwrap();
+    let label = fs::read(home.join("sandboxes").join(instance).join("label")).unwrap();
+    let label: Value = serde_json::from_slice(&label).unwrap();
+    label["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_new_thread_gets_a_sandbox_that_waited() {
+    let Some(world) = World::new(&["--set", "sandbox.warm=2"]) else { return };
+    let home = world.home.path();
+    wait_ready(&world, 2);
+    let mut fastest = Duration::MAX;
+    for name in ["one", "two", "three"] {
+        wait_ready(&world, 2);
+        let began = Instant::now();
+        let client = world.server.client();
+        let target = format!("/api/threads/{name}/exec");
+        let ran = client.post(&target, json!({"command": "echo $PWD; ls /tmp; touch /tmp/mine"}));
+        fastest = fastest.min(began.elapsed());
+        assert_eq!(ran.expect(200)["stdout"], "/workspace\n", "a sandbox of its own");
+        let lease = client.get(&format!("/api/threads/{name}/lease")).expect(200);
+        assert!(made_from(home, &lease).starts_with("warm-"), "{lease}");
+    }
+    println!("from a thread that is not there to its first command: {fastest:?}");
+    // What waits is like any other: it knows nothing of those given away before.
+    wait_ready(&world, 2);
+    assert_eq!(sandboxes(home).1.len(), 3);
+}
+
+#[test]
+fn one_with_other_limits_is_not_taken_for_another() {
+    let Some(world) = World::new(&["--set", "sandbox.warm=1", "--set", "sandbox.egress=none"])
+    else {
+        return;
+    };
+    let (home, client) = (world.home.path(), world.server.client());
+    wait_ready(&world, 1);
+    let limits = json!({"provider": "namespace", "sandbox": {"memory": "64m", "processes": 32}});
+    client.put("/api/threads/small", limits).expect(201);
+    client.post("/api/threads/small/exec", json!({"command": "true"})).expect(200);
+    let lease = client.get("/api/threads/small/lease").expect(200);
+    assert!(made_from(home, &lease).starts_with("inst_"), "{lease}");
+    assert_eq!(lease["instance"]["metrics"]["limits"]["memory_bytes"], 64 << 20);
+    // The next of its kind is there by now, beside the usual one.
+    wait_ready(&world, 2);
+}
+
+#[test]
+fn those_that_wait_end_with_the_server() {
+    let Some(mut world) = World::new(&["--set", "sandbox.warm=2", "--set", "sandbox.egress=none"])
+    else {
+        return;
+    };
+    wait_ready(&world, 2);
+    world.server.terminate();
+    world.server.wait();
+    assert_eq!(sandboxes(world.home.path()), (vec![], vec![]));
+    let disks = fs::read_dir(world.home.path().join("disks")).unwrap().count();
+    assert_eq!(disks, 0, "a disk is left");
+}
