@@ -68,8 +68,9 @@ class Server:
     # Seconds after which what is idle has been let go of.
     lets_go_after = 8
 
-    def __init__(self, binary, home_on=None):
+    def __init__(self, binary, home_on=None, environment=None):
         self.binary = binary
+        self.environment = environment or {}
         self.home = tempfile.mkdtemp(prefix="stead-bench-", dir=home_on)
         self.person = tempfile.mkdtemp(prefix="stead-bench-person-")
         with open(os.path.join(self.person, ".bashrc"), "w") as file:
@@ -86,6 +87,7 @@ class Server:
             "STEAD_PROVIDER": "local",
             "STEAD_TERMINAL_MAX_PER_THREAD": "2000",
             "STEAD_LOG_LEVEL": "warn",
+            **self.environment,
         }
         began = time.perf_counter()
         self.log = open(os.path.join(self.person, "stead.log"), "a")

@@ -1,6 +1,6 @@
 //! Leases, what runs under them, and the providers there are.
 
-use axum::extract::State;
+use axum::{extract::State, http::StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -9,12 +9,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     error::Problem,
-    extract::{Path, Query},
+    extract::{Json, OptionalJson, Path, Query},
     page::{self, List},
     params::OfLease,
 };
 use crate::model::{InstanceState, Lease, LeaseId, ThreadId};
-use crate::provider::{Capabilities, Metrics};
+use crate::provider::{Capabilities, Fidelity, Metrics, namespace::is_image_name};
 use crate::store::LeaseFilter;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -24,6 +24,11 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(destroy))
+        .routes(routes!(suspend))
+        .routes(routes!(fork))
+        .routes(routes!(snapshot))
+        .routes(routes!(snapshots))
+        .routes(routes!(remove_snapshot))
         .routes(routes!(providers))
 }
 
@@ -190,6 +195,130 @@ async fn destroy(
     Ok(axum::Json(leased(&app, lease, None).await?))
 }
 
+/// What a suspended lease keeps.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Suspend {
+    /// `filesystem` (default) or `memory`; one that the provider cannot keep is refused.
+    #[serde(default)]
+    fidelity: Keep,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Keep {
+    #[default]
+    Filesystem,
+    Memory,
+}
+
+/// End what runs under a lease and keep its files; the next use begins with them.
+#[utoipa::path(post, path = "/api/leases/{id}/suspend", tag = "leases",
+    params(OfLease), request_body = Suspend,
+    responses((status = 200, description = "The lease", body = Leased)))]
+async fn suspend(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+    OptionalJson(suspend): OptionalJson<Suspend>,
+) -> Result<axum::Json<Leased>, Problem> {
+    let keep = match suspend.fidelity {
+        Keep::Filesystem => Fidelity::Filesystem,
+        Keep::Memory => Fidelity::Memory,
+    };
+    let lease = app.leases.suspend(&id.lease()?, keep).await?;
+    Ok(axum::Json(leased(&app, lease, None).await?))
+}
+
+/// Make another lease with a copy of this one's files, for threads to share.
+#[utoipa::path(post, path = "/api/leases/{id}/fork", tag = "leases",
+    params(OfLease),
+    responses((status = 201, description = "The new lease", body = Leased)))]
+async fn fork(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+) -> Result<(StatusCode, axum::Json<Leased>), Problem> {
+    let lease = app.leases.fork(&id.lease()?).await?;
+    Ok((StatusCode::CREATED, axum::Json(leased(&app, lease, None).await?)))
+}
+
+/// What a snapshot is to be called.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewSnapshot {
+    /// Letters, digits, `.`, `_` and `-`; takes the place of one that has it.
+    name: String,
+}
+
+/// A snapshot of a lease's files. A thread begins with them that is made with
+/// `sandbox: {"snapshot": NAME}`.
+#[derive(Debug, Serialize, ToSchema)]
+struct Snapshotted {
+    /// Its name.
+    name: String,
+    /// The provider that has it.
+    provider: String,
+    /// What it takes on disk.
+    bytes: u64,
+    /// When it was made.
+    #[schema(value_type = String)]
+    created_at: Timestamp,
+}
+
+/// Keep a copy of a lease's files under a name.
+#[utoipa::path(post, path = "/api/leases/{id}/snapshot", tag = "leases",
+    params(OfLease), request_body = NewSnapshot,
+    responses((status = 201, description = "The snapshot", body = Snapshotted)))]
+async fn snapshot(
+    State(app): State<App>,
+    Path(id): Path<LeaseName>,
+    Json(new): Json<NewSnapshot>,
+) -> Result<(StatusCode, axum::Json<Snapshotted>), Problem> {
+    if !is_image_name(&new.name) {
+        return Err(Problem::body("/name", "must be 1 to 64 letters, digits, '.', '_' or '-'"));
+    }
+    app.leases.snapshot(&id.lease()?, &new.name).await?;
+    let all = every_snapshot(&app).await?;
+    let made = all.into_iter().find(|snapshot| snapshot.name == new.name);
+    let made = made.ok_or_else(|| Problem::missing("snapshot", &new.name))?;
+    Ok((StatusCode::CREATED, axum::Json(made)))
+}
+
+async fn every_snapshot(app: &App) -> Result<Vec<Snapshotted>, Problem> {
+    let mut all = Vec::new();
+    for provider in app.leases.providers().all() {
+        let found = provider.snapshots().await.map_err(|error| Problem::internal("look for snapshots", &error))?;
+        all.extend(found.into_iter().map(|snapshot| Snapshotted {
+            name: snapshot.name,
+            provider: provider.name().to_owned(),
+            bytes: snapshot.bytes,
+            created_at: snapshot.at,
+        }));
+    }
+    Ok(all)
+}
+
+/// The snapshots there are.
+#[utoipa::path(get, path = "/api/snapshots", tag = "leases",
+    responses((status = 200, description = "All of them", body = List<Snapshotted>)))]
+async fn snapshots(State(app): State<App>) -> Result<axum::Json<List<Snapshotted>>, Problem> {
+    Ok(axum::Json(List::whole(every_snapshot(&app).await?)))
+}
+
+/// Remove a snapshot. What began with it keeps its files.
+#[utoipa::path(delete, path = "/api/snapshots/{name}", tag = "leases",
+    params(("name" = String, Path, description = "The snapshot")),
+    responses((status = 204, description = "It is gone")))]
+async fn remove_snapshot(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let mut removed = false;
+    for provider in app.leases.providers().all() {
+        removed |= provider.remove_snapshot(&name).await.map_err(|error| Problem::internal("remove a snapshot", &error))?;
+    }
+    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
+}
+
 /// An id of a lease as it stands in a path: one that cannot be an id names no lease.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
@@ -214,6 +343,10 @@ struct Provided {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     capabilities: Option<Capabilities>,
+    /// What is kept of an instance when its lease is suspended: `filesystem` or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    suspend: Option<Fidelity>,
     /// How many instances wait for a thread that needs one, where some are kept ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<usize>,
@@ -231,6 +364,7 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
         default: provider.name() == app.provider,
         available: true,
         capabilities: Some(provider.capabilities()),
+        suspend: Some(provider.keeps()),
         ready: provider.ready(),
         missing: vec![],
     });
@@ -239,6 +373,7 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
         default: false,
         available: false,
         capabilities: None,
+        suspend: None,
         ready: None,
         missing: lacks.to_vec(),
     });

@@ -265,6 +265,9 @@ fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
         eprintln!("stead: the command was ended after its time-out");
         return Ok(ExitCode::from(TIMED_OUT));
     }
+    if let Some(limit) = receipt["limit_reached"].as_str() {
+        eprintln!("stead: the sandbox met a limit: {}", limit.replace('_', " "));
+    }
     match (receipt["exit_code"].as_i64(), receipt["status"].as_str()) {
         (Some(code), _) => Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))),
         (None, status) => {

@@ -118,6 +118,9 @@ pub(super) struct SandboxArgs {
     /// Image its sandbox is made from
     #[arg(long)]
     image: Option<String>,
+    /// Snapshot its files begin with
+    #[arg(long)]
+    snapshot: Option<String>,
 }
 
 impl SandboxArgs {
@@ -130,6 +133,7 @@ impl SandboxArgs {
             ("disk", self.disk.map(Value::from)),
             ("egress", self.egress.map(Value::from)),
             ("image", self.image.map(Value::from)),
+            ("snapshot", self.snapshot.map(Value::from)),
         ];
         let spec: serde_json::Map<String, Value> =
             said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
@@ -222,9 +226,9 @@ pub(super) struct OfLease {
 }
 
 impl OfLease {
-    async fn ask(&self, method: Method, rest: &str) -> anyhow::Result<()> {
+    async fn ask(&self, method: Method, rest: &str, body: Option<&Value>) -> anyhow::Result<()> {
         let path = format!("/api/leases/{}{rest}", escape(&self.lease));
-        let answer = self.target.client()?.json(method, &path, None).await?;
+        let answer = self.target.client()?.json(method, &path, body).await?;
         if !answer.is_null() {
             self.form.one(&answer)?;
         }
@@ -249,6 +253,33 @@ pub(super) enum LeasesVerb {
     Resume(OfLease),
     /// End its processes
     Destroy(OfLease),
+    /// End its processes and keep its files for the next use
+    Suspend(OfLease),
+    /// Make another with a copy of its files
+    Fork(OfLease),
+    /// Keep a copy of its files under a name
+    #[command(after_help = "Example:\n  stead leases snapshot lease_… ready\n  \
+        stead new -t next --snapshot ready")]
+    Snapshot {
+        #[command(flatten)]
+        of: OfLease,
+        /// What it is to be called
+        name: String,
+    },
+    /// List the snapshots
+    Snapshots {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Remove a snapshot
+    RmSnapshot {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        target: Target,
+    },
 }
 
 pub(super) async fn leases(verb: LeasesVerb) -> anyhow::Result<ExitCode> {
@@ -267,10 +298,24 @@ pub(super) async fn leases(verb: LeasesVerb) -> anyhow::Result<ExitCode> {
                 ],
             )?;
         }
-        LeasesVerb::Show(of) => of.ask(Method::GET, "").await?,
-        LeasesVerb::Pause(of) => of.ask(Method::POST, "/pause").await?,
-        LeasesVerb::Resume(of) => of.ask(Method::POST, "/resume").await?,
-        LeasesVerb::Destroy(of) => of.ask(Method::POST, "/destroy").await?,
+        LeasesVerb::Show(of) => of.ask(Method::GET, "", None).await?,
+        LeasesVerb::Pause(of) => of.ask(Method::POST, "/pause", None).await?,
+        LeasesVerb::Resume(of) => of.ask(Method::POST, "/resume", None).await?,
+        LeasesVerb::Destroy(of) => of.ask(Method::POST, "/destroy", None).await?,
+        LeasesVerb::Suspend(of) => of.ask(Method::POST, "/suspend", None).await?,
+        LeasesVerb::Fork(of) => of.ask(Method::POST, "/fork", None).await?,
+        LeasesVerb::Snapshot { of, name } => {
+            of.ask(Method::POST, "/snapshot", Some(&json!({"name": name}))).await?;
+        }
+        LeasesVerb::Snapshots { form, target } => {
+            let items = target.client()?.list("/api/snapshots", MOST).await?;
+            let columns = [("snapshot", "/name"), ("bytes", "/bytes"), ("created", "/created_at")];
+            form.list(&items, &columns)?;
+        }
+        LeasesVerb::RmSnapshot { name, target } => {
+            let path = format!("/api/snapshots/{}", escape(&name));
+            target.client()?.json(Method::DELETE, &path, None).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

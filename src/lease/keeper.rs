@@ -12,7 +12,7 @@ use super::{IfPaused, LINGER, LeaseError, Running, Shared, budget::Budget};
 use crate::{
     event::Happened,
     model::{Desired, Instance, InstanceId, Lease, LeaseEvent, LeaseId, LeaseState},
-    provider::{Fidelity, Intent, Observed, Provider, ProviderError},
+    provider::{CopyTo, Fidelity, Intent, Observed, Provider, ProviderError},
     store::StoreError,
 };
 
@@ -23,6 +23,7 @@ type Answer<T> = oneshot::Sender<Result<T, LeaseError>>;
 pub(super) enum Ask {
     Running { if_paused: IfPaused, answer: Answer<Running> },
     Make { what: Make, answer: Answer<Lease> },
+    Copy { to: CopyTo, answer: Answer<Lease> },
 }
 
 /// What a lease is to be made, other than running.
@@ -121,6 +122,9 @@ impl Keeper {
                 }
                 let _ = answer.send(result);
             }
+            Ask::Copy { to, answer } => {
+                let _ = answer.send(self.copy(&to).await);
+            }
             Ask::Make { what, answer } => {
                 let mut result = self.make(&what).await;
                 for _ in 0..CONFLICTS {
@@ -132,6 +136,22 @@ impl Keeper {
                 let _ = answer.send(result);
             }
         }
+    }
+
+    /// Copies the files of the lease; nothing is made or ended meanwhile.
+    async fn copy(&mut self, to: &CopyTo) -> Result<Lease, LeaseError> {
+        let lease = self.check(None).await?;
+        let provider = self.provider(&lease)?;
+        let instance = match &lease.state {
+            LeaseState::Destroyed => {
+                return Err(LeaseError::Destroyed { lease: self.id.clone() });
+            }
+            LeaseState::Running(instance) | LeaseState::Paused(instance) => Some(instance),
+            LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => None,
+        };
+        let copied = self.try_often(|| provider.copy(&self.id, instance, to)).await;
+        copied.map_err(|source| LeaseError::provider(&self.id, "copy", source))?;
+        Ok(lease)
     }
 
     async fn make(&mut self, what: &Make) -> Result<Lease, LeaseError> {

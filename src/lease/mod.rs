@@ -26,7 +26,9 @@ use crate::{
     clock::Clock,
     event::Events,
     model::{Env, Instance, InstanceId, Lease, LeaseId},
-    provider::{Connection, Exceeded, Metrics, Place, Placed, Providers},
+    provider::{
+        Connection, CopyTo, Exceeded, Fidelity, Metrics, Place, Placed, ProviderError, Providers,
+    },
     store::Store,
 };
 use keeper::{Ask, Keeper, Make};
@@ -182,6 +184,51 @@ impl Leases {
         self.make(id, Make::Stopped).await
     }
 
+    /// Ends the instance and keeps this much of it for the next [`running`](Self::running). Refused if
+    /// the provider keeps less.
+    pub async fn suspend(&self, id: &LeaseId, keep: Fidelity) -> Result<Lease, LeaseError> {
+        let lease = self.shared.store.lease(id).await?;
+        let lease = lease.ok_or_else(|| LeaseError::Missing { lease: id.clone() })?;
+        let of = |source| LeaseError::provider(id, "suspend", source);
+        let provider = self.shared.providers.named(&lease.provider).map_err(of)?;
+        let enough = match keep {
+            Fidelity::None => true,
+            Fidelity::Filesystem => provider.keeps() != Fidelity::None,
+            Fidelity::Memory => provider.keeps() == Fidelity::Memory,
+        };
+        if !enough {
+            let what = match keep {
+                Fidelity::Memory => "keep the memory of an instance that is ended",
+                Fidelity::Filesystem | Fidelity::None => "keep the files of an instance that is ended",
+            };
+            let provider = lease.provider.clone();
+            return Err(of(ProviderError::Unsupported { provider, what }));
+        }
+        self.stop(id).await
+    }
+
+    /// Another lease like this one, with a copy of its files.
+    pub async fn fork(&self, id: &LeaseId) -> Result<Lease, LeaseError> {
+        let lease = self.shared.store.lease(id).await?;
+        let lease = lease.ok_or_else(|| LeaseError::Missing { lease: id.clone() })?;
+        let mut fork = Lease::new(LeaseId::fresh(), lease.provider, self.shared.clock.wall());
+        fork.spec = lease.spec;
+        // On record first: files that no lease knows are removed.
+        self.shared.store.add_lease(&fork).await?;
+        let to = CopyTo::Lease(fork.lease_id.clone());
+        if let Err(error) = self.ask(id, |answer| Ask::Copy { to: to.clone(), answer }).await {
+            self.destroy(&fork.lease_id).await?;
+            return Err(error);
+        }
+        Ok(fork)
+    }
+
+    /// Keeps a copy of a lease's files under a name.
+    pub async fn snapshot(&self, id: &LeaseId, name: &str) -> Result<Lease, LeaseError> {
+        let to = CopyTo::Snapshot(name.to_owned());
+        self.ask(id, |answer| Ask::Copy { to: to.clone(), answer }).await
+    }
+
     /// Ends the instance and the lease.
     pub async fn destroy(&self, id: &LeaseId) -> Result<Lease, LeaseError> {
         self.make(id, Make::Destroyed).await
@@ -197,7 +244,7 @@ impl Leases {
         }
         match provider.metrics(instance).await {
             Ok(metrics) => Ok(Some(metrics)),
-            Err(crate::provider::ProviderError::Gone { .. }) => Ok(None),
+            Err(ProviderError::Gone { .. }) => Ok(None),
             Err(source) => Err(of(source)),
         }
     }

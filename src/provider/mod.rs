@@ -109,6 +109,33 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// What is kept of an instance that was ended, for the next one under its lease.
+    fn keeps(&self) -> Fidelity {
+        Fidelity::None
+    }
+
+    /// Copies the files that are kept for a lease, with what its instance has written so far.
+    fn copy<'a>(
+        &'a self,
+        lease: &'a LeaseId,
+        instance: Option<&'a Instance>,
+        to: &'a CopyTo,
+    ) -> Reply<'a, ()> {
+        let _ = (lease, instance, to);
+        unsupported(self.name(), "copy a lease's files")
+    }
+
+    /// The snapshots there are.
+    fn snapshots(&self) -> Reply<'_, Vec<Snapshot>> {
+        Box::pin(std::future::ready(Ok(vec![])))
+    }
+
+    /// Makes a snapshot be gone; answers whether it was there.
+    fn remove_snapshot<'a>(&'a self, name: &'a str) -> Reply<'a, bool> {
+        let _ = name;
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
     /// The leases for which something is kept between their instances.
     fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
         Box::pin(std::future::ready(Ok(vec![])))
@@ -206,6 +233,26 @@ pub enum Observed {
     Gone,
 }
 
+/// Where the files of a lease are copied to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyTo {
+    /// A lease that has none yet.
+    Lease(LeaseId),
+    /// A snapshot of this name, in place of one that has it.
+    Snapshot(String),
+}
+
+/// Files of a lease as they once were; others may begin with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: String,
+    /// What it takes on disk.
+    pub bytes: u64,
+    /// When it was made.
+    pub at: Timestamp,
+}
+
 /// What a terminal needs inside an instance, by its names outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -270,6 +317,8 @@ pub struct Exceeded {
     pub out_of_memory: u64,
     /// Processes that could not be made because there were as many as may be.
     pub processes: u64,
+    /// How often its processes were ended for writing more than it may.
+    pub disk: u64,
 }
 
 /// What an instance may use.

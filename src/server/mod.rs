@@ -62,6 +62,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);
     if let Some(sandboxes) = sandboxes {
+        tasks.spawn(sandboxes.clone().watch_writing(stopping.clone()));
         tasks.spawn(sandboxes.keep_warm(usual, stopping.clone()));
     }
     let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());

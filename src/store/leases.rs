@@ -22,6 +22,12 @@ impl Store {
         self.read(move |db| lease(db, &id)).await
     }
 
+    /// Records a lease that there was not before.
+    pub async fn add_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        let lease = lease.clone();
+        self.write(move |db| insert(db, &lease)).await
+    }
+
     /// Records what became of a lease; refused unless it is one revision on from what is stored.
     /// Answers the lease with the revision it has then.
     pub async fn save_lease(&self, next: &Lease) -> Result<Lease, StoreError> {

@@ -59,6 +59,8 @@ fn grown(before: Exceeded, now: Exceeded) -> Option<Limit> {
         Some(Limit::OutOfMemory)
     } else if now.processes > before.processes {
         Some(Limit::Processes)
+    } else if now.disk > before.disk {
+        Some(Limit::DiskFull)
     } else {
         None
     }
@@ -70,7 +72,7 @@ pub(super) fn show(link: &Link, terminal: &TerminalId, limit: Limit) {
     let why = match limit {
         Limit::OutOfMemory => "out of memory: a process was killed at the memory limit",
         Limit::Processes => "process limit: no more processes can be made",
-        Limit::DiskFull => "disk full: nothing more can be written",
+        Limit::DiskFull => "disk full: no more may be written",
     };
     // A line is made below first, so that there is one to move the cursor's to.
     let text = format!("\n\x1b[A\x1b7\r\x1b[L\x1b[33m── {why} ──\x1b[0m\x1b8\x1b[B");
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_limit_that_was_met_is_the_one_whose_counter_rose() {
-        let count = |out_of_memory, processes| Exceeded { out_of_memory, processes };
+        let count = |out_of_memory, processes| Exceeded { out_of_memory, processes, disk: 0 };
         assert_eq!(grown(count(1, 5), count(1, 5)), None);
         assert_eq!(grown(count(1, 5), count(2, 9)), Some(Limit::OutOfMemory));
         assert_eq!(grown(count(1, 5), count(1, 6)), Some(Limit::Processes));

@@ -64,8 +64,8 @@ fn a_limit_that_was_met_is_said() {
             "out of memory",
         ),
         (
-            "perl -e 'for (1 .. 100) { defined(my $p = fork) or exit 3; $p or sleep 600 }'; \
-             e=$?; pkill -9 perl; (exit $e)",
+            "perl -e 'for (1 .. 100) { my $p = fork; if (!defined $p) { kill 9, @all; exit 3 } \
+             $p or sleep 600; push @all, $p }'",
             "processes",
             "process limit",
         ),
@@ -124,6 +124,28 @@ fn a_disk_filler_meets_its_limit() {
             assert!(bytes < 64 << 20, "{bytes} bytes were written");
         },
     );
+}
+
+/// A workspace is not on the sandbox's own disk, but it is no way around the limit.
+#[test]
+fn a_disk_filler_in_the_workspace_is_stopped() {
+    check(
+        "one large file in the workspace",
+        "head -c 4G /dev/zero > /workspace/fill 2>/dev/null; stat -c %s /workspace/fill",
+        |_, said| {
+            let bytes: u64 = said.trim().parse().unwrap();
+            assert!(bytes <= 64 << 20, "{bytes} bytes were written");
+        },
+    );
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let sandbox = world.sandbox("filler");
+    let many = "for i in $(seq 200); do head -c 50M /dev/zero > /workspace/fill$i; done";
+    let receipt = sandbox.receipt(many);
+    assert_eq!(receipt["limit_reached"], "disk_full", "{receipt}");
+    let written = sandbox.run("du -sm /workspace | cut -f1; rm -rf /workspace/fill*");
+    let written: u64 = written.trim().parse().unwrap();
+    println!("{written} MB were written to the workspace at a limit of 64 MB");
+    assert!(written < 9000, "it was not stopped");
 }
 
 #[test]

@@ -6,10 +6,12 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod abuse;
+mod copies;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 #[path = "../it/harness/mod.rs"]
 mod harness;
 mod killed;
+mod machine;
 mod others;
 mod pool;
 mod probes;

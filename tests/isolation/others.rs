@@ -47,3 +47,38 @@ fn a_sandbox_sees_nothing_of_another() {
         |sandbox: &crate::world::Sandbox| sandbox.run("awk '{print $2}' /proc/self/uid_map");
     assert_ne!(users(&one), users(&two), "two sandboxes have the same users");
 }
+
+/// What the kernel counts for the whole machine, or by user, is not used up for others by one.
+#[test]
+fn what_one_sandbox_uses_up_others_still_have() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let (one, two) = (world.sandbox("one"), world.sandbox("two"));
+    for (name, script, mine) in [
+        (
+            "watches of files",
+            "perl -e 'while (($f = syscall(294, 0)) >= 0) { $n++; last if $n > 5000 } print \"$n\\n\"; close STDOUT; sleep 600'",
+            "perl -e 'exit(syscall(294, 0) < 0 ? 1 : 0)' && echo there",
+        ),
+        (
+            "terminals",
+            "perl -e 'while (open(my $f, \"+<\", \"/dev/ptmx\")) { push @f, $f; last if @f > 5000 } print scalar(@f), \"\\n\"; close STDOUT; sleep 600'",
+            "perl -e 'exit(open(my $f, \"+<\", \"/dev/ptmx\") ? 0 : 1)' && echo there",
+        ),
+        (
+            "pending signals",
+            "perl -e '$SIG{RTMIN} = \"IGNORE\"; $s = pack(\"Q16\", 1 << 33); syscall(14, 0, $s, 0, 8); $i = pack(\"iiiiLLq12\", 34, 0, -1, 0, $$, 0); while (syscall(129, $$, 34, $i) >= 0) { last if ++$n > 100000 } print \"$n\\n\"; close STDOUT; sleep 600'",
+            "perl -e 'use POSIX; $t = pack(\"i\", 0); exit(syscall(222, 0, 0, $t) < 0 ? 1 : 0)' && echo there",
+        ),
+    ] {
+        let used = one.run(&format!(
+            "{script} > /tmp/used & until [ -s /tmp/used ]; do sleep 0.02; done; cat /tmp/used; rm /tmp/used"
+        ));
+        let seen = two.run(mine);
+        let verdict = if seen == "there\n" { "SAFE" } else { "BREACH" };
+        println!("{verdict:6} {:10} {name}, {} used by one", "others", used.trim());
+        assert_eq!(seen, "there\n", "{name} are used up by another sandbox");
+        // A terminal of somebody who comes now needs one of each.
+        let three = world.sandbox(&format!("three-{}", name.replace(' ', "-")));
+        assert_eq!(three.run("echo here"), "here\n");
+    }
+}

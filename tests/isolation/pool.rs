@@ -88,3 +88,26 @@ fn those_that_wait_end_with_the_server() {
     let disks = fs::read_dir(world.home.path().join("disks")).unwrap().count();
     assert_eq!(disks, 0, "a disk is left");
 }
+
+/// Even where nobody starts another server, and the home is removed.
+#[test]
+fn those_that_wait_end_by_themselves_when_the_server_is_killed() {
+    let Some(mut world) = World::new(&["--set", "sandbox.warm=2", "--set", "sandbox.egress=none"])
+    else {
+        return;
+    };
+    wait_ready(&world, 2);
+    let (waiting, _) = sandboxes(world.home.path());
+    assert_eq!(waiting.len(), 2);
+    let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    world.server.wait();
+    let procs = |name: &String| {
+        let file = format!("/sys/fs/cgroup/{}/stead-sandboxes/{name}/cgroup.procs", "pids");
+        fs::read_to_string(file).unwrap_or_default()
+    };
+    wait_for("them to end", || {
+        let alive: Vec<String> = waiting.iter().map(procs).filter(|pids| !pids.is_empty()).collect();
+        if alive.is_empty() { Ok(()) } else { Err(alive) }
+    });
+}

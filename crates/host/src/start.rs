@@ -81,6 +81,7 @@ struct Options {
     cgroup: bool,
     /// A socket that has a name already, where the host itself cannot see it.
     listen_fd: Option<i32>,
+    leaves_unused: bool,
 }
 
 /// Runs `stead host` with the arguments that follow `host`, and returns when the host has ended.
@@ -110,6 +111,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
     let mut detach = false;
     let mut cgroup = true;
     let mut listen_fd = None;
+    let mut leaves_unused = false;
     while let Some(name) = args.next() {
         let name = name.to_string_lossy().into_owned();
         let mut value =
@@ -125,6 +127,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
             }
             "--detach" => detach = true,
             "--no-cgroup" => cgroup = false,
+            "--leave-unused" => leaves_unused = true,
             "--listen-fd" => {
                 let text = value()?.to_string_lossy().into_owned();
                 let fd = text.parse();
@@ -143,7 +146,9 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
         }
     }
     let dir = dir.ok_or_else(|| StartError::Usage("--dir is missing".into()))?;
-    Ok(Asked::Serve(Options { dir, label, max_terminals, detach, cgroup, listen_fd }))
+    let options =
+        Options { dir, label, max_terminals, detach, cgroup, listen_fd, leaves_unused };
+    Ok(Asked::Serve(options))
 }
 
 fn serve(options: Options) -> Result<(), StartError> {
@@ -172,6 +177,7 @@ fn serve(options: Options) -> Result<(), StartError> {
         boot_id: boot_id().map_err(io("find a random number"))?,
         label: options.label,
         max_terminals: options.max_terminals,
+        leaves_unused: options.leaves_unused,
         descriptors: harden().map_err(io("prepare the process"))?,
     };
     let instance =
@@ -334,6 +340,7 @@ mod tests {
             detach,
             cgroup: true,
             listen_fd: None,
+            leaves_unused: false,
         };
         check(&["--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(false))));
         check(&["--detach", "--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(true))));

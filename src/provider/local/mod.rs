@@ -243,6 +243,11 @@ impl Provider for Local {
         Capabilities { hosted: true, pause: Fidelity::Memory, metrics: true, isolation: vec![] }
     }
 
+    /// Its files are this machine's.
+    fn keeps(&self) -> Fidelity {
+        Fidelity::Filesystem
+    }
+
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
         Box::pin(self.make(intent))
     }

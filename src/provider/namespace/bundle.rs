@@ -61,7 +61,8 @@ pub(super) struct Plan<'a> {
     pub(super) cgroup: &'a str,
     /// The host's executable, by its name in [`PROGRAMS`].
     pub(super) program: &'a str,
-    /// What the host answers when it is asked what it was made for.
+    /// What the host answers when it is asked what it was made for; empty for one that waits, and ends
+    /// with the server it waits for.
     pub(super) label: &'a str,
 }
 
@@ -92,7 +93,7 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
     let limit = |kind, soft: u64, hard: u64| {
         PosixRlimitBuilder::default().typ(kind).soft(soft).hard(hard).build()
     };
-    let args: Vec<String> = [
+    let mut args: Vec<String> = [
         &format!("{PROGRAMS}/{}", plan.program),
         "host",
         "--dir",
@@ -105,6 +106,9 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
     ]
     .map(str::to_owned)
     .to_vec();
+    if plan.label.is_empty() {
+        args.push("--leave-unused".to_owned());
+    }
     ProcessBuilder::default()
         .terminal(false)
         .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
@@ -114,7 +118,8 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .capabilities(capabilities)
         .no_new_privileges(true)
         .rlimits([
-            limit(PosixRlimitType::RlimitCore, 0, 0)?,
+            // A limit of 0 would still let a machine that pipes its cores to a program run that.
+            limit(PosixRlimitType::RlimitCore, 1, 1)?,
             limit(PosixRlimitType::RlimitMemlock, 64 << 10, 64 << 10)?,
             limit(PosixRlimitType::RlimitMsgqueue, 819_200, 819_200)?,
             limit(PosixRlimitType::RlimitNofile, FILES, FILES)?,

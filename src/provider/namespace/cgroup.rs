@@ -107,6 +107,22 @@ impl Cgroups {
         wait(patience, || dirs.iter().all(|dir| remove(dir)))
     }
 
+    /// Ends everything in it but one process; for a while at most, as more may be made meanwhile.
+    pub(super) fn kill_but(&self, spared: i32) -> io::Result<()> {
+        let Some(dir) = self.with("pids").map(|hierarchy| self.dir(hierarchy)) else { return Ok(()) };
+        wait(Duration::from_secs(2), || {
+            let others = members(&dir).into_iter().filter(|pid| pid.as_raw_nonzero().get() != spared);
+            let killed = others.map(|pid| {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
+            });
+            killed.filter(|killed| *killed).count() == 0
+        })
+        .or_else(|error| match error.kind() {
+            io::ErrorKind::TimedOut => Ok(()),
+            _ => Err(error),
+        })
+    }
+
     /// What it uses.
     pub(super) fn usage(&self) -> Usage {
         let memory = self.file("memory", "memory.usage_in_bytes");
@@ -134,6 +150,7 @@ impl Cgroups {
         Exceeded {
             out_of_memory: memory.and_then(|text| field(&text, "oom_kill")).unwrap_or(0),
             processes: processes.and_then(|text| field(&text, "max")).unwrap_or(0),
+            disk: 0,
         }
     }
 

@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -60,6 +60,9 @@ pub(super) const TERMINALS: &str = "t";
 /// The file with the name of the machine's end of its wire, if it has one.
 const WIRE: &str = "wire";
 
+/// The file with the number of its slot.
+const SLOT: &str = "slot";
+
 /// The cgroup below which all sandboxes are.
 pub(super) const CGROUP: &str = "/stead-sandboxes";
 
@@ -103,7 +106,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     // Kept for the life of the process, whatever it becomes.
     let _ = std::mem::ManuallyDrop::new(lock);
 
-    let (slot, slot_lock) = slot(&launch.name).map_err(doing("take a slot"))?;
+    let (slot, slot_lock) = slot(dir, &launch.name).map_err(doing("take a slot"))?;
     let first_user = FIRST_USER + slot * bundle::USERS;
     let users = sys::users(first_user, bundle::USERS).map_err(doing("map users"))?;
 
@@ -120,8 +123,14 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .map_err(doing("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let stage = stage(dir, &launch)?;
+    // The network takes as long as the disk.
+    let network = sys::beside(|| {
+        let connected = connect(dir, &launch.spec.egress, &reach, slot, machine.as_fd());
+        connected.map_err(doing("set up the network"))
+    })?;
     let root = mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
-    connect(dir, &launch.spec.egress, &reach, slot, machine)?;
+    network.join().map_err(doing("set up the network"))?;
+    drop(machine);
 
     // Out of the way of what is handed over; this process becomes the runtime that opens it.
     let users = rustix::io::fcntl_dupfd_cloexec(&users, ABOVE)?;
@@ -313,13 +322,13 @@ fn connect(
     egress: &Egress,
     reach: &Reach,
     slot: u32,
-    machine: OwnedFd,
+    machine: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let Some(wire) = Wire::new(slot, egress) else {
         return run("ip", &["-batch", "-"], "link set lo up\n");
     };
     let sandbox = sys::network()?;
-    sys::enter(machine.as_fd(), LinkNameSpaceType::Network)?;
+    sys::enter(machine, LinkNameSpaceType::Network)?;
     let uplink = &reach.uplink;
     let allowed: Vec<(Ipv4Addr, u16)> =
         reach.allowed.iter().map(|(_, address, port)| (*address, *port)).collect();
@@ -421,20 +430,38 @@ pub(super) fn run(tool: &str, args: &[&str], input: &str) -> io::Result<()> {
 
 /// A number that no other living sandbox of this machine has, and what holds it: the sandbox keeps
 /// that open, so that the kernel gives the number back with the sandbox's last process.
-fn slot(name: &str) -> io::Result<(u32, OwnedFd)> {
+fn slot(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
     let start = name
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     for step in 0..SLOTS {
         let slot = start.wrapping_add(step) % SLOTS;
-        let file = open_lock(&machine_lock(&slot.to_string())?)?;
+        let path = machine_lock(&slot.to_string())?;
+        let file = open_lock(&path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok((slot, file.into())),
+            // Who gives a slot back removes its file: one without a name is nobody's lock.
+            Ok(()) if file.metadata()?.nlink() == 0 => {}
+            Ok(()) => {
+                fs::write(dir.join(SLOT), slot.to_string())?;
+                return Ok((slot, file.into()));
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Err(io::Error::other("as many sandboxes as this machine has numbers for are running"))
+}
+
+/// Removes the file of the slot of a sandbox that is gone.
+pub(super) fn give_slot_back(dir: &Path) -> io::Result<()> {
+    let Ok(slot) = fs::read_to_string(dir.join(SLOT)) else { return Ok(()) };
+    let path = machine_lock(&slot)?;
+    let Ok(file) = File::open(&path) else { return Ok(()) };
+    // Another that has it already keeps it.
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    }
 }
 
 /// A lock that all servers of this machine share.

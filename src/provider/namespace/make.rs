@@ -14,7 +14,7 @@ use super::host::Host;
 use super::label::Label;
 use super::launch::{self, Launch};
 use super::spec::SandboxSpec;
-use super::{LOOK, Namespace, PATIENCE, blocking};
+use super::{LOOK, Namespace, PATIENCE, blocking, snapshot};
 use crate::provider::{Created, Intent, ProviderError};
 
 /// What a sandbox is refused for is said by the launcher in at most so many bytes.
@@ -44,7 +44,7 @@ impl Namespace {
         if Host::connect(&dir).await.map_err(failed)?.is_some() {
             return Ok(created);
         }
-        let spec = self.asked("make a sandbox", &intent.spec)?;
+        let spec = self.asked("make a sandbox", &intent.spec, Some(&intent.lease_id))?;
         // What an earlier try left is in the way of the next.
         self.end(&intent.instance_id).await?;
         if self.claim(intent, &spec).await? {
@@ -78,7 +78,20 @@ impl Namespace {
             Some(name) => Some(self.image(name)?),
         };
         let base = if image.is_some() { Base::Image } else { Base::Machine };
-        self.disk(&disk, base, spec.disk).await?;
+        match &spec.snapshot {
+            Some(name) if !disk.exists() => {
+                let (snapshot, target) = (self.snapshot(name)?, disk.clone());
+                blocking("copy a snapshot", move || {
+                    make_dir(target.parent().unwrap_or(Path::new("/")))?;
+                    disk::copy(&snapshot, &target)
+                })
+                .await?;
+            }
+            _ => self.disk(&disk, base, spec.disk).await?,
+        }
+        if let Some(image) = &spec.image {
+            snapshot::note_image(&disk, image).map_err(failed)?;
+        }
         let this = self.clone();
         let (programs, program) =
             blocking("copy the host's program", move || this.0.programs.ready()).await?;

@@ -10,6 +10,7 @@
 //!     t/            the directories of its terminals; nobody inside but the host can see them
 //! HOME/disks/<lease>.img      outlives the instances of a lease
 //! HOME/images/<name>/rootfs   what an operator imported
+//! HOME/snapshots/<name>.img   files of a lease as they once were
 //! ```
 //! Whether a sandbox lives is told by its socket alone, as with a host on this machine. What is left
 //! of one that is dead is a directory and a cgroup of the same name; mounts, loop devices and network
@@ -28,8 +29,10 @@ mod place;
 mod pool;
 mod programs;
 mod seccomp;
+mod snapshot;
 mod spec;
 mod sys;
+mod warden;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -46,8 +49,8 @@ pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
 
 use super::{
-    Capabilities, Connection, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
-    Observed, Place, Placed, Provider, ProviderError, Reply,
+    Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
+    Observed, Place, Placed, Provider, ProviderError, Reply, Snapshot,
 };
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
@@ -55,6 +58,7 @@ use host::Host;
 use label::Label;
 use pool::Pool;
 use programs::Programs;
+use warden::Warden;
 
 /// How long a sandbox has to come up, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -112,6 +116,7 @@ struct Inner {
     terminals: PathBuf,
     programs: Programs,
     pool: Pool,
+    warden: Warden,
     /// Sandboxes reach nothing on this machine, whatever they are to.
     unreachable: AtomicBool,
     /// One template is made at a time.
@@ -130,6 +135,7 @@ impl Namespace {
             terminals: home.join("terminals"),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
             pool: Pool::default(),
+            warden: Warden::default(),
             unreachable: AtomicBool::new(false),
             templates: tokio::sync::Mutex::new(()),
             making: Mutex::default(),
@@ -149,7 +155,7 @@ impl Namespace {
                 let named = Label::read(dir).map(|label| label.instance_id.to_string());
                 named.is_none_or(|named| dir.file_name() != Some(OsStr::new(&named)))
             })?;
-            for dir in ["disks", "templates", "programs"] {
+            for dir in ["disks", "templates", "programs", "snapshots"] {
                 for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
                     let name = entry.file_name().to_string_lossy().into_owned();
                     if name.ends_with(".new") || name.starts_with(['.']) || name.starts_with(pool::MARK)
@@ -171,6 +177,7 @@ impl Namespace {
         &self,
         doing: &'static str,
         spec: &serde_json::Value,
+        lease: Option<&LeaseId>,
     ) -> Result<SandboxSpec, ProviderError> {
         let refused = |reason| ProviderError::Refused { doing, reason };
         let usual = self.0.options.defaults.clone();
@@ -182,7 +189,7 @@ impl Namespace {
             }
             asked.egress = Egress::None;
         }
-        Ok(asked)
+        self.over_snapshot(asked, lease)
     }
 
     fn limits(&self, instance: &InstanceId) -> Option<Limits> {
@@ -241,6 +248,8 @@ impl Namespace {
     }
 
     async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        self.0.warden.forget(id);
+        self.0.pool.release(id);
         let dir = self.dir(id);
         let cgroups = self.cgroups(id)?;
         let terminals = self.0.terminals.clone();
@@ -287,8 +296,13 @@ impl Namespace {
             processes: usage.processes,
             disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
             limits: self.limits(id),
-            exceeded: Some(cgroups.exceeded()),
+            exceeded: Some(self.met(id)?),
         })
+    }
+
+    /// How often its limits were met.
+    fn met(&self, id: &InstanceId) -> Result<Exceeded, ProviderError> {
+        Ok(Exceeded { disk: self.0.warden.stopped(id), ..self.cgroups(id)?.exceeded() })
     }
 
     async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
@@ -309,6 +323,8 @@ impl Namespace {
             seen.push((outside.clone(), inside));
         }
         if !missing.is_empty() {
+            let directories: Vec<PathBuf> = missing.iter().map(|(outside, _)| outside.clone()).collect();
+            self.note_shown(id, &directories).map_err(failed)?;
             self.show(&host, &missing).await.map_err(failed)?;
         }
         let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
@@ -371,6 +387,7 @@ fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
         let launcher = launch::lock(&dir.join(launch::LOCK))?;
         cgroups.kill(PATIENCE)?;
         launch::disconnect(dir)?;
+        launch::give_slot_back(dir)?;
         place::give_all_back(&dir.join(launch::TERMINALS), terminals)?;
         disk::remove_all(dir)?;
         drop(launcher);
@@ -498,7 +515,7 @@ impl Provider for Namespace {
     }
 
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
-        let spec = self.asked("take the settings", spec)?;
+        let spec = self.asked("take the settings", spec, None)?;
         spec.image.map_or(Ok(()), |name| self.image(&name).map(drop))
     }
 
@@ -507,12 +524,33 @@ impl Provider for Namespace {
     }
 
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
-        Some(self.cgroups(&instance.instance_id).ok()?.exceeded())
+        self.met(&instance.instance_id).ok()
     }
 
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
         let disk = disk::of_lease(&self.0.options.home, lease.as_str());
-        Box::pin(blocking("remove a sandbox's disk", move || disk::remove(&disk)))
+        Box::pin(blocking("remove a sandbox's disk", move || snapshot::remove(&disk)))
+    }
+
+    fn keeps(&self) -> Fidelity {
+        Fidelity::Filesystem
+    }
+
+    fn copy<'a>(
+        &'a self,
+        lease: &'a LeaseId,
+        instance: Option<&'a Instance>,
+        to: &'a CopyTo,
+    ) -> Reply<'a, ()> {
+        Box::pin(self.copy_files(lease, instance, to))
+    }
+
+    fn snapshots(&self) -> Reply<'_, Vec<Snapshot>> {
+        Box::pin(self.all_snapshots())
+    }
+
+    fn remove_snapshot<'a>(&'a self, name: &'a str) -> Reply<'a, bool> {
+        Box::pin(self.forget_snapshot(name))
     }
 
     fn kept(&self) -> Reply<'_, Vec<LeaseId>> {

@@ -4,13 +4,20 @@
 //! label. It is given away by writing its label, and then moving its disk and its directory to the
 //! names that they have for that lease. What a server that is killed in between leaves is a directory
 //! whose name is not its label's; the next start ends it.
+//!
+//! A host that waits hears its server by a connection that is held open for it, and ends when that
+//! closes before there was a terminal: a server that is killed leaves none waiting for ever.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::host::wire::{FEATURES, Request, VERSION};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::host::Host;
 use super::label::Label;
 use super::spec::{Egress, SandboxSpec};
-use super::{Namespace, blocking, disk, end, launch, make};
+use super::{Namespace, blocking, disk, end, launch, make, snapshot};
 use crate::model::InstanceId;
 use crate::provider::{Intent, ProviderError};
 
@@ -42,6 +49,8 @@ pub(super) struct Pool {
     kinds: Mutex<VecDeque<SandboxSpec>>,
     /// Raised when there is something to do.
     changed: Notify,
+    /// Held for those that were given away.
+    held: Mutex<HashMap<InstanceId, UnixStream>>,
 }
 
 /// One that waits.
@@ -49,13 +58,15 @@ pub(super) struct Pool {
 struct Warm {
     name: String,
     spec: SandboxSpec,
+    held: Option<UnixStream>,
 }
 
 impl Pool {
     /// Notes that such a sandbox is asked for.
     fn note(&self, spec: &SandboxSpec) {
-        // The addresses of an allow-list are looked up when a sandbox is made: they would grow old.
-        if matches!(spec.egress, Egress::Only(_)) {
+        // The addresses of an allow-list are looked up when a sandbox is made: they would grow old. So
+        // would a snapshot, in whose place there may be another of its name.
+        if matches!(spec.egress, Egress::Only(_)) || spec.snapshot.is_some() {
             return;
         }
         let mut kinds = lock(&self.kinds);
@@ -72,10 +83,15 @@ impl Pool {
     }
 
     /// Takes one that waits.
-    fn take(&self, spec: &SandboxSpec) -> Option<String> {
+    fn take(&self, spec: &SandboxSpec) -> Option<Warm> {
         let mut ready = lock(&self.ready);
         let at = ready.iter().position(|warm| warm.spec == *spec)?;
-        Some(ready.remove(at).name)
+        Some(ready.remove(at))
+    }
+
+    /// Lets go of what was held for an instance.
+    pub(super) fn release(&self, id: &InstanceId) {
+        lock(&self.held).remove(id);
     }
 
     /// A kind of which fewer than `size` wait.
@@ -105,7 +121,7 @@ impl Namespace {
         if size == 0 {
             return;
         }
-        if usual && let Ok(spec) = self.asked("make a sandbox", &serde_json::Value::Null) {
+        if usual && let Ok(spec) = self.asked("make a sandbox", &serde_json::Value::Null, None) {
             self.0.pool.note(&spec);
         }
         while !stop.is_cancelled() {
@@ -144,8 +160,12 @@ impl Namespace {
         let failed = |source| ProviderError::failed("make a sandbox", source);
         make::make_dir(&dir.join(launch::TERMINALS)).map_err(failed)?;
         let disk = self.warm_disk(&name);
-        match self.bring_up(&name, "", spec.clone(), disk, &dir).await {
-            Ok(()) => lock(&self.0.pool.ready).push(Warm { name, spec }),
+        let made = async {
+            self.bring_up(&name, "", spec.clone(), disk, &dir).await?;
+            greet(&dir).await.map_err(failed)
+        };
+        match made.await {
+            Ok(held) => lock(&self.0.pool.ready).push(Warm { name, spec, held: Some(held) }),
             Err(error) => {
                 self.cool_down(&name).await;
                 return Err(error);
@@ -160,7 +180,7 @@ impl Namespace {
         let (path, terminals) = (format!("{}/{name}", launch::CGROUP), self.0.terminals.clone());
         let ended = blocking("end a sandbox", move || {
             end(&dir, &super::Cgroups::new(&path)?, &terminals)?;
-            disk::remove(&disk)
+            snapshot::remove(&disk)
         });
         if let Err(error) = ended.await {
             tracing::warn!(%error, "cannot end a sandbox that waits");
@@ -188,7 +208,7 @@ impl Namespace {
             return Ok(false);
         }
         let failed = |source| ProviderError::failed("look at a sandbox", source);
-        while let Some(name) = self.0.pool.take(spec) {
+        while let Some(Warm { name, held, .. }) = self.0.pool.take(spec) {
             let (from, to) = (self.0.sandboxes.join(&name), self.dir(&intent.instance_id));
             if !Host::lives(&from).await.map_err(failed)? {
                 self.cool_down(&name).await;
@@ -201,16 +221,35 @@ impl Namespace {
                 name: name.clone(),
             };
             let warm_disk = self.warm_disk(&name);
+            let image = spec.image.clone();
             blocking("give a sandbox away", move || {
                 label.write(&from)?;
+                if let Some(image) = image {
+                    snapshot::note_image(&disk, &image)?;
+                    disk::remove(&warm_disk.with_extension("json"))?;
+                }
                 fs::rename(warm_disk, disk)?;
                 fs::rename(from, to)
             })
             .await?;
+            if let Some(held) = held {
+                lock(&self.0.pool.held).insert(intent.instance_id.clone(), held);
+            }
             return Ok(true);
         }
         Ok(false)
     }
+}
+
+/// Tells a host that its server is there, as long as the connection is.
+async fn greet(dir: &Path) -> io::Result<UnixStream> {
+    let host = Host::connect(dir).await?;
+    let mut stream = host.ok_or(io::ErrorKind::ConnectionRefused)?.stream;
+    let hello = Request::Hello { version: VERSION, features: FEATURES };
+    let mut frame = Vec::new();
+    hello.encode(&mut frame).map_err(io::Error::other)?;
+    stream.write_all(&frame).await?;
+    Ok(stream)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -226,7 +265,7 @@ mod tests {
     }
 
     fn warm(pool: &Pool, name: &str, spec: &SandboxSpec) {
-        lock(&pool.ready).push(Warm { name: name.to_owned(), spec: spec.clone() });
+        lock(&pool.ready).push(Warm { name: name.to_owned(), spec: spec.clone(), held: None });
     }
 
     #[test]
@@ -240,9 +279,10 @@ mod tests {
         warm(&pool, "a", &two);
         assert_eq!(pool.lacking(1), Some(one.clone()));
         assert_eq!(pool.lacking(2), Some(two.clone()));
-        assert_eq!(pool.take(&one), None, "one of another kind is not given away");
-        assert_eq!(pool.take(&two).as_deref(), Some("a"));
-        assert_eq!(pool.take(&two), None);
+        let take = |kind| pool.take(kind).map(|warm| warm.name);
+        assert_eq!(take(&one), None, "one of another kind is not given away");
+        assert_eq!(take(&two).as_deref(), Some("a"));
+        assert_eq!(take(&two), None);
     }
 
     #[test]

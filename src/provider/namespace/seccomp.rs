@@ -26,6 +26,8 @@ enum Condition {
     Bits(usize, u64),
     /// Its low half is this; the kernel looks at no more of an `int`.
     Int(usize, u32),
+    /// These bits of it are this.
+    Masked(usize, u64, u64),
     /// It is more than this.
     Above(usize, u64),
 }
@@ -113,6 +115,12 @@ const UNKNOWN: &[&str] =
 /// Socket families that are let in: unix, inet, inet6, netlink.
 const FAMILIES: [u64; 4] = [1, 2, 10, 16];
 
+/// Kinds of internet sockets beyond streams and datagrams: rdm, seqpacket, dccp, packet.
+const RARE_KINDS: [u64; 4] = [4, 5, 6, 10];
+
+/// Protocols of the internet that hardly anybody speaks: dccp, l2tp, sctp, udplite.
+const RARE_PROTOCOLS: [u32; 4] = [33, 115, 132, 136];
+
 /// The namespaces a process could make for itself, and with them the capabilities in it.
 const NAMESPACES: [u64; 8] = [
     0x0000_0080, // time
@@ -166,6 +174,17 @@ pub(super) fn denied() -> Vec<Denied> {
     }
     let when = vec![Condition::Int(0, 16), Condition::Above(2, 4)];
     add(sockets, when, libc::EPROTONOSUPPORT);
+    // Of the internet only what everybody uses: the kernel would load whatever else it has.
+    for family in [2, 10] {
+        for kind in RARE_KINDS {
+            let when = vec![Condition::Int(0, family), Condition::Masked(1, 0xf, kind)];
+            add(sockets, when, libc::ESOCKTNOSUPPORT);
+        }
+        for protocol in RARE_PROTOCOLS {
+            let when = vec![Condition::Int(0, family), Condition::Int(2, protocol)];
+            add(sockets, when, libc::EPROTONOSUPPORT);
+        }
+    }
     // A workspace is also a directory of the machine: what is set-id there is so for everybody.
     for bits in SET_ID {
         for (names, mode) in
@@ -227,6 +246,12 @@ fn argument(condition: &Condition) -> Result<LinuxSeccompArg, OciSpecError> {
             .value_two(u64::from(value))
             .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
             .build(),
+        Condition::Masked(index, mask, value) => builder
+            .index(index)
+            .value(mask)
+            .value_two(value)
+            .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+            .build(),
         Condition::Above(index, value) => {
             builder.index(index).value(value).op(LinuxSeccompOperator::ScmpCmpGt).build()
         }
@@ -247,6 +272,7 @@ mod tests {
                 .map(|condition| match condition {
                     Condition::Bits(index, _)
                     | Condition::Int(index, _)
+                    | Condition::Masked(index, ..)
                     | Condition::Above(index, _) => *index,
                 })
                 .collect();

@@ -25,6 +25,8 @@ pub struct SandboxSpec {
     pub egress: Egress,
     /// The image it is made from; `None` for this machine's own programs, read-only.
     pub image: Option<String>,
+    /// The snapshot its files begin with, in place of fresh ones.
+    pub snapshot: Option<String>,
 }
 
 /// What a sandbox may reach over the network.
@@ -80,6 +82,7 @@ impl SandboxSpec {
             disk: 8 * GIB,
             egress: Egress::Public,
             image: None,
+            snapshot: None,
         }
     }
 
@@ -108,7 +111,16 @@ impl SandboxSpec {
                     let name = value.as_str().ok_or_else(|| bad(field, "is not a name"))?;
                     self.image = (!name.is_empty()).then(|| name.to_owned());
                 }
+                "snapshot" => {
+                    let name = value.as_str().ok_or_else(|| bad(field, "is not a name"))?;
+                    self.snapshot = Some(name.to_owned());
+                }
                 _ => return Err(bad(field, "is not a setting of a sandbox")),
+            }
+        }
+        if self.snapshot.is_some() {
+            for field in ["image", "disk"].into_iter().filter(|field| fields.contains_key(*field)) {
+                return Err(bad(field, "is the snapshot's"));
             }
         }
         Ok(self)
@@ -250,6 +262,8 @@ mod tests {
             (json!({"egress": ["a b:80"]}), "egress"),
             (json!({"egress": ["host:0"]}), "egress"),
             (json!({"egress": ["x; drop:80"]}), "egress"),
+            (json!({"snapshot": "s", "disk": "1g"}), "disk"),
+            (json!({"snapshot": 1}), "snapshot"),
             (json!({"privileged": true}), "privileged"),
             (json!([]), "spec"),
         ] {

@@ -137,6 +137,45 @@ fn map_users(of: i32, first: u32, count: u32) -> io::Result<OwnedFd> {
     Ok(File::open(format!("/proc/{of}/ns/user"))?.into())
 }
 
+/// Another process of ours that does something meanwhile.
+#[derive(Debug)]
+pub(super) struct Beside(rustix::process::Pid);
+
+/// Does something in another process, for a process of one thread; what goes wrong there is said on
+/// standard error.
+pub(super) fn beside(act: impl FnOnce() -> io::Result<()>) -> io::Result<Beside> {
+    // SAFETY: this process has one thread, so that the child has all of it.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let code = match act() {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("stead sandbox: {error}");
+                    1
+                }
+            };
+            // SAFETY: ends this process without running anything twice.
+            unsafe { libc::_exit(code) }
+        }
+        child => match rustix::process::Pid::from_raw(child) {
+            Some(child) => Ok(Beside(child)),
+            None => Err(io::Error::other("a process without a number")),
+        },
+    }
+}
+
+impl Beside {
+    /// Waits until it is done.
+    pub(super) fn join(self) -> io::Result<()> {
+        let options = rustix::process::WaitOptions::empty();
+        match rustix::process::waitpid(Some(self.0), options)? {
+            Some((_, status)) if status.exit_status() == Some(0) => Ok(()),
+            _ => Err(io::Error::other("what was done beside did not succeed")),
+        }
+    }
+}
+
 /// Leaves namespaces of the parent for fresh ones.
 pub(super) fn leave(what: UnshareFlags) -> io::Result<()> {
     // SAFETY: this process has one thread, and no descriptor table is unshared.

@@ -33,6 +33,8 @@ pub(super) struct Connection {
     /// What the loop waits for on the socket.
     pub(super) interest: Interest,
     pub(super) broken: bool,
+    /// Whether a server has said who it is.
+    pub(super) greeted: bool,
 }
 
 /// What to wait for on a socket.
@@ -53,6 +55,7 @@ impl Connection {
             lagging: VecDeque::new(),
             interest: Interest { read: true, write: false },
             broken: false,
+            greeted: false,
         }
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) max_terminals: usize,
     /// The soft limit of descriptors that children get.
     pub(crate) descriptors: Option<u64>,
+    /// Whether it ends when the server that greeted it goes before there was a terminal.
+    pub(crate) leaves_unused: bool,
 }
 
 /// Everything a host holds.
@@ -333,7 +335,12 @@ impl Host {
     }
 
     fn disconnect(&mut self, key: Key) {
-        self.connections.remove(key);
+        let removed = self.connections.remove(key);
+        let greeted = removed.is_some_and(|connection| connection.greeted);
+        let unused = self.settings.leaves_unused && self.counters.opened == 0;
+        if greeted && unused && !self.connections.iter().any(|(_, other)| other.greeted) {
+            self.shut_down();
+        }
         for terminal in self.terminals.values_mut() {
             terminal.watchers.retain(|watcher| watcher.connection != key);
         }

@@ -47,7 +47,13 @@ impl Host {
     }
 
     fn answer(&mut self, connection: Key, request: Request) {
-        let Some(seq) = request.seq() else { return };
+        let Some(seq) = request.seq() else {
+            // The greeting alone has no number.
+            if let Some(connection) = self.connections.get_mut(connection) {
+                connection.greeted = true;
+            }
+            return;
+        };
         let event = match self.handle(connection, request) {
             Ok(Some(event)) => event,
             Ok(None) => return,

@@ -182,6 +182,7 @@ impl Host {
             label: image.text("label").unwrap_or_default(),
             max_terminals: image.number("max_terminals").unwrap_or(usize::MAX),
             descriptors: image.number("descriptors"),
+            leaves_unused: false,
         };
         let lock = descriptor(&image, "lock")?;
         let listener = descriptor(&image, "listener")?;
