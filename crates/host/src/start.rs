@@ -82,6 +82,8 @@ struct Options {
     /// A socket that has a name already, where the host itself cannot see it.
     listen_fd: Option<i32>,
     leaves_unused: bool,
+    /// Filters of system calls, to be put on this process before anything else.
+    filter_fd: Option<i32>,
 }
 
 /// Runs `stead host` with the arguments that follow `host`, and returns when the host has ended.
@@ -112,6 +114,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
     let mut cgroup = true;
     let mut listen_fd = None;
     let mut leaves_unused = false;
+    let mut filter_fd = None;
     while let Some(name) = args.next() {
         let name = name.to_string_lossy().into_owned();
         let mut value =
@@ -128,11 +131,12 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
             "--detach" => detach = true,
             "--no-cgroup" => cgroup = false,
             "--leave-unused" => leaves_unused = true,
-            "--listen-fd" => {
+            "--listen-fd" | "--filter-fd" => {
                 let text = value()?.to_string_lossy().into_owned();
                 let fd = text.parse();
-                listen_fd =
-                    Some(fd.map_err(|_| StartError::Usage(format!("{text} is no descriptor")))?);
+                let fd = fd.map_err(|_| StartError::Usage(format!("{text} is no descriptor")))?;
+                let slot = if name == "--listen-fd" { &mut listen_fd } else { &mut filter_fd };
+                *slot = Some(fd);
             }
             "--dir" => dir = Some(PathBuf::from(value()?)),
             "--label" => label = value()?.to_string_lossy().into_owned(),
@@ -146,12 +150,22 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
         }
     }
     let dir = dir.ok_or_else(|| StartError::Usage("--dir is missing".into()))?;
-    let options =
-        Options { dir, label, max_terminals, detach, cgroup, listen_fd, leaves_unused };
-    Ok(Asked::Serve(options))
+    Ok(Asked::Serve(Options {
+        dir,
+        label,
+        max_terminals,
+        detach,
+        cgroup,
+        listen_fd,
+        leaves_unused,
+        filter_fd,
+    }))
 }
 
 fn serve(options: Options) -> Result<(), StartError> {
+    if let Some(fd) = options.filter_fd {
+        filter(fd).map_err(io("filter system calls"))?;
+    }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -196,6 +210,22 @@ fn resume(image: i32) -> Result<(), StartError> {
     harden().map_err(io("prepare the process"))?;
     let mut host = Host::resume(image).map_err(io("take the terminals over"))?;
     host.run().map_err(io("wait for events"))
+}
+
+/// Puts filters on this process and all that it starts: for each the count of its instructions, then
+/// those.
+fn filter(fd: i32) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    File::from(sys::inherited(fd)?).read_to_end(&mut bytes)?;
+    let mut rest = bytes.as_slice();
+    while let Some((count, after)) = rest.split_first_chunk::<4>() {
+        let length = u32::from_ne_bytes(*count) as usize * 8;
+        let (program, after) =
+            after.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        sys::filter_calls(program)?;
+        rest = after;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// Makes this host the only one of its directory.
@@ -341,6 +371,7 @@ mod tests {
             cgroup: true,
             listen_fd: None,
             leaves_unused: false,
+            filter_fd: None,
         };
         check(&["--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(false))));
         check(&["--detach", "--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(true))));

@@ -9,6 +9,39 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
 
+/// Puts a filter of system calls, as the kernel's instructions, on this thread and all that it starts.
+/// Nobody may gain privileges by then.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn filter_calls(program: &[u8]) -> io::Result<()> {
+    let (instructions, rest) = program.as_chunks::<8>();
+    let length = u16::try_from(instructions.len()).map_err(io::Error::other)?;
+    if !rest.is_empty() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut aligned: Vec<libc::sock_filter> = instructions
+        .iter()
+        .map(|[c0, c1, jt, jf, k @ ..]| libc::sock_filter {
+            code: u16::from_ne_bytes([*c0, *c1]),
+            jt: *jt,
+            jf: *jf,
+            k: u32::from_ne_bytes(*k),
+        })
+        .collect();
+    let program = libc::sock_fprog { len: length, filter: aligned.as_mut_ptr() };
+    // SAFETY: the program and its instructions live through the call, which only reads them.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            std::ptr::from_ref(&program),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// A process to start. Everything in it is made before the fork, because after it nothing may be
 /// allocated.
 #[derive(Debug)]

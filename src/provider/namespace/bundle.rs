@@ -34,6 +34,9 @@ pub(super) const SOCKET_FD: i32 = 3;
 /// The number under which process 1 holds the directory of its terminals, which has no path inside.
 pub(super) const TERMINALS_FD: i32 = 4;
 
+/// The number under which process 1 finds the filters of its system calls.
+pub(super) const FILTER_FD: i32 = 5;
+
 /// A period of processor time, in microseconds.
 const PERIOD: u64 = 100_000;
 
@@ -100,6 +103,8 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         RUN,
         "--listen-fd",
         &SOCKET_FD.to_string(),
+        "--filter-fd",
+        &FILTER_FD.to_string(),
         "--no-cgroup",
         "--label",
         plan.label,

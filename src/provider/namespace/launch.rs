@@ -6,7 +6,7 @@
 //! killed at any instruction leaves nothing but a directory, a disk and a cgroup, and those have names.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -14,13 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FlockOperation, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use super::bundle::{self, Plan};
 use super::disk::{HOSTS, PATH, TOP};
+use super::filter;
 use super::network::{self, SLOTS, Uplink, Wire};
 use super::spec::{Destination, Egress, SandboxSpec};
 use super::sys::{self, Allows};
@@ -152,7 +153,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     fs::create_dir_all(&bundle)?;
     fs::write(bundle.join("config.json"), serde_json::to_vec(&config)?)?;
 
-    let handed = vec![socket, terminals, slot_lock];
+    let handed = vec![socket, terminals, filters()?, slot_lock];
     let mut runtime = Command::new(&launch.runtime);
     runtime
         .arg("--root")
@@ -164,6 +165,15 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .env("PATH", PATH)
         .current_dir("/");
     Ok(Prepared { runtime, handed })
+}
+
+/// The filters of system calls, to be read from the start.
+fn filters() -> io::Result<OwnedFd> {
+    let memory = rustix::fs::memfd_create("filters", MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(memory);
+    file.write_all(&filter::programs()?)?;
+    file.rewind()?;
+    Ok(file.into())
 }
 
 /// Puts the sandbox's root together; returns where it is.

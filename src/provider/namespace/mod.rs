@@ -20,6 +20,7 @@ mod bundle;
 mod cgroup;
 mod check;
 mod disk;
+mod filter;
 mod host;
 mod label;
 mod launch;

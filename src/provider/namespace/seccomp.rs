@@ -14,14 +14,14 @@ use oci_spec::runtime::{
 /// A denied call: the names, what its arguments have to be (all of them), and what it answers.
 #[derive(Debug, Clone)]
 pub(super) struct Denied {
-    names: &'static [&'static str],
-    when: Vec<Condition>,
-    errno: i32,
+    pub(super) names: &'static [&'static str],
+    pub(super) when: Vec<Condition>,
+    pub(super) errno: i32,
 }
 
 /// What an argument has to be.
 #[derive(Debug, Clone, Copy)]
-enum Condition {
+pub(super) enum Condition {
     /// These bits are all set.
     Bits(usize, u64),
     /// Its low half is this; the kernel looks at no more of an `int`.

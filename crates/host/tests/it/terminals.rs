@@ -24,6 +24,51 @@ fn what_is_typed_is_run_and_what_it_says_is_told() {
 }
 
 #[test]
+fn what_is_shown_is_in_the_same_stream_as_what_is_said() {
+    let host = Host::start();
+    let mut session = host.connect();
+    session.open(host.opening("t", &["cat"]));
+    session.attach("t", 0);
+    let show = |terminal: &str, data: &[u8]| {
+        let (terminal, data) = (terminal.to_owned(), data.to_vec());
+        move |seq| Request::Show { seq, terminal, data }
+    };
+    session.ok(show("t", b"for the eyes alone"));
+    session.see("for the eyes alone");
+    assert_eq!(session.info("t").end_offset, session.output.len() as u64);
+    assert_eq!(session.code(show("other", b"x")).0, Code::NoSuchTerminal);
+    assert_eq!(session.code(show("t", &[b'x'; host::wire::MAX_DATA + 1])).0, Code::BadRequest);
+}
+
+#[test]
+fn one_that_waits_ends_with_its_server_unless_it_was_used() {
+    let greet = |session: &mut Session| {
+        let hello = Request::Hello { version: host::wire::VERSION, features: 0 };
+        session.client.send(&hello).unwrap();
+        // Answered after the greeting was heard.
+        session.ok(|seq| Request::Ping { seq });
+    };
+    let used = Host::start_with(&["--leave-unused"], |_| ());
+    let mut session = used.connect();
+    greet(&mut session);
+    session.open(used.opening("t", &["cat"]));
+    drop(session);
+    used.connect().ok(|seq| Request::Ping { seq });
+
+    let unused = Host::start_with(&["--leave-unused"], |_| ());
+    // Whoever only looks whether it is there is no server.
+    unused.connect().ok(|seq| Request::Ping { seq });
+    let (mut one, mut other) = (unused.connect(), unused.connect());
+    greet(&mut one);
+    greet(&mut other);
+    drop(one);
+    other.ok(|seq| Request::Ping { seq });
+    assert!(is_alive(unused.pid()));
+    drop(other);
+    wait_until("it ends", || (!is_alive(unused.pid())).then_some(()));
+}
+
+#[test]
 fn exit_status_is_kept_until_it_is_acknowledged() {
     let host = Host::start();
     let mut session = host.connect();
