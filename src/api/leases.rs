@@ -286,7 +286,10 @@ async fn snapshot(
 async fn every_snapshot(app: &App) -> Result<Vec<Snapshotted>, Problem> {
     let mut all = Vec::new();
     for provider in app.leases.providers().all() {
-        let found = provider.snapshots().await.map_err(|error| Problem::internal("look for snapshots", &error))?;
+        let found = provider
+            .snapshots()
+            .await
+            .map_err(|error| Problem::internal("look for snapshots", &error))?;
         all.extend(found.into_iter().map(|snapshot| Snapshotted {
             name: snapshot.name,
             provider: provider.name().to_owned(),
@@ -314,7 +317,10 @@ async fn remove_snapshot(
 ) -> Result<StatusCode, Problem> {
     let mut removed = false;
     for provider in app.leases.providers().all() {
-        removed |= provider.remove_snapshot(&name).await.map_err(|error| Problem::internal("remove a snapshot", &error))?;
+        removed |= provider
+            .remove_snapshot(&name)
+            .await
+            .map_err(|error| Problem::internal("remove a snapshot", &error))?;
     }
     if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
 }

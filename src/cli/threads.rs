@@ -59,7 +59,7 @@ pub(super) enum ThreadsVerb {
         #[arg(long)]
         provider: Option<String>,
         #[command(flatten)]
-        sandbox: SandboxArgs,
+        sandbox: Box<SandboxArgs>,
         /// Share this lease
         #[arg(long)]
         lease: Option<String>,

@@ -199,7 +199,9 @@ impl Leases {
         if !enough {
             let what = match keep {
                 Fidelity::Memory => "keep the memory of an instance that is ended",
-                Fidelity::Filesystem | Fidelity::None => "keep the files of an instance that is ended",
+                Fidelity::Filesystem | Fidelity::None => {
+                    "keep the files of an instance that is ended"
+                }
             };
             let provider = lease.provider.clone();
             return Err(of(ProviderError::Unsupported { provider, what }));

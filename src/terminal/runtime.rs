@@ -445,6 +445,7 @@ impl Terminals {
             orders: orders_receiver,
             resync: resync_receiver,
             told: live.version.clone(),
+            limits: Limits::new(self.0.leases.clone(), live.lease.clone()),
         };
         let scribe = Scribe::new(
             live.id.clone(),
@@ -452,7 +453,6 @@ impl Terminals {
             link.clone(),
             self.0.flights.clone(),
             self.0.events.clone(),
-            Limits::new(self.0.leases.clone(), live.lease.clone()),
             state,
             desk,
         );

@@ -77,6 +77,8 @@ pub struct Desk {
     pub resync: watch::Receiver<bool>,
     /// The version that is written down.
     pub told: watch::Sender<u64>,
+    /// What tells which limit a command met.
+    pub limits: Limits,
 }
 
 impl Scribe {
@@ -87,7 +89,6 @@ impl Scribe {
         link: Link,
         flights: Arc<Flights>,
         events: Events,
-        limits: Limits,
         state: &TerminalState,
         desk: Desk,
     ) -> Scribe {
@@ -98,7 +99,7 @@ impl Scribe {
             link,
             flights,
             events,
-            limits,
+            limits: desk.limits,
             records: desk.records,
             orders: desk.orders,
             resync: desk.resync,

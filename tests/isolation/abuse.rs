@@ -69,7 +69,11 @@ fn a_limit_that_was_met_is_said() {
             "processes",
             "process limit",
         ),
-        ("head -c 1G /dev/zero > /tmp/fill; e=$?; rm /tmp/fill; (exit $e)", "disk_full", "disk full"),
+        (
+            "head -c 1G /dev/zero > /tmp/fill; e=$?; rm /tmp/fill; (exit $e)",
+            "disk_full",
+            "disk full",
+        ),
     ] {
         let receipt = sandbox.receipt(script);
         assert_eq!(receipt["limit_reached"], word, "{receipt}");

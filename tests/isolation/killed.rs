@@ -24,7 +24,8 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 fn names_of_labels(dir: &Path) -> Vec<String> {
-    let labels = names(dir).into_iter().filter_map(|name| fs::read(dir.join(name).join("label")).ok());
+    let labels =
+        names(dir).into_iter().filter_map(|name| fs::read(dir.join(name).join("label")).ok());
     let labels = labels.filter_map(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
     labels.filter_map(|label| label["name"].as_str().map(str::to_owned)).collect()
 }

@@ -32,7 +32,8 @@ fn limits_are_chosen_on_the_command_line() {
     let home = world.home.path().to_str().unwrap();
     let stead = |arguments: &[&str]| run(arguments, &[("STEAD_HOME", home)]);
     let limits = ["--memory", "80m", "--cpus", "0.5", "--processes", "40", "--disk", "48m"];
-    let new = ["new", "-d", "-t", "chosen", "--provider", "namespace", "--egress", "203.0.113.1:80"];
+    let new =
+        ["new", "-d", "-t", "chosen", "--provider", "namespace", "--egress", "203.0.113.1:80"];
     let made = stead(&[&new[..], &limits].concat());
     assert!(made.status.success(), "{made:?}");
     let lease = world.server.client().get("/api/threads/chosen/lease").expect(200);
@@ -42,7 +43,7 @@ fn limits_are_chosen_on_the_command_line() {
         "{lease}"
     );
     let knock = "timeout 4 bash -c 'exec 9<>/dev/tcp/203.0.113.1/80; head -1 <&9'";
-    let ran = stead(&["exec", "-t", "chosen", "--", knock]);
+    let ran = stead(&["exec", "--thread", "chosen", "--", knock]);
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "the internet\n");
     let wrong = stead(&["new", "-d", "-t", "other", "--memory", "much"]);
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
@@ -79,7 +80,8 @@ fn a_sandbox_is_made_from_an_imported_image() {
     let root = home.join("small");
     small_root(&root);
     let archive = home.join("small.tar");
-    let packed = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&root).arg(".").status();
+    let packed =
+        Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&root).arg(".").status();
     assert!(packed.unwrap().success());
     let stead = |arguments: &[&str]| run(arguments, &[("STEAD_HOME", home.to_str().unwrap())]);
     for (name, source) in [("from-dir", &root), ("from-tar", &archive)] {
@@ -91,7 +93,8 @@ fn a_sandbox_is_made_from_an_imported_image() {
         let body = json!({"provider": "namespace", "sandbox": {"image": name}, "cwd": "/"});
         client.put(&format!("/api/threads/{name}"), body).expect(201);
         let target = format!("/api/threads/{name}/exec");
-        let command = "cat /marker; echo changed > /marker; cat /marker; [ -e /usr/bin/perl ] || echo small";
+        let command =
+            "cat /marker; echo changed > /marker; cat /marker; [ -e /usr/bin/perl ] || echo small";
         let ran = client.post(&target, json!({"command": command})).expect(200);
         assert_eq!(ran["stdout"], "of the image\nchanged\nsmall\n", "{ran}");
         let own = fs::read_to_string(home.join("images").join(name).join("rootfs/marker"));

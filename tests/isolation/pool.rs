@@ -107,7 +107,8 @@ fn those_that_wait_end_by_themselves_when_the_server_is_killed() {
         fs::read_to_string(file).unwrap_or_default()
     };
     wait_for("them to end", || {
-        let alive: Vec<String> = waiting.iter().map(procs).filter(|pids| !pids.is_empty()).collect();
+        let alive: Vec<String> =
+            waiting.iter().map(procs).filter(|pids| !pids.is_empty()).collect();
         if alive.is_empty() { Ok(()) } else { Err(alive) }
     });
 }

@@ -117,7 +117,10 @@ impl Sandbox {
         let target = format!("/api/threads/{}/terminal", self.thread);
         let terminal = self.client.get(&target).expect(200);
         let id = terminal["terminal_id"].as_str().unwrap();
-        self.client.get(&format!("/api/terminals/{id}/snapshot?format=text")).expect_success().text()
+        self.client
+            .get(&format!("/api/terminals/{id}/snapshot?format=text"))
+            .expect_success()
+            .text()
     }
 
     pub fn lease(&self) -> Value {

@@ -12,8 +12,7 @@ use oci_spec::runtime::{
     Capabilities, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
     LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
     LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResourcesBuilder, Mount,
-    MountBuilder, PosixRlimitBuilder, PosixRlimitType, ProcessBuilder, RootBuilder, Spec,
-    SpecBuilder, UserBuilder,
+    MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
 use super::seccomp;
@@ -42,12 +41,6 @@ const PERIOD: u64 = 100_000;
 
 /// The weight against everything outside: a sandbox that is busy yields to the server.
 const SHARES: u64 = 256;
-
-/// Files that one process may have open.
-const FILES: u64 = 65_536;
-
-/// Signals and timers that may be pending.
-const SIGNALS: u64 = 16_384;
 
 /// What a bundle is made from.
 #[derive(Debug)]
@@ -93,9 +86,6 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .permitted(none.clone())
         .ambient(none)
         .build()?;
-    let limit = |kind, soft: u64, hard: u64| {
-        PosixRlimitBuilder::default().typ(kind).soft(soft).hard(hard).build()
-    };
     let mut args: Vec<String> = [
         &format!("{PROGRAMS}/{}", plan.program),
         "host",
@@ -122,16 +112,8 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .cwd("/")
         .capabilities(capabilities)
         .no_new_privileges(true)
-        .rlimits([
-            // A limit of 0 would still let a machine that pipes its cores to a program run that.
-            limit(PosixRlimitType::RlimitCore, 1, 1)?,
-            limit(PosixRlimitType::RlimitMemlock, 64 << 10, 64 << 10)?,
-            limit(PosixRlimitType::RlimitMsgqueue, 819_200, 819_200)?,
-            limit(PosixRlimitType::RlimitNofile, FILES, FILES)?,
-            limit(PosixRlimitType::RlimitSigpending, SIGNALS, SIGNALS)?,
-            // A workspace is not on the sandbox's own disk: at least no file in it grows beyond that.
-            limit(PosixRlimitType::RlimitFsize, plan.spec.disk, plan.spec.disk)?,
-        ])
+        // The limits of processes are the launcher's own, which are handed down.
+        .rlimits([])
         .build()
 }
 

@@ -102,16 +102,19 @@ impl Cgroups {
             }
             // What is frozen dies only when it goes on.
             let _ = self.thaw(Duration::ZERO);
-            empty
-        })?;
-        wait(patience, || dirs.iter().all(|dir| remove(dir)))
+            // Looked at anew each time: a runtime that is at work may have put something in since.
+            empty && dirs.iter().all(|dir| remove(dir))
+        })
     }
 
     /// Ends everything in it but one process; for a while at most, as more may be made meanwhile.
     pub(super) fn kill_but(&self, spared: i32) -> io::Result<()> {
-        let Some(dir) = self.with("pids").map(|hierarchy| self.dir(hierarchy)) else { return Ok(()) };
+        let Some(dir) = self.with("pids").map(|hierarchy| self.dir(hierarchy)) else {
+            return Ok(());
+        };
         wait(Duration::from_secs(2), || {
-            let others = members(&dir).into_iter().filter(|pid| pid.as_raw_nonzero().get() != spared);
+            let others =
+                members(&dir).into_iter().filter(|pid| pid.as_raw_nonzero().get() != spared);
             let killed = others.map(|pid| {
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
             });

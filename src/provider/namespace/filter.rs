@@ -216,8 +216,12 @@ mod tests {
 
     #[test]
     fn every_call_of_the_list_has_a_number_unless_this_kind_of_machine_lacks_it() {
-        let mut without: Vec<&str> =
-            denied().iter().flat_map(|denied| denied.names).filter(|name| number(name).is_none()).copied().collect();
+        let mut without: Vec<&str> = denied()
+            .iter()
+            .flat_map(|denied| denied.names)
+            .filter(|name| number(name).is_none())
+            .copied()
+            .collect();
         without.sort_unstable();
         without.dedup();
         if cfg!(target_arch = "x86_64") {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,12 @@ const FIRST_USER: u32 = 0x4000_0000;
 /// from then on. The first that nothing of ours is in.
 const STAGES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
+/// Files that one process may have open.
+const FILES: u64 = 65_536;
+
+/// Signals and timers that may be pending.
+const SIGNALS: u64 = 16_384;
+
 /// Descriptors from here on are in nobody's way.
 const ABOVE: i32 = 64;
 
@@ -91,6 +98,14 @@ pub(super) fn launch(dir: &Path) -> io::Error {
     }
 }
 
+/// Keeps what a descriptor is open on for the life of this process, whatever it becomes, under a
+/// number that what is handed over does not take.
+fn hold(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    let held = rustix::io::fcntl_dupfd_cloexec(fd, ABOVE)?;
+    sys::keep(&held)?;
+    Ok(std::mem::ManuallyDrop::new(held).as_raw_fd())
+}
+
 /// A runtime that is ready to run.
 struct Prepared {
     runtime: Command,
@@ -102,10 +117,8 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // Nothing that ends the server's group ends this.
     let _ = rustix::process::setsid();
-    let lock = lock(&dir.join(LOCK))?;
-    sys::keep(&lock)?;
     // Kept for the life of the process, whatever it becomes.
-    let _ = std::mem::ManuallyDrop::new(lock);
+    hold(lock(&dir.join(LOCK))?.as_fd())?;
 
     let (slot, slot_lock) = slot(dir, &launch.name).map_err(doing("take a slot"))?;
     let first_user = FIRST_USER + slot * bundle::USERS;
@@ -133,11 +146,9 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     network.join().map_err(doing("set up the network"))?;
     drop(machine);
 
-    // Out of the way of what is handed over; this process becomes the runtime that opens it.
-    let users = rustix::io::fcntl_dupfd_cloexec(&users, ABOVE)?;
-    sys::keep(&users)?;
-    let users_path = format!("/proc/{}/fd/{}", std::process::id(), users.as_raw_fd()).into();
-    let _ = std::mem::ManuallyDrop::new(users);
+    // This process becomes the runtime that opens it.
+    let users = hold(users.as_fd())?;
+    let users_path = PathBuf::from(format!("/proc/{}/fd/{users}", std::process::id()));
 
     let config = bundle::config(&Plan {
         root: &root,
@@ -153,6 +164,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     fs::create_dir_all(&bundle)?;
     fs::write(bundle.join("config.json"), serde_json::to_vec(&config)?)?;
 
+    limit(launch.spec.disk).map_err(doing("lower its limits"))?;
     let handed = vec![socket, terminals, filters()?, slot_lock];
     let mut runtime = Command::new(&launch.runtime);
     runtime
@@ -165,6 +177,25 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .env("PATH", PATH)
         .current_dir("/");
     Ok(Prepared { runtime, handed })
+}
+
+/// Lowers what one process may have of each, for this one and so for all in the sandbox. Not by the
+/// runtime, which would need a capability over processes that are another user's by then.
+fn limit(disk: u64) -> io::Result<()> {
+    for (resource, most) in [
+        // A limit of 0 would still let a machine that pipes its cores to a program run that.
+        (Resource::Core, 1),
+        (Resource::Memlock, 64 << 10),
+        (Resource::Msgqueue, 819_200),
+        (Resource::Nofile, FILES),
+        (Resource::Sigpending, SIGNALS),
+        // A workspace is not on the sandbox's own disk: at least no file in it grows beyond that.
+        (Resource::Fsize, disk),
+    ] {
+        let most = getrlimit(resource).maximum.map_or(most, |ours| ours.min(most));
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(())
 }
 
 /// The filters of system calls, to be read from the start.

@@ -159,7 +159,9 @@ impl Namespace {
             for dir in ["disks", "templates", "programs", "snapshots"] {
                 for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
                     let name = entry.file_name().to_string_lossy().into_owned();
-                    if name.ends_with(".new") || name.starts_with(['.']) || name.starts_with(pool::MARK)
+                    if name.ends_with(".new")
+                        || name.starts_with(['.'])
+                        || name.starts_with(pool::MARK)
                     {
                         fs::remove_file(entry.path())?;
                     }
@@ -185,7 +187,8 @@ impl Namespace {
         let mut asked = usual.with(spec).map_err(|bad| refused(bad.to_string()))?;
         if self.0.unreachable.load(Ordering::Relaxed) && asked.egress != Egress::None {
             if !spec["egress"].is_null() {
-                let reason = "egress: sandboxes reach nothing on this machine; stead doctor says why";
+                let reason =
+                    "egress: sandboxes reach nothing on this machine; stead doctor says why";
                 return Err(refused(reason.to_owned()));
             }
             asked.egress = Egress::None;
@@ -324,7 +327,8 @@ impl Namespace {
             seen.push((outside.clone(), inside));
         }
         if !missing.is_empty() {
-            let directories: Vec<PathBuf> = missing.iter().map(|(outside, _)| outside.clone()).collect();
+            let directories: Vec<PathBuf> =
+                missing.iter().map(|(outside, _)| outside.clone()).collect();
             self.note_shown(id, &directories).map_err(failed)?;
             self.show(&host, &missing).await.map_err(failed)?;
         }
@@ -416,7 +420,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let error = match words.as_slice() {
         ["launch", dir] => launch::launch(Path::new(dir)),
         ["mount", pid, directories @ ..] if directories.len() % 2 == 0 => {
-            let pairs = directories.chunks_exact(2).map(|pair| (Path::new(pair[0]), Path::new(pair[1])));
+            let pairs =
+                directories.chunks_exact(2).map(|pair| (Path::new(pair[0]), Path::new(pair[1])));
             match place::mount(pid.parse().unwrap_or(0), &pairs.collect::<Vec<_>>()) {
                 Ok(()) => return ExitCode::SUCCESS,
                 Err(error) => error,
@@ -426,9 +431,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => error,
         },
-        _ => {
-            io::Error::other(USAGE)
-        }
+        _ => io::Error::other(USAGE),
     };
     eprintln!("stead sandbox: {error}");
     ExitCode::FAILURE

@@ -118,10 +118,10 @@ impl SandboxSpec {
                 _ => return Err(bad(field, "is not a setting of a sandbox")),
             }
         }
-        if self.snapshot.is_some() {
-            for field in ["image", "disk"].into_iter().filter(|field| fields.contains_key(*field)) {
-                return Err(bad(field, "is the snapshot's"));
-            }
+        if self.snapshot.is_some()
+            && let Some(field) = ["image", "disk"].iter().find(|field| fields.contains_key(**field))
+        {
+            return Err(bad(field, "is the snapshot's"));
         }
         Ok(self)
     }

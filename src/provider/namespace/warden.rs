@@ -138,7 +138,8 @@ impl Namespace {
             let over = all.into_iter().filter(|(_, shown)| {
                 let mut left = FILES;
                 let written = |dir| written_since(dir, shown.since, &mut left);
-                shown.directories.iter().map(PathBuf::as_path).map(written).sum::<u64>() > shown.limit
+                shown.directories.iter().map(PathBuf::as_path).map(written).sum::<u64>()
+                    > shown.limit
             });
             Ok(over.map(|(id, _)| id).collect::<Vec<_>>())
         })
@@ -192,7 +193,11 @@ mod tests {
         assert!(written_since(&dir, now - 60, &mut 100) >= 100_000);
         assert_eq!(written_since(&dir, now + 60, &mut 100), 0);
         let mut none = 0;
-        assert_eq!(written_since(&dir, now - 60, &mut none), 0, "no more are looked at than may be");
+        assert_eq!(
+            written_since(&dir, now - 60, &mut none),
+            0,
+            "no more are looked at than may be"
+        );
         fs::remove_dir_all(dir).unwrap();
     }
 

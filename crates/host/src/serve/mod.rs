@@ -59,6 +59,9 @@ const RESERVE: usize = 4;
 /// How long nobody is let in when there is no descriptor for him.
 const LOOK_AWAY: Duration = Duration::from_millis(100);
 
+/// How long a host that waits for its server does so.
+const GREETING: Duration = Duration::from_secs(60);
+
 /// How long written logs wait for company before they are synced.
 const SYNC_DELAY: Duration = Duration::from_millis(500);
 
@@ -202,6 +205,9 @@ impl Host {
     /// Serves until told to end.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(TURN);
+        if self.settings.leaves_unused {
+            self.timers.arm(Due::Greeting, GREETING);
+        }
         while self.life == Life::Serving || !self.closing.is_empty() {
             self.wait(&mut events)?;
             // Requests and exits before output: typing must not queue behind a flood.
@@ -232,6 +238,7 @@ impl Host {
                     Due::Closing => self.check_closing(),
                     Due::Check => self.trial_is_due(),
                     Due::Listen => self.listen(EventFlags::IN),
+                    Due::Greeting => self.leave_if_unused(),
                 }
             }
         }
@@ -337,9 +344,8 @@ impl Host {
     fn disconnect(&mut self, key: Key) {
         let removed = self.connections.remove(key);
         let greeted = removed.is_some_and(|connection| connection.greeted);
-        let unused = self.settings.leaves_unused && self.counters.opened == 0;
-        if greeted && unused && !self.connections.iter().any(|(_, other)| other.greeted) {
-            self.shut_down();
+        if greeted {
+            self.leave_if_unused();
         }
         for terminal in self.terminals.values_mut() {
             terminal.watchers.retain(|watcher| watcher.connection != key);
@@ -347,6 +353,14 @@ impl Host {
         self.exec.forget_connection(key);
         if self.reserve.len() < RESERVE {
             self.reserve = reserve();
+        }
+    }
+
+    /// Ends if it waits for a server that is not there any more.
+    fn leave_if_unused(&mut self) {
+        let unused = self.settings.leaves_unused && self.counters.opened == 0;
+        if unused && !self.connections.iter().any(|(_, connection)| connection.greeted) {
+            self.shut_down();
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) enum Due {
     Listen,
     /// The executable under test had its time.
     Check,
+    /// Whoever this host waits for had time to greet it.
+    Greeting,
 }
 
 /// Times, soonest first. Each thing is due at one time only.
