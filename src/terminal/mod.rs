@@ -319,6 +319,13 @@ impl Terminals {
         history::recording(self.directory(&terminal.terminal_id), size, title, offsets)
     }
 
+    /// The number of a terminal's program, as its instance has it; starts nothing.
+    pub async fn pid(&self, terminal: &Terminal) -> Option<u32> {
+        let held = self.link_of(terminal).await.ok()?.list().await.ok()?;
+        let info = held.into_iter().find(|info| info.terminal == terminal.terminal_id.as_str())?;
+        (info.pid != 0).then_some(info.pid)
+    }
+
     /// Ends every process of a terminal and removes what it kept. The row is the caller's affair.
     pub async fn close(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);

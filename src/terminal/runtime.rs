@@ -56,6 +56,15 @@ impl From<Resume> for IfPaused {
     }
 }
 
+impl Live {
+    /// Gives the owner a runtime. It notes in its turn that the terminal lives; whoever looks before
+    /// that must not start it again.
+    async fn hand(&self, runtime: Runtime) -> Result<(), TerminalError> {
+        self.shared.note(|facts| (facts.live, facts.exit) = (true, None));
+        self.ask(Ask::Runtime(runtime)).await
+    }
+}
+
 /// What is beneath a lease.
 enum Found {
     Running(Link),
@@ -347,7 +356,7 @@ impl Terminals {
         link.attach(live.id.as_str(), offset).await?;
         let (cols, rows) = (info.cols, info.rows);
         let runtime = Runtime { link: link.clone(), output, offset, cols, rows };
-        live.ask(Ask::Runtime(runtime)).await?;
+        live.hand(runtime).await?;
         Ok(alive)
     }
 
@@ -410,7 +419,7 @@ impl Terminals {
         link.attach(live.id.as_str(), start).await?;
         let (cols, rows) = size;
         let runtime = Runtime { link: link.clone(), output, offset: start, cols, rows };
-        live.ask(Ask::Runtime(runtime)).await?;
+        live.hand(runtime).await?;
         if again {
             let (terminal_id, version) = (live.id.clone(), terminal.version);
             self.0.events.tell(Happened::TerminalRestored { terminal_id, version });
