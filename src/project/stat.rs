@@ -31,6 +31,8 @@ pub struct Stat {
     pub modified_at: Option<Timestamp>,
     /// Permission bits, where there are such.
     pub mode: Option<u32>,
+    /// The numbers of the user and the group it belongs to, where there are such.
+    pub owner: Option<(u32, u32)>,
     /// Where a link points.
     pub target: Option<String>,
     /// What the content's version is known by, where there is one.

@@ -73,6 +73,19 @@ impl Directory {
         stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))
     }
 
+    /// What a path leads to; a link is followed, within the root.
+    pub fn stat_followed(&self, path: &Relative) -> Result<Stat, FileError> {
+        let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
+        let found = fstat(&held).map_err(failed("look at", path))?;
+        Ok(stat_of(&found, path.as_str(), None))
+    }
+
+    /// Whose the root is.
+    pub fn root_owner(&self) -> Result<(u32, u32), FileError> {
+        let found = fstat(&*self.root).map_err(failed("look at", &Relative::root()))?;
+        Ok((found.st_uid, found.st_gid))
+    }
+
     /// Opens a file for reading, and says what it is.
     pub fn read(&self, path: &Relative) -> Result<(File, Stat), FileError> {
         let held = self.resolve(path, OFlags::PATH).map_err(failed("open", path))?;
@@ -297,6 +310,7 @@ pub(super) fn stat_of(found: &rustix::fs::Stat, path: &str, target: Option<Strin
         size: if kind == Kind::File { u64::try_from(found.st_size).unwrap_or(0) } else { 0 },
         modified_at: Timestamp::new(found.st_mtime, nanos).ok(),
         mode: Some(found.st_mode & 0o7777),
+        owner: Some((found.st_uid, found.st_gid)),
         target,
         version: (kind == Kind::File).then(|| version(found)),
     }

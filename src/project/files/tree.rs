@@ -659,6 +659,7 @@ fn virtual_directory(path: &str) -> Stat {
         size: 0,
         modified_at: None,
         mode: None,
+        owner: None,
         target: None,
         version: None,
     }

@@ -48,6 +48,7 @@ impl Entry {
             size: self.bytes.len() as u64,
             modified_at: Some(self.modified_at),
             mode: None,
+            owner: None,
             target: None,
             version: Some(self.version),
         }
@@ -415,6 +416,7 @@ fn directory(key: &str, at: Option<Timestamp>) -> Stat {
         size: 0,
         modified_at: at,
         mode: None,
+        owner: None,
         target: None,
         version: None,
     }

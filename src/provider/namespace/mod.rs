@@ -48,6 +48,7 @@ use std::time::Duration;
 pub use check::{Check, Finding, Verdict};
 pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
+pub use sys::with_rights_of;
 
 use super::{
     Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,

@@ -1,7 +1,7 @@
 //! The calls that need `unsafe`: mounts with a mapping of users, loop devices, namespaces.
 //!
-//! All of them are made by a launcher, a process of one thread that becomes the OCI runtime. The
-//! server itself makes none.
+//! All but one are made by a launcher, a process of one thread that becomes the OCI runtime. The
+//! server itself only takes a sandbox's rights for a moment, to write files in it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -279,6 +279,33 @@ pub(super) fn as_user<T>(user: u32, act: impl FnOnce() -> io::Result<T>) -> io::
     set(0);
     rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::empty())?;
     result
+}
+
+/// Does something with the file rights of another user and group and without any beyond theirs, on
+/// this thread alone. Where the server may not take them, it is done with its own.
+pub fn with_rights_of<T>((user, group): (u32, u32), act: impl FnOnce() -> T) -> T {
+    /// Gives the server its own rights back, also when `act` panics.
+    struct Own(u32, u32);
+    impl Drop for Own {
+        fn drop(&mut self) {
+            // SAFETY: changes the rights of this thread alone; nothing else is touched.
+            unsafe {
+                libc::setfsuid(self.0);
+                libc::setfsgid(self.1);
+            }
+        }
+    }
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if own.0 != 0 || own == (user, group) {
+        return act();
+    }
+    let _own = Own(own.0, own.1);
+    // SAFETY: as above. The kernel takes the capabilities over files away with the user.
+    unsafe {
+        libc::setfsgid(group);
+        libc::setfsuid(user);
+    }
+    act()
 }
 
 /// Becomes a program to which descriptors are handed over from number 3 on. Returns only when that
