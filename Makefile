@@ -10,7 +10,7 @@ TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
 SANDBOX_TOOLS := runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base
 
-.PHONY: help run build web test check unit product browser screenshots screen short-fuzz tools bench bench-terminals bench-quick soak fuzz fmt lint deny
+.PHONY: help run build web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-sdk bench-quick soak fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,7 @@ web: ## build the web app into web/dist, which the binary embeds
 	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build; \
 	else echo "web: no npm here; the binary will say how to build the app"; fi
 
-test: tools web check unit product browser screen short-fuzz ## everything that must hold
+test: tools web check unit product sdk browser screen short-fuzz ## everything that must hold
 	@echo "all tests passed"
 
 tools:
@@ -52,6 +52,12 @@ unit:
 
 product: build
 	$(CARGO) test --release -p stead
+
+sdk: build ## other people's clients, from their registries, against the real binary
+	@python3 -c 'import ensurepip, venv' 2>/dev/null \
+	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
+	@if command -v python3 >/dev/null; then STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run; \
+	else echo "sdk: no python3; skipped"; fi
 
 browser: build ## the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
@@ -83,12 +89,15 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
-bench: bench-terminals ## the numbers of the README, then each part alone
+bench: bench-terminals bench-sdk ## the numbers of the README, then each part alone
 	$(CARGO) bench --workspace
 	benches/vt/run.sh
 
 bench-terminals: build ## terminals and commands beside tmux and node, as in the README
 	benches/run
+
+bench-sdk: build ## what E2B's own Python client costs against us
+	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
 
 bench-quick: build ## the same with small numbers, in two minutes
 	benches/run --quick

@@ -22,6 +22,7 @@ use futures_util::FutureExt;
 use super::{
     App,
     auth::Principal,
+    compat::{self, e2b::Door},
     error::{Code, Problem},
     extract::{BodyLimits, too_large},
     pass::Pass,
@@ -56,11 +57,14 @@ const HEADERS: [(&str, &str); 6] = [
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = request.method().clone();
+    let others = compat::e2b::is_path(request.uri().path());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let request = if others { request.map(compat::read_away) } else { request };
 
     let mut response = match AssertUnwindSafe(admit(&app, request, next)).catch_unwind().await {
         Ok(Ok(response)) => response,
+        Ok(Err(problem)) if others => compat::e2b::Refusal::from(problem).into_response(),
         Ok(Err(problem)) => problem.into_response(),
         // The panic hook has written where and why.
         Err(_) => Problem::new(Code::Internal, "the request met a bug of ours; see the log")
@@ -87,7 +91,9 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     };
     let ends = *request.extensions().get::<Ends>().expect("the listener says who is connected");
     let host = host(request.uri(), request.headers())?;
-    if !host_allowed(&host, ends.local, &app.settings.names) {
+    let below = compat::e2b::split_host(&host).map(|(_, _, rest)| rest);
+    let allowed = |host: &Authority| host_allowed(host, ends.local, &app.settings.names);
+    if !allowed(&host) && !below.as_ref().is_some_and(allowed) {
         return Err(Problem::new(
             Code::HostNotAllowed,
             format!(
@@ -98,11 +104,22 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     }
     let origin = origin(request.headers(), &host)?;
     let public = open(request.method(), request.uri().path());
-    let who = match identify(app, &request, origin)? {
-        Some(who) => Some(who),
-        None if public => None,
-        None => return Err(unauthorized(app, "no valid token was given")),
+    let (addressed, has_key) = match compat::e2b::knock(app, &request, &host) {
+        Door::Elsewhere => (None, false),
+        Door::Opened(sandbox) => (Some(sandbox), true),
+        Door::Owner(sandbox) => (sandbox, false),
+        Door::Refused(detail) => return Err(unauthorized(app, detail)),
     };
+    let who = match has_key {
+        true => None,
+        false => identify(app, &request, origin)?,
+    };
+    if who.is_none() && !public && !has_key {
+        return Err(unauthorized(app, "no valid token was given"));
+    }
+    if let Some(sandbox) = addressed {
+        request.extensions_mut().insert(sandbox);
+    }
     if let Some(Who::Guest(pass)) = &who
         && !public
         && !pass.shows(request.method(), request.uri().path())
@@ -113,7 +130,7 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
         ));
     }
     // A page of another site may link to our pages, but not load from us or post to us.
-    if !public && site(request.headers()) == Some("other") {
+    if !public && !has_key && site(request.headers()) == Some("other") {
         return Err(Problem::new(Code::OriginNotAllowed, "this request is from another site"));
     }
 
@@ -227,6 +244,14 @@ fn identify(app: &App, request: &Request, origin: Source) -> Result<Option<Who>,
         return Ok(Some(Who::Owner(Principal::Anyone)));
     }
     let headers = request.headers();
+    // What clients of E2B call their key is our token.
+    if let Some(value) = headers.get("x-api-key") {
+        let right = value.to_str().is_ok_and(|given| app.auth.token(given.trim()));
+        return match right {
+            true => Ok(Some(Who::Owner(Principal::Token))),
+            false => Err(unauthorized(app, "the API key is not this server's token")),
+        };
+    }
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;

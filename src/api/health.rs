@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    extract::State,
+    extract::{Extension, Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -13,6 +13,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
+    compat::{self, e2b::Addressed},
     error::{Code, Problem},
 };
 
@@ -64,7 +65,16 @@ async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "All metrics", body = String,
         content_type = "application/openmetrics-text")))]
-async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
+async fn metrics(
+    State(app): State<App>,
+    guest: Option<Extension<Addressed>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    // The daemon of a sandbox has a route of the same name.
+    if guest.is_some() {
+        let metrics = compat::e2b::metrics;
+        return Ok(axum::handler::Handler::call(metrics, request, app).await);
+    }
     let text = app
         .metrics
         .text()

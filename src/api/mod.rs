@@ -7,6 +7,7 @@
 mod app;
 pub mod auth;
 mod commands;
+pub mod compat;
 mod docs;
 pub mod error;
 mod events;
@@ -80,6 +81,8 @@ pub struct Parts {
     pub auth: auth::Auth,
     /// Who may look at one terminal.
     pub shares: pass::Shares,
+    /// Threads that other APIs call sandboxes.
+    pub sandboxes: compat::Sandboxes,
     /// Cancelled when the server stops: streams say so and end.
     pub stopping: CancellationToken,
     /// Tasks that outlive their request (upgraded sockets); stopping waits for them.
@@ -134,7 +137,7 @@ impl App {
         address: std::net::SocketAddr,
         store: Store,
         engine: Engine,
-        (auth, shares): (auth::Auth, pass::Shares),
+        (auth, shares, sandboxes): (auth::Auth, pass::Shares, compat::Sandboxes),
         metrics: Metrics,
         stopping: CancellationToken,
     ) -> App {
@@ -149,6 +152,7 @@ impl App {
             metrics,
             auth,
             shares,
+            sandboxes,
             stopping,
             tasks: TaskTracker::new(),
         }))
@@ -187,6 +191,7 @@ pub fn router(app: App) -> Router {
     let document = openapi::text(&openapi::finish(document));
     router
         .merge(interactive::older_routes())
+        .merge(compat::e2b::routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
         .fallback(web::serve)
         .method_not_allowed_fallback(wrong_method)
@@ -198,7 +203,7 @@ pub fn router(app: App) -> Router {
 pub(crate) fn is_file_upload(method: &Method, path: &str) -> bool {
     match *method {
         Method::PUT => path.ends_with("/fs/write") || path.contains("/memories/"),
-        Method::POST => path == "/api/projects/import",
+        Method::POST => matches!(path, "/api/projects/import" | "/files"),
         _ => false,
     }
 }

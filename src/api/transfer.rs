@@ -243,9 +243,17 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn new(app: &App, body: Body) -> Chunks {
-        let most = app.settings.limits.file_bytes;
-        let time = app.settings.limits.body_time;
-        Chunks { stream: body.into_data_stream().boxed(), left: most, most, time }
+        let limits = &app.settings.limits;
+        Chunks::of(body.into_data_stream(), limits.file_bytes, limits.body_time)
+    }
+
+    /// Those of a stream, at most so many bytes, each within this time.
+    pub(super) fn of(
+        stream: impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static,
+        most: usize,
+        time: std::time::Duration,
+    ) -> Chunks {
+        Chunks { stream: stream.boxed(), left: most, most, time }
     }
 
     /// The next piece. Each has the time that a small body has in all.
@@ -293,14 +301,14 @@ fn etag(version: u64) -> String {
 
 /// One range of bytes.
 #[derive(Debug, Clone, Copy)]
-enum Range {
+pub(super) enum Range {
     From(u64, Option<u64>),
     Last(u64),
 }
 
 impl Range {
     /// Offset and length within a file of this size; `None` if there is nothing of it.
-    fn within(self, size: u64) -> Option<(u64, u64)> {
+    pub(super) fn within(self, size: u64) -> Option<(u64, u64)> {
         let (first, last) = match self {
             Range::From(first, last) => (first, last.unwrap_or(u64::MAX)),
             Range::Last(count) => (size.saturating_sub(count), u64::MAX),
@@ -310,7 +318,7 @@ impl Range {
 }
 
 /// The range that is asked for; several, or one that makes no sense, count as none.
-fn range(headers: &HeaderMap) -> Option<Range> {
+pub(super) fn range(headers: &HeaderMap) -> Option<Range> {
     let value = headers.get(header::RANGE)?.to_str().ok()?;
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| text.trim().parse::<u64>().ok();

@@ -23,6 +23,7 @@ use crate::{
     api::{
         App,
         auth::{Auth, Open},
+        compat::{Sandboxes, expire},
         pass::Shares,
     },
     config::Settings,
@@ -65,8 +66,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tasks.spawn(sandboxes.clone().watch_writing(stopping.clone()));
         tasks.spawn(sandboxes.keep_warm(usual, stopping.clone()));
     }
-    let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
+    let doors = (auth, shares, Sandboxes::new(&token));
+    let app = App::new(settings, address, store, engine, doors, metrics, stopping.clone());
     drop(token);
+    tasks.spawn(expire(app.clone(), stopping.clone()));
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

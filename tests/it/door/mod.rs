@@ -4,6 +4,7 @@ mod hostile;
 mod input;
 mod keys;
 mod lifecycle;
+mod sandboxes;
 mod settings;
 mod shares;
 mod stack;

@@ -1,0 +1,288 @@
+//! Which sandbox a request to the daemon in it is for, and whether it may come in.
+//!
+//! Clients tell in one of four ways: by the host `PORT-ID.DOMAIN`, by the header `E2b-Sandbox-Id`, by the
+//! access token alone, and by the signature of a link to a file.
+
+use axum::{
+    extract::{FromRequestParts, Request},
+    http::{HeaderMap, StatusCode, header, request::Parts, uri::Authority},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::json;
+
+use super::{
+    Refusal,
+    connect::{Code, Failed},
+};
+use crate::{
+    api::{
+        App,
+        compat::{
+            instance::home_of,
+            key::{Operation, Signed},
+            sandbox::{Sandbox, State},
+        },
+    },
+    model::{Env, ThreadId, Timestamp},
+};
+
+/// The port that the daemon has in every sandbox.
+const DAEMON: u16 = 49_983;
+
+/// The sandbox a request is for; the guard puts it into the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addressed {
+    id: ThreadId,
+    port: u16,
+}
+
+/// What the guard finds at the door of a daemon.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The request is for something else.
+    Elsewhere,
+    /// It has a key for this sandbox, and for nothing else.
+    Opened(Addressed),
+    /// It has none; the owner's token opens every sandbox.
+    Owner(Option<Addressed>),
+    /// What it has is wrong.
+    Refused(&'static str),
+}
+
+/// Whether a path is one of the daemon's.
+fn is_daemon(path: &str) -> bool {
+    path.starts_with("/process.Process/")
+        || path.starts_with("/filesystem.Filesystem/")
+        || matches!(path, "/files" | "/health" | "/envs")
+}
+
+/// Whether a path is one of E2B's.
+pub fn is_path(path: &str) -> bool {
+    let rest = path.strip_prefix("/v2").unwrap_or(path);
+    is_daemon(path) || rest == "/sandboxes" || rest.starts_with("/sandboxes/")
+}
+
+/// The port, the sandbox and the rest of a host `PORT-ID.REST`.
+pub fn split_host(host: &Authority) -> Option<(u16, ThreadId, Authority)> {
+    let (first, rest) = host.as_str().split_once('.')?;
+    let (port, id) = first.split_once('-')?;
+    let rest: Authority = rest.parse().ok()?;
+    // What is behind it must be a name: an address has no names below it.
+    let is_name = rest.host().rsplit('.').next()?.bytes().any(|byte| byte.is_ascii_alphabetic());
+    (is_name && !id.contains('-')).then_some(())?;
+    Some((port.parse().ok()?, id.parse().ok()?, rest))
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// An id as older clients write it, with the name of a machine behind it.
+pub fn sandbox_id(text: &str) -> Option<ThreadId> {
+    text.split('-').next()?.parse().ok()
+}
+
+fn named(host: &Authority, headers: &HeaderMap) -> Option<Addressed> {
+    if let Some((port, id, _)) = split_host(host) {
+        return Some(Addressed { id, port });
+    }
+    let id = sandbox_id(header(headers, "e2b-sandbox-id")?)?;
+    let port = header(headers, "e2b-sandbox-port").and_then(|port| port.parse().ok());
+    Some(Addressed { id, port: port.unwrap_or(DAEMON) })
+}
+
+/// Looks at a request before it is let in.
+pub fn knock(app: &App, request: &Request, host: &Authority) -> Door {
+    let (path, headers) = (request.uri().path(), request.headers());
+    let named = named(host, headers);
+    let token = header(headers, "x-access-token");
+    // The server's own metrics have the same path as the daemon's.
+    if !is_daemon(path) && !(path == "/metrics" && (named.is_some() || token.is_some())) {
+        return Door::Elsewhere;
+    }
+    if app.auth.is_open() && token.is_none() {
+        return Door::Owner(named);
+    }
+    if let Some(token) = token {
+        return match (app.sandboxes.keys.opens(token), named) {
+            (Some(id), Some(named)) if id == named.id => Door::Opened(named),
+            (Some(id), None) => Door::Opened(Addressed { id, port: DAEMON }),
+            (None, Some(named)) if app.auth.token(token) => Door::Opened(named),
+            _ => Door::Refused("the access token is wrong"),
+        };
+    }
+    if path == "/files" {
+        let query = request.uri().query().unwrap_or_default();
+        let operation = match request.method().as_str() {
+            "GET" | "HEAD" => Operation::Read,
+            _ => Operation::Write,
+        };
+        if let Some(link) = Link::parse(query) {
+            return link.opens(app, operation, named);
+        }
+    }
+    Door::Owner(named)
+}
+
+/// What a link to a file says.
+struct Link {
+    path: String,
+    user: String,
+    signature: String,
+    until: Option<i64>,
+}
+
+impl Link {
+    fn parse(query: &str) -> Option<Link> {
+        let (mut path, mut user, mut signature, mut until) =
+            (String::new(), String::new(), None, None);
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "path" => path = value.into_owned(),
+                "username" => user = value.into_owned(),
+                "signature" => signature = Some(value.into_owned()),
+                "signature_expiration" => until = Some(value.into_owned()),
+                _ => {}
+            }
+        }
+        let until = match until {
+            Some(until) => Some(until.parse().ok()?),
+            None => None,
+        };
+        Some(Link { path, user, signature: signature?, until })
+    }
+
+    fn opens(&self, app: &App, operation: Operation, named: Option<Addressed>) -> Door {
+        if self.until.is_some_and(|until| until < Timestamp::now().as_second()) {
+            return Door::Refused("signature is already expired");
+        }
+        let signed = Signed { path: &self.path, operation, user: &self.user, until: self.until };
+        let keys = &app.sandboxes.keys;
+        let opened = match named {
+            Some(named) => keys.signed(&named.id, &signed, &self.signature).then_some(named),
+            None => {
+                let mut ids = app.sandboxes.ids().into_iter();
+                let found = ids.find(|id| keys.signed(id, &signed, &self.signature));
+                found.map(|id| Addressed { id, port: DAEMON })
+            }
+        };
+        opened.map_or(Door::Refused("invalid signature"), Door::Opened)
+    }
+}
+
+/// The sandbox a request to its daemon is for, awake, and the user it is made as.
+pub struct Guest {
+    /// The sandbox.
+    pub sandbox: Sandbox,
+    user: Option<String>,
+}
+
+impl FromRequestParts<App> for Guest {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
+        let Some(Addressed { id, port }) = parts.extensions.get::<Addressed>().cloned() else {
+            return Err(unreachable("", "The sandbox was not found", None));
+        };
+        let failed = |problem| Refusal::from(problem).into_response();
+        let Some(sandbox) = app.sandbox(&id).await.map_err(failed)? else {
+            return Err(unreachable(id.as_str(), "The sandbox was not found", None));
+        };
+        if port != DAEMON {
+            let message = "The sandbox is running but port is not open";
+            return Err(unreachable(id.as_str(), message, Some(port)));
+        }
+        if app.sandbox_state(&sandbox).await.map_err(failed)?.0 == State::Paused {
+            if !sandbox.auto_resume {
+                return Err(unreachable(id.as_str(), "The sandbox was not found", None));
+            }
+            app.wake_sandbox(&sandbox, None).await.map_err(failed)?;
+        }
+        Ok(Guest { sandbox, user: user(parts) })
+    }
+}
+
+/// The answer for a sandbox that cannot be reached; clients know it by these words.
+fn unreachable(id: &str, message: &str, port: Option<u16>) -> Response {
+    let mut body = json!({"sandboxId": id, "message": message, "code": 502});
+    if let Some(port) = port {
+        body["port"] = port.into();
+    }
+    (StatusCode::BAD_GATEWAY, axum::Json(body)).into_response()
+}
+
+fn user(parts: &Parts) -> Option<String> {
+    let query = parts.uri.query().unwrap_or_default();
+    let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "username");
+    if let Some((_, user)) = asked {
+        return Some(user.into_owned());
+    }
+    let (scheme, rest) =
+        parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
+    scheme.eq_ignore_ascii_case("basic").then_some(())?;
+    Some(text.split(':').next()?.to_owned())
+}
+
+impl Guest {
+    /// The home of the user.
+    pub fn home(&self) -> Result<&str, Failed> {
+        home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
+            let user = self.user.as_deref().unwrap_or_default();
+            Failed::new(Code::Unauthenticated, format!("invalid username: '{user}'"))
+        })
+    }
+
+    /// The same for a request that is no call.
+    pub fn home_of_files(&self) -> Result<&str, Refusal> {
+        home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
+            let user = self.user.as_deref().unwrap_or_default();
+            let message = format!("error looking up user '{user}': user: unknown user {user}");
+            Refusal::new(StatusCode::UNAUTHORIZED, message)
+        })
+    }
+
+    /// What the environment of this user has that another's has not.
+    pub fn environment(&self) -> Env {
+        if self.user.as_deref() != Some("root") {
+            return Env::new();
+        }
+        let home = home_of(&self.sandbox, Some("root")).unwrap_or("/");
+        let pairs = [("HOME", home), ("USER", "root"), ("LOGNAME", "root")];
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_tells_port_and_sandbox() {
+        let check = |host: &str, expected: Option<(u16, &str, &str)>| {
+            let found = split_host(&host.parse().unwrap());
+            let found = found.as_ref().map(|(port, id, rest)| (*port, id.as_str(), rest.as_str()));
+            assert_eq!(found, expected, "{host}");
+        };
+        check("49983-iabc.localhost:7832", Some((49983, "iabc", "localhost:7832")));
+        check("3000-iabc.stead.example", Some((3000, "iabc", "stead.example")));
+        check("localhost:7832", None);
+        check("127.0.0.1:7832", None);
+        check("1-i.127.0.0.1:7832", None);
+        check("stead.example", None);
+        check("99999-i.stead.example", None);
+        check("80-.stead.example", None);
+        check("my-site.example", None);
+    }
+
+    #[test]
+    fn paths_of_the_daemon_and_of_the_control_plane() {
+        for path in ["/files", "/health", "/sandboxes", "/v2/sandboxes/x/connect"] {
+            assert!(is_path(path), "{path}");
+        }
+        for path in ["/", "/metrics", "/filesystem", "/sandboxes2", "/v2", "/api/threads"] {
+            assert!(!is_path(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The file system service: look, list, make, move, remove.
+
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    address::Guest,
+    connect::{Code, Failed, Unary},
+};
+use crate::{
+    api::{
+        App,
+        compat::instance::{Files, absolute, permissions, relative},
+    },
+    project::{FileError, Kind, Stat, files::Directory, memory::Expect},
+};
+
+/// Entries of one list.
+const MOST: usize = 100_000;
+/// Levels of one list.
+const MOST_LEVELS: u32 = 64;
+
+/// Where something is.
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    path: String,
+}
+
+/// What is known of something, as a message.
+pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<Kind>) -> Value {
+    let (name, path) = match stat.path.rsplit('/').next() {
+        Some(name) if !name.is_empty() => (name, format!("/{}", stat.path)),
+        _ => ("/", "/".to_owned()),
+    };
+    let (user, group) = stat.owner.unwrap_or(files.owner);
+    let bits = stat.mode.unwrap_or(0) & 0o777;
+    let mut entry = json!({
+        "name": name,
+        "path": path,
+        "size": stat.size.to_string(),
+        "mode": bits,
+        "permissions": permissions(stat.kind, bits),
+        "owner": files.name(user, files.owner.0),
+        "group": files.name(group, files.owner.1),
+    });
+    let kind = leads_to.unwrap_or(stat.kind);
+    match kind {
+        Kind::File => entry["type"] = "FILE_TYPE_FILE".into(),
+        Kind::Directory => entry["type"] = "FILE_TYPE_DIRECTORY".into(),
+        Kind::Link if leads_to.is_none() => entry["type"] = "FILE_TYPE_SYMLINK".into(),
+        Kind::Link | Kind::Other => {}
+    }
+    if let Some(at) = stat.modified_at {
+        entry["modifiedTime"] = at.to_string().into();
+    }
+    if let Some(target) = &stat.target {
+        entry["symlinkTarget"] = target.as_str().into();
+    }
+    entry
+}
+
+/// What is at a path, and what it leads to if it is a link.
+pub(super) fn look(directory: &Directory, path: &str) -> Result<(Stat, Option<Kind>), FileError> {
+    let stat = directory.stat(&relative(path)?)?;
+    let leads_to = follow(directory, &stat);
+    Ok((stat, leads_to))
+}
+
+fn follow(directory: &Directory, stat: &Stat) -> Option<Kind> {
+    if stat.kind != Kind::Link {
+        return None;
+    }
+    let followed = relative(&stat.path).and_then(|path| directory.stat_followed(&path));
+    Some(followed.map_or(Kind::Other, |stat| stat.kind))
+}
+
+/// The same error in the daemon's words, which some clients look for.
+pub(super) fn failed(error: FileError, path: &str, what: &str) -> Failed {
+    match error {
+        FileError::Missing { .. } => {
+            let message = format!("{what} not found: lstat {path}: no such file or directory");
+            Failed::new(Code::NotFound, message)
+        }
+        other => other.into(),
+    }
+}
+
+/// What is known of a file or directory.
+pub(super) async fn stat(
+    State(app): State<App>,
+    guest: Guest,
+    Unary(at): Unary<At>,
+) -> Result<axum::Json<Value>, Failed> {
+    let path = absolute(&at.path, guest.home()?);
+    let files = app.sandbox_files(&guest.sandbox).await?;
+    shown(&files, path, "file").await
+}
+
+async fn shown(
+    files: &Files,
+    path: String,
+    what: &'static str,
+) -> Result<axum::Json<Value>, Failed> {
+    let asked = path.clone();
+    let found = files.act(move |directory| look(directory, &asked)).await;
+    let (stat, leads_to) = found.map_err(|error| failed(error, &path, what))?;
+    Ok(axum::Json(json!({"entry": entry(files, &stat, leads_to)})))
+}
+
+/// Makes a directory and all above it.
+pub(super) async fn make_dir(
+    State(app): State<App>,
+    guest: Guest,
+    Unary(at): Unary<At>,
+) -> Result<axum::Json<Value>, Failed> {
+    let path = absolute(&at.path, guest.home()?);
+    let files = app.sandbox_files(&guest.sandbox).await?;
+    let asked = path.clone();
+    let made = files.act(move |directory| {
+        let path = relative(&asked)?;
+        match directory.stat_followed(&path) {
+            Ok(found) => Ok(Some(found.kind)),
+            Err(FileError::Missing { .. }) => directory.make_directories(&path).map(|()| None),
+            Err(error) => Err(error),
+        }
+    });
+    match made.await? {
+        None => shown(&files, path, "path").await,
+        Some(Kind::Directory) => {
+            Err(Failed::new(Code::AlreadyExists, format!("directory already exists: {path}")))
+        }
+        Some(_) => {
+            let message = format!("path already exists but it is not a directory: {path}");
+            Err(Failed::new(Code::InvalidArgument, message))
+        }
+    }
+}
+
+/// Where something goes.
+#[derive(Debug, Deserialize)]
+pub(super) struct Move {
+    source: String,
+    destination: String,
+}
+
+/// Gives something another path; a file that is there is replaced.
+pub(super) async fn rename(
+    State(app): State<App>,
+    guest: Guest,
+    Unary(asked): Unary<Move>,
+) -> Result<axum::Json<Value>, Failed> {
+    let home = guest.home()?;
+    let (from, to) = (absolute(&asked.source, home), absolute(&asked.destination, home));
+    let files = app.sandbox_files(&guest.sandbox).await?;
+    let (source, target) = (from.clone(), to.clone());
+    let moved = files.act(move |directory| {
+        let (source, target) = (relative(&source)?, relative(&target)?);
+        directory.stat(&source)?;
+        if let Some((above, _)) = target.split_last() {
+            directory.make_directories(&above)?;
+        }
+        directory.rename(&source, &target, Expect::Anything)
+    });
+    moved.await.map_err(|error| failed(error, &from, "source file"))?;
+    shown(&files, to, "file").await
+}
+
+/// Which directory, and how deep.
+#[derive(Debug, Deserialize)]
+pub(super) struct ListDir {
+    path: String,
+    depth: Option<u32>,
+}
+
+/// What is in a directory.
+pub(super) async fn list_dir(
+    State(app): State<App>,
+    guest: Guest,
+    Unary(asked): Unary<ListDir>,
+) -> Result<axum::Json<Value>, Failed> {
+    let path = absolute(&asked.path, guest.home()?);
+    let depth = asked.depth.filter(|depth| *depth > 0).unwrap_or(1).min(MOST_LEVELS);
+    let files = app.sandbox_files(&guest.sandbox).await?;
+    let place = path.clone();
+    let listed = files.act(move |directory| {
+        let path = relative(&place)?;
+        if directory.stat_followed(&path)?.kind != Kind::Directory {
+            return Ok(None);
+        }
+        let found = directory.list(&path, depth, None, MOST + 1)?;
+        let whole = found.into_iter().map(|stat| {
+            let leads_to = follow(directory, &stat);
+            (stat, leads_to)
+        });
+        Ok(Some(whole.collect::<Vec<_>>()))
+    });
+    let listed = listed.await.map_err(|error| failed(error, &path, "path"))?;
+    let Some(listed) = listed else {
+        let message = format!("path is not a directory: {path}");
+        return Err(Failed::new(Code::InvalidArgument, message));
+    };
+    if listed.len() > MOST {
+        let message = format!("there are more than {MOST} entries; ask for fewer levels");
+        return Err(Failed::new(Code::ResourceExhausted, message));
+    }
+    let entries = listed.iter().map(|(stat, leads_to)| entry(&files, stat, *leads_to));
+    Ok(axum::Json(json!({"entries": entries.collect::<Vec<_>>()})))
+}
+
+/// Removes a file, or a directory with all below it. What is not there is removed.
+pub(super) async fn remove(
+    State(app): State<App>,
+    guest: Guest,
+    Unary(at): Unary<At>,
+) -> Result<axum::Json<Value>, Failed> {
+    let path = absolute(&at.path, guest.home()?);
+    let files = app.sandbox_files(&guest.sandbox).await?;
+    match files.act(move |directory| directory.remove_tree(&relative(&path)?)).await {
+        Ok(()) | Err(FileError::Missing { .. }) => Ok(axum::Json(json!({}))),
+        Err(error) => Err(error.into()),
+    }
+}

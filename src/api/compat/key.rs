@@ -1,0 +1,122 @@
+//! What opens one sandbox and nothing else: its access token, and signatures made with it.
+//!
+//! A token is the sandbox's id and a keyed hash of it, so that none has to be kept, and so that it
+//! tells by itself which sandbox it is for. The key is derived from the server's own token: another
+//! token in the file ends them all.
+
+use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::model::ThreadId;
+
+/// What every access token begins with.
+const PREFIX: &str = "ea_";
+/// Hexadecimal digits of the hash in a token.
+const DIGITS: usize = 40;
+
+/// Makes and checks the tokens of sandboxes.
+pub struct Keys([u8; 32]);
+
+/// What a signature allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// To read a file.
+    Read,
+    /// To write it.
+    Write,
+}
+
+/// What a signature is made over.
+#[derive(Debug, Clone, Copy)]
+pub struct Signed<'a> {
+    /// The file, as it is asked for.
+    pub path: &'a str,
+    /// What is to be done with it.
+    pub operation: Operation,
+    /// As which user.
+    pub user: &'a str,
+    /// Until when, in seconds since 1970.
+    pub until: Option<i64>,
+}
+
+impl Keys {
+    /// The keys of a server with this token.
+    pub fn new(token: &str) -> Keys {
+        Keys(blake3::derive_key("stead 2026-11-15 access to one sandbox", token.as_bytes()))
+    }
+
+    /// The access token of a sandbox.
+    pub fn access(&self, id: &ThreadId) -> String {
+        let hash = blake3::keyed_hash(&self.0, id.as_str().as_bytes()).to_hex();
+        format!("{PREFIX}{id}_{}", &hash[..DIGITS])
+    }
+
+    /// The sandbox that a token opens.
+    pub fn opens(&self, given: &str) -> Option<ThreadId> {
+        let (id, _) = given.strip_prefix(PREFIX)?.rsplit_once('_')?;
+        let id: ThreadId = id.parse().ok()?;
+        same(&self.access(&id), given).then_some(id)
+    }
+
+    /// Whether a signature was made with the access token of this sandbox.
+    pub fn signed(&self, id: &ThreadId, what: &Signed<'_>, signature: &str) -> bool {
+        same(&sign(&self.access(id), what), signature)
+    }
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+/// The signature that the holder of an access token makes.
+fn sign(token: &str, what: &Signed<'_>) -> String {
+    let operation = match what.operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+    };
+    let mut text = format!("{}:{operation}:{}:{token}", what.path, what.user);
+    if let Some(until) = what.until {
+        text.push_str(&format!(":{until}"));
+    }
+    format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_opens_the_sandbox_it_was_made_for() {
+        let (keys, others) = (Keys::new("secret"), Keys::new("another"));
+        let id: ThreadId = "iabc_9".parse().unwrap();
+        let token = keys.access(&id);
+        assert_eq!(keys.opens(&token), Some(id.clone()));
+        assert_eq!(others.opens(&token), None);
+        assert_eq!(keys.opens(&token.replace("abc", "abd")), None);
+        assert_eq!(keys.opens(&token[..token.len() - 1]), None);
+        for wrong in ["", "ea_", "ea__", "secret", "ea_iabc_9"] {
+            assert_eq!(keys.opens(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_the_one_the_clients_make() {
+        let what = Signed { path: "/a", operation: Operation::Read, user: "", until: Some(7) };
+        // printf '/a:read::tok:7' | sha256sum, as base64 without its padding.
+        assert_eq!(sign("tok", &what), "v1_i2GWl3dD43Ob2g2TL2mgAp+VSqI2bWt4jfqEE0VL8aI");
+        let keys = Keys::new("secret");
+        let id: ThreadId = "i1".parse().unwrap();
+        let signature = sign(&keys.access(&id), &what);
+        assert!(keys.signed(&id, &what, &signature));
+        for other in [
+            Signed { path: "/b", ..what },
+            Signed { operation: Operation::Write, ..what },
+            Signed { user: "root", ..what },
+            Signed { until: None, ..what },
+        ] {
+            assert!(!keys.signed(&id, &other, &signature), "{other:?}");
+        }
+        assert!(!keys.signed(&"i2".parse().unwrap(), &what, &signature));
+    }
+}

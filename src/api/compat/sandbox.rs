@@ -1,0 +1,557 @@
+//! A thread that another API calls a sandbox: what that wants to know of it is in the thread's labels,
+//! and its time runs out here.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{key::Keys, process::Processes};
+use crate::{
+    api::{
+        App,
+        error::{Code, Problem},
+    },
+    lease::LeaseError,
+    model::{Env, InstanceState, Lease, OnExpiry, SessionPolicy, Thread, ThreadId, Timestamp},
+    project::Relative,
+    store::{PageRequest, StoreError, ThreadChoices, ThreadFilter},
+};
+
+/// Sandboxes at most; each is a thread with compute of its own.
+const MOST: usize = 10_000;
+/// The policy of sessions that never end by themselves: the sandbox's own time does.
+pub const LASTING: SessionPolicy = SessionPolicy {
+    idle_timeout_s: 10 * 365 * 86_400,
+    max_duration_s: 10 * 365 * 86_400,
+    on_expiry: OnExpiry::Keep,
+};
+/// How many sandboxes may change at the same time.
+const TURNS: usize = 64;
+/// How long an expiry that failed waits for its next try.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// The longest time a sandbox can be given.
+pub const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+const API: &str = "sandbox.api";
+const TEMPLATE: &str = "sandbox.template";
+const STARTED: &str = "sandbox.started";
+const ENDS: &str = "sandbox.ends";
+const ON_TIMEOUT: &str = "sandbox.on_timeout";
+const AUTO_RESUME: &str = "sandbox.auto_resume";
+const AT_HOME: &str = "sandbox.home";
+const METADATA: &str = "sandbox.metadata.";
+const MORE: &str = "sandbox.more.";
+
+/// Whose word a sandbox is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// E2B's.
+    E2b,
+}
+
+impl Api {
+    fn word(self) -> &'static str {
+        match self {
+            Api::E2b => "e2b",
+        }
+    }
+
+    fn of(word: &str) -> Option<Api> {
+        [Api::E2b].into_iter().find(|api| api.word() == word)
+    }
+
+    /// The user that programs expect to be.
+    pub fn user(self) -> &'static str {
+        match self {
+            Api::E2b => "user",
+        }
+    }
+
+    /// Where that user is at home.
+    pub fn home(self) -> &'static str {
+        match self {
+            Api::E2b => "/home/user",
+        }
+    }
+}
+
+/// What happens when a sandbox's time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    /// It is deleted.
+    Kill,
+    /// It is paused.
+    Pause,
+}
+
+impl OnTimeout {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            OnTimeout::Kill => "kill",
+            OnTimeout::Pause => "pause",
+        }
+    }
+}
+
+/// A thread as a sandbox.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    /// The thread.
+    pub thread: Thread,
+    facts: Facts,
+}
+
+/// What is known of a sandbox beyond its thread. Its fields are those of [`Sandbox`], too.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Whose word it is.
+    pub api: Api,
+    /// What it was made from.
+    pub template: String,
+    /// When it was made, or last resumed.
+    pub started: Timestamp,
+    /// When its time is over.
+    pub ends: Timestamp,
+    /// What happens then.
+    pub on_timeout: OnTimeout,
+    /// Whether a request wakes it when it is paused.
+    pub auto_resume: bool,
+    /// The home directory of its user.
+    pub home: String,
+    /// A client's own notes.
+    pub metadata: BTreeMap<String, String>,
+    /// What the one API knows of it and others do not.
+    pub more: BTreeMap<String, String>,
+}
+
+/// What a new sandbox is to be.
+#[derive(Debug, Clone)]
+pub struct NewSandbox {
+    /// Whose word it is.
+    pub api: Api,
+    /// Its id.
+    pub id: ThreadId,
+    /// What it is made from; the name of a provider chooses that.
+    pub template: String,
+    /// How long it has.
+    pub timeout: Duration,
+    /// What happens then.
+    pub on_timeout: OnTimeout,
+    /// Whether a request wakes it when it is paused.
+    pub auto_resume: bool,
+    /// What its programs have in their environment.
+    pub env: Env,
+    /// A client's own notes.
+    pub metadata: BTreeMap<String, String>,
+    /// What the one API knows of it and others do not.
+    pub more: BTreeMap<String, String>,
+    /// The policy of its sessions, if it has one beside its time.
+    pub policy: Option<SessionPolicy>,
+}
+
+/// How a sandbox is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It runs, or will on its next use.
+    Running,
+    /// It holds still.
+    Paused,
+}
+
+impl Sandbox {
+    /// The thread as a sandbox, if it is one.
+    pub fn of(thread: Thread) -> Option<Sandbox> {
+        let label = |name: &str| thread.labels.get(name).cloned();
+        let time = |name: &str| label(name)?.parse::<Timestamp>().ok();
+        let notes = |prefix: &str| {
+            let pairs = thread.labels.iter();
+            let pairs = pairs.filter_map(|(name, value)| {
+                Some((name.strip_prefix(prefix)?.to_owned(), value.clone()))
+            });
+            pairs.collect()
+        };
+        let api = Api::of(&label(API)?)?;
+        let facts = Facts {
+            api,
+            template: label(TEMPLATE)?,
+            started: time(STARTED)?,
+            ends: time(ENDS)?,
+            on_timeout: match label(ON_TIMEOUT).as_deref() {
+                Some("pause") => OnTimeout::Pause,
+                _ => OnTimeout::Kill,
+            },
+            auto_resume: label(AUTO_RESUME).as_deref() == Some("true"),
+            home: label(AT_HOME).unwrap_or_else(|| api.home().to_owned()),
+            metadata: notes(METADATA),
+            more: notes(MORE),
+        };
+        Some(Sandbox { thread, facts })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &ThreadId {
+        &self.thread.thread_id
+    }
+}
+
+impl Deref for Sandbox {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+impl Facts {
+    /// What the thread's labels say of it.
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::from([
+            (API.to_owned(), self.api.word().to_owned()),
+            (TEMPLATE.to_owned(), self.template.clone()),
+            (STARTED.to_owned(), self.started.to_string()),
+            (ENDS.to_owned(), self.ends.to_string()),
+            (ON_TIMEOUT.to_owned(), self.on_timeout.word().to_owned()),
+            (AUTO_RESUME.to_owned(), self.auto_resume.to_string()),
+            (AT_HOME.to_owned(), self.home.clone()),
+        ]);
+        for (prefix, notes) in [(METADATA, &self.metadata), (MORE, &self.more)] {
+            for (name, value) in notes {
+                labels.insert(format!("{prefix}{name}"), value.clone());
+            }
+        }
+        labels
+    }
+}
+
+/// All sandboxes of a server.
+pub struct Sandboxes {
+    /// What opens one of them.
+    pub keys: Keys,
+    /// The time at which each is to be looked at again.
+    known: Mutex<HashMap<ThreadId, Timestamp>>,
+    /// Their programs, of those that were asked for since the server started.
+    processes: Mutex<HashMap<ThreadId, Arc<Processes>>>,
+    /// Watched directories that are asked about.
+    pub(super) watchers: super::e2b::Watchers,
+    /// One of them is held while a sandbox's labels change or it is deleted: neither may undo the other.
+    changing: [tokio::sync::Mutex<()>; TURNS],
+    /// Told when one of the times changed.
+    changed: Notify,
+}
+
+impl Sandboxes {
+    /// Those of a server with this token; what the store remembers is found by [`expire`].
+    pub fn new(token: &str) -> Sandboxes {
+        Sandboxes {
+            keys: Keys::new(token),
+            known: Mutex::default(),
+            processes: Mutex::default(),
+            watchers: super::e2b::Watchers::default(),
+            changing: std::array::from_fn(|_| tokio::sync::Mutex::default()),
+            changed: Notify::new(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<ThreadId, Timestamp>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for one's turn to change a sandbox.
+    async fn turn(&self, id: &ThreadId) -> tokio::sync::MutexGuard<'_, ()> {
+        let hash = blake3::hash(id.as_str().as_bytes());
+        self.changing[usize::from(hash.as_bytes()[0]) % TURNS].lock().await
+    }
+
+    /// The ids of all.
+    pub fn ids(&self) -> Vec<ThreadId> {
+        self.known().keys().cloned().collect()
+    }
+
+    /// The programs of one.
+    pub fn processes(&self, id: &ThreadId) -> Arc<Processes> {
+        let mut all = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(id.clone()).or_default().clone()
+    }
+
+    fn note(&self, id: &ThreadId, at: Timestamp) {
+        self.known().insert(id.clone(), at);
+        self.changed.notify_one();
+    }
+
+    fn forget(&self, id: &ThreadId) {
+        self.known().remove(id);
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.watchers.forget(id);
+    }
+}
+
+impl App {
+    /// The sandbox with this id.
+    pub async fn sandbox(&self, id: &ThreadId) -> Result<Option<Sandbox>, Problem> {
+        let thread = self.store.thread(id).await?;
+        Ok(thread.and_then(Sandbox::of))
+    }
+
+    /// Every sandbox of an API, the youngest first.
+    pub async fn all_sandboxes(&self, api: Api) -> Result<Vec<Sandbox>, Problem> {
+        let mut all = Vec::new();
+        for id in self.sandboxes.ids() {
+            match self.sandbox(&id).await? {
+                Some(sandbox) if sandbox.api == api => all.push(sandbox),
+                Some(_) => {}
+                // Deleted as a thread.
+                None => self.sandboxes.forget(&id),
+            }
+        }
+        all.sort_by(|a, b| (b.started, b.id()).cmp(&(a.started, a.id())));
+        Ok(all)
+    }
+
+    /// How a sandbox is, and what it stands on.
+    pub async fn sandbox_state(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<(State, Option<Lease>), Problem> {
+        let lease = self.store.lease(&sandbox.thread.lease_id).await?;
+        let state = match lease.as_ref().and_then(Lease::instance) {
+            Some((_, InstanceState::Paused)) => State::Paused,
+            _ => State::Running,
+        };
+        Ok((state, lease))
+    }
+
+    /// Makes a sandbox, and what it stands on.
+    pub async fn make_sandbox(&self, new: NewSandbox) -> Result<Sandbox, Problem> {
+        if self.sandboxes.known().len() >= MOST {
+            let detail = format!("there are {MOST} sandboxes; kill one first");
+            return Err(Problem::new(Code::TooManyRequests, detail));
+        }
+        let NewSandbox { api, id, .. } = new.clone();
+        let named = self.leases.providers().named(&new.template).is_ok();
+        let provider = if named { new.template.clone() } else { self.provider.clone() };
+        let home = home_on(&provider, api);
+        let now = self.now().at;
+        let mut env = Env::from([
+            ("HOME".to_owned(), home.clone()),
+            ("USER".to_owned(), api.user().to_owned()),
+            ("LOGNAME".to_owned(), api.user().to_owned()),
+        ]);
+        env.extend(new.env);
+        let facts = Facts {
+            api,
+            template: new.template,
+            started: now,
+            ends: now.checked_add(new.timeout).unwrap_or(Timestamp::MAX),
+            on_timeout: new.on_timeout,
+            auto_resume: new.auto_resume,
+            home: home.clone(),
+            metadata: new.metadata,
+            more: new.more,
+        };
+        let choices = ThreadChoices {
+            provider: Some(provider),
+            policy: Some(new.policy.unwrap_or(LASTING)),
+            env: Some(env),
+            cwd: Some(home),
+            labels: Some(facts.labels()),
+            ..ThreadChoices::default()
+        };
+        let chain = self.sessions.open(self.first_use(&id, choices)).await?;
+        let sandbox = Sandbox { thread: chain.thread, facts };
+        self.sandboxes.note(&id, sandbox.ends);
+        match self.furnish(&sandbox).await {
+            Ok(()) => Ok(sandbox),
+            Err(problem) => {
+                self.kill_sandbox(&id).await?;
+                Err(problem)
+            }
+        }
+    }
+
+    /// Starts what a new sandbox stands on, and makes its home.
+    async fn furnish(&self, sandbox: &Sandbox) -> Result<(), Problem> {
+        self.leases.running(&sandbox.thread.lease_id).await?;
+        let files = self.sandbox_files(sandbox).await?;
+        let home = sandbox.home.trim_start_matches('/').to_owned();
+        files.act(move |directory| directory.make_directories(&Relative::parse(&home)?)).await?;
+        Ok(())
+    }
+
+    async fn save(&self, sandbox: &Sandbox) -> Result<(), Problem> {
+        let choices = ThreadChoices { labels: Some(sandbox.labels()), ..ThreadChoices::default() };
+        self.store.put_thread(self.first_use(sandbox.id(), choices)).await?;
+        self.sandboxes.note(sandbox.id(), sandbox.ends);
+        Ok(())
+    }
+
+    /// Gives a sandbox so long from now on; where `only_more`, never less than it has.
+    pub async fn extend_sandbox(
+        &self,
+        id: &ThreadId,
+        timeout: Duration,
+        only_more: bool,
+    ) -> Result<bool, Problem> {
+        let ends = self.now().at.checked_add(timeout).unwrap_or(Timestamp::MAX);
+        let changed = self.change_sandbox(id, |facts| {
+            facts.ends = if only_more { ends.max(facts.ends) } else { ends };
+        });
+        Ok(changed.await?.is_some())
+    }
+
+    /// Changes what is known of a sandbox; `None` if there is none.
+    pub async fn change_sandbox(
+        &self,
+        id: &ThreadId,
+        change: impl FnOnce(&mut Facts),
+    ) -> Result<Option<Sandbox>, Problem> {
+        let _turn = self.sandboxes.turn(id).await;
+        let Some(mut sandbox) = self.sandbox(id).await? else { return Ok(None) };
+        change(&mut sandbox.facts);
+        self.save(&sandbox).await?;
+        Ok(Some(sandbox))
+    }
+
+    /// Makes a sandbox go on; whether it held still.
+    pub async fn wake_sandbox(
+        &self,
+        sandbox: &Sandbox,
+        timeout: Option<Duration>,
+    ) -> Result<bool, Problem> {
+        let (state, _) = self.sandbox_state(sandbox).await?;
+        let paused = state == State::Paused;
+        if paused {
+            // Its time runs again from here, so that it is not paused at once for the time it slept.
+            let time = timeout.unwrap_or(Duration::from_secs(300));
+            let _ = self.extend_sandbox(sandbox.id(), time, false).await?;
+        } else if let Some(time) = timeout {
+            let _ = self.extend_sandbox(sandbox.id(), time, true).await?;
+        }
+        self.leases.running(&sandbox.thread.lease_id).await?;
+        Ok(paused)
+    }
+
+    /// Makes a sandbox hold still; `false` if it does.
+    pub async fn pause_sandbox(&self, sandbox: &Sandbox) -> Result<bool, Problem> {
+        if self.sandbox_state(sandbox).await?.0 == State::Paused {
+            return Ok(false);
+        }
+        let lease = &sandbox.thread.lease_id;
+        match self.leases.pause(lease).await {
+            // Nothing runs yet, or any more: what is to be paused is made first.
+            Err(LeaseError::NoInstance { .. }) => {
+                self.leases.running(lease).await?;
+                self.leases.pause(lease).await?;
+            }
+            paused => drop(paused?),
+        }
+        Ok(true)
+    }
+
+    /// Deletes a sandbox with everything in it; `false` if there is none.
+    pub async fn kill_sandbox(&self, id: &ThreadId) -> Result<bool, Problem> {
+        let _turn = self.sandboxes.turn(id).await;
+        if self.sandbox(id).await?.is_none() {
+            return Ok(false);
+        }
+        self.delete_thread(id).await?;
+        self.sandboxes.forget(id);
+        Ok(true)
+    }
+
+    async fn load_sandboxes(&self) -> Result<(), StoreError> {
+        let mut request = PageRequest::first(1000);
+        loop {
+            let page = self.store.threads(ThreadFilter::default(), request.clone()).await?;
+            for sandbox in page.items.into_iter().filter_map(Sandbox::of) {
+                self.sandboxes.known().insert(sandbox.id().clone(), sandbox.ends);
+            }
+            match page.next {
+                Some(next) => request.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Ends or pauses a sandbox whose time is over.
+    async fn expire_sandbox(&self, id: &ThreadId) -> Result<(), Problem> {
+        let Some(sandbox) = self.sandbox(id).await? else {
+            self.sandboxes.forget(id);
+            return Ok(());
+        };
+        if sandbox.ends > self.now().at {
+            self.sandboxes.note(id, sandbox.ends);
+            return Ok(());
+        }
+        match sandbox.on_timeout {
+            OnTimeout::Kill if self.sandbox_state(&sandbox).await?.0 == State::Paused => {
+                self.sandboxes.known().insert(id.clone(), Timestamp::MAX);
+            }
+            OnTimeout::Kill => {
+                tracing::info!(sandbox = %id, "the time of a sandbox is over");
+                self.kill_sandbox(id).await?;
+            }
+            OnTimeout::Pause => {
+                tracing::info!(sandbox = %id, "a sandbox is paused: its time is over");
+                self.pause_sandbox(&sandbox).await?;
+                self.sandboxes.known().insert(id.clone(), Timestamp::MAX);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where programs are at home under a provider. On this machine itself that is a real directory, which
+/// a server that may not make it cannot have.
+fn home_on(provider: &str, api: Api) -> String {
+    let home = api.home();
+    if provider != "local" {
+        return home.to_owned();
+    }
+    match std::fs::create_dir_all(home) {
+        Ok(()) => home.to_owned(),
+        Err(_) => std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned()),
+    }
+}
+
+/// Finds the sandboxes that the store remembers, and ends or pauses each when its time is over.
+pub async fn expire(app: App, stop: CancellationToken) {
+    while let Err(error) = app.load_sandboxes().await {
+        tracing::warn!(%error, "cannot look for the sandboxes yet");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(TRY_AGAIN) => {}
+        }
+    }
+    loop {
+        let now = app.now().at;
+        let (mut due, mut next) = (Vec::new(), Timestamp::MAX);
+        for (id, at) in app.sandboxes.known().iter() {
+            if *at <= now {
+                due.push(id.clone());
+            } else {
+                next = next.min(*at);
+            }
+        }
+        for id in due {
+            if let Err(problem) = app.expire_sandbox(&id).await {
+                tracing::warn!(sandbox = %id, detail = problem.detail(), "cannot end a sandbox yet");
+                let later = app.now().at.checked_add(TRY_AGAIN).unwrap_or(Timestamp::MAX);
+                app.sandboxes.note(&id, later);
+            }
+        }
+        let wait = Duration::try_from(next.duration_since(app.now().at)).unwrap_or_default();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = app.sandboxes.changed.notified() => {}
+            // The clock may be set meanwhile.
+            () = tokio::time::sleep(wait.min(Duration::from_secs(60))) => {}
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What E2B calls a sandbox, at the door: which key opens what.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Client, Home, Server};
+
+/// Every route of E2B's that is served.
+const ROUTES: &[(&str, &str)] = &[
+    ("GET", "/sandboxes"),
+    ("POST", "/sandboxes"),
+    ("GET", "/v2/sandboxes"),
+    ("POST", "/v2/sandboxes"),
+    ("GET", "/sandboxes/metrics"),
+    ("GET", "/sandboxes/x"),
+    ("DELETE", "/sandboxes/x"),
+    ("POST", "/sandboxes/x/pause"),
+    ("POST", "/sandboxes/x/resume"),
+    ("POST", "/sandboxes/x/connect"),
+    ("POST", "/v2/sandboxes/x/connect"),
+    ("POST", "/sandboxes/x/timeout"),
+    ("POST", "/sandboxes/x/refreshes"),
+    ("GET", "/sandboxes/x/metrics"),
+    ("GET", "/sandboxes/x/logs"),
+    ("GET", "/v2/sandboxes/x/logs"),
+    ("GET", "/health"),
+    ("GET", "/envs"),
+    ("GET", "/files?path=/etc/passwd"),
+    ("POST", "/files?path=/tmp/x"),
+    ("POST", "/process.Process/List"),
+    ("POST", "/process.Process/Start"),
+    ("POST", "/process.Process/Connect"),
+    ("POST", "/process.Process/SendInput"),
+    ("POST", "/process.Process/StreamInput"),
+    ("POST", "/process.Process/CloseStdin"),
+    ("POST", "/process.Process/SendSignal"),
+    ("POST", "/process.Process/Update"),
+    ("POST", "/filesystem.Filesystem/Stat"),
+    ("POST", "/filesystem.Filesystem/MakeDir"),
+    ("POST", "/filesystem.Filesystem/Move"),
+    ("POST", "/filesystem.Filesystem/ListDir"),
+    ("POST", "/filesystem.Filesystem/Remove"),
+    ("POST", "/filesystem.Filesystem/WatchDir"),
+    ("POST", "/filesystem.Filesystem/CreateWatcher"),
+    ("POST", "/filesystem.Filesystem/GetWatcherEvents"),
+    ("POST", "/filesystem.Filesystem/RemoveWatcher"),
+];
+
+struct Sandbox {
+    id: String,
+    key: String,
+}
+
+fn make(server: &Server) -> Sandbox {
+    let asked = json!({"templateID": "local", "timeout": 600});
+    let made = server.client().post("/v2/sandboxes", asked).expect(201);
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    Sandbox { id: text("sandboxID"), key: text("envdAccessToken") }
+}
+
+/// A call to the daemon of a sandbox, with a key.
+fn list(server: &Server, id: Option<&str>, key: &str) -> Answer {
+    let stranger = server.stranger();
+    let mut request = stranger
+        .request("POST", "/filesystem.Filesystem/ListDir")
+        .header("x-access-token", key)
+        .json(&json!({"path": "/etc"}));
+    if let Some(id) = id {
+        request = request.header("e2b-sandbox-id", id);
+    }
+    request.send()
+}
+
+#[test]
+fn no_route_is_open_without_a_key() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let wrong = Client::new(server.address, Some("wrong"));
+    for (method, target) in ROUTES {
+        for client in [server.stranger(), wrong.clone()] {
+            let status = client.request(method, target).send().status;
+            assert!(status == 401 || status == 429, "{method} {target}: {status}");
+        }
+        for (name, value) in [
+            ("x-api-key", "wrong"),
+            ("x-access-token", "ea_x_0123456789012345678901234567890123456789"),
+            ("e2b-sandbox-id", "x"),
+            ("authorization", "Basic dXNlcjo="),
+        ] {
+            let answer = server.stranger().request(method, target).header(name, value).send();
+            assert!(answer.status == 401 || answer.status == 429, "{method} {target} with {name}");
+            let body = answer.json();
+            assert!(body["message"].is_string() && body["code"].is_number(), "{body}");
+        }
+    }
+}
+
+#[test]
+fn the_key_of_a_sandbox_opens_that_one_and_nothing_else() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let (one, other) = (make(&server), make(&server));
+    list(&server, Some(&one.id), &one.key).expect_status(200);
+    list(&server, None, &one.key).expect_status(200);
+    list(&server, Some(&other.id), &one.key).expect_status(401);
+    list(&server, Some(&one.id), &format!("{}0", one.key)).expect_status(401);
+    // The owner's token opens each.
+    list(&server, Some(&other.id), &home.token()).expect_status(200);
+    let key = |target: &str| {
+        server.stranger().request("GET", target).header("x-access-token", &one.key).send().status
+    };
+    assert_eq!(key("/health"), 204);
+    assert_eq!(key("/metrics"), 200);
+    for target in ["/api/threads", "/sandboxes", "/api/terminals/x", "/openapi.json"] {
+        assert_eq!(key(target), 401, "{target}");
+    }
+    // A sandbox is a thread, and goes with it.
+    server.client().delete(&format!("/api/threads/{}", one.id)).expect_status(204);
+    assert_eq!(list(&server, Some(&one.id), &one.key).status, 502);
+    server.client().get(&format!("/sandboxes/{}", one.id)).expect_status(404);
+    server.client().delete(&format!("/sandboxes/{}", other.id)).expect_status(204);
+    server.client().get(&format!("/api/threads/{}", other.id)).expect_status(404);
+}
+
+#[test]
+fn a_sandbox_is_found_by_the_name_of_its_host() {
+    let home = Home::new();
+    let server = Server::start_with(&home, &["--set", "names=stead.example"]);
+    let port = server.address.port();
+    let sandbox = make(&server);
+    let health = |host: &str| {
+        let request = server.stranger().request("GET", "/health").header("host", host);
+        request.header("x-access-token", &sandbox.key).send().status
+    };
+    assert_eq!(health(&format!("49983-{}.localhost:{port}", sandbox.id)), 204);
+    assert_eq!(health(&format!("49983-{}.stead.example", sandbox.id)), 204);
+    assert_eq!(health(&format!("3000-{}.stead.example", sandbox.id)), 502);
+    assert_eq!(health(&format!("49983-other.localhost:{port}")), 401);
+    assert_eq!(health(&format!("49983-{}.evil.example", sandbox.id)), 403);
+    assert_eq!(health(&format!("49983-{}.127.0.0.1:{port}", sandbox.id)), 403);
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_and_not_ignored() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let create = |more: Value| {
+        let mut asked = json!({"templateID": "local", "timeout": 60});
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.client().post("/v2/sandboxes", asked).status
+    };
+    assert_eq!(create(json!({"allow_internet_access": false})), 400);
+    assert_eq!(create(json!({"network": {"denyOut": ["0.0.0.0/0"]}})), 400);
+    assert_eq!(create(json!({"volumeMounts": [{"name": "v", "path": "/v"}]})), 400);
+    assert_eq!(create(json!({"timeout": 10_000_000})), 400);
+    assert_eq!(create(json!({"envVars": {"A=B": "1"}})), 400);
+    assert_eq!(server.client().get("/v2/sandboxes").expect(200), json!([]));
+    assert_eq!(create(json!({"allow_internet_access": true, "unknown": 1})), 201);
+}

@@ -1,0 +1,90 @@
+"""A server of ours for one suite: its own home, a free port, and a way to kill it."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+DEADLINE = 60
+
+
+class Server:
+    """`stead serve` in a home of its own."""
+
+    def __init__(self):
+        self.binary = os.environ["STEAD_BIN"]
+        self.home = tempfile.mkdtemp(prefix="stead-sdk-")
+        self.address = None
+        self.process = None
+        self.start()
+
+    @property
+    def url(self):
+        return f"http://{self.address}"
+
+    @property
+    def token(self):
+        with open(os.path.join(self.home, "token"), encoding="ascii") as file:
+            return file.read().strip()
+
+    def start(self):
+        """Starts it, at the address it had before if it had one."""
+        self.log = open(os.path.join(self.home, "log"), "a+b")
+        self.process = subprocess.Popen(
+            [self.binary, "serve", "--home", self.home, "--listen", self.address or "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env={**os.environ, "STEAD_LOG": "warn"},
+        )
+        line = self.process.stdout.readline().decode()
+        found = re.match(r"listening on http://(\S+)", line)
+        if not found:
+            self.log.seek(0)
+            raise RuntimeError(f"the server said {line!r}\n{self.log.read().decode()}")
+        self.address = found.group(1)
+
+    def kill(self):
+        """Kills it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+    def close(self):
+        """Ends it, and what it left running."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+        run = os.path.join(self.home, "run")
+        for name in os.listdir(run) if os.path.isdir(run) else []:
+            self.end_host(os.path.join(run, name))
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    @staticmethod
+    def end_host(directory):
+        """Ends a host that a test left, by the number it wrote down."""
+        try:
+            with open(os.path.join(directory, "host.pid"), encoding="ascii") as file:
+                pid = int(file.read().split()[0])
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if b"host" in file.read().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
+        except (OSError, ValueError, IndexError):
+            pass
+
+
+def until(condition, what, deadline=DEADLINE):
+    """Waits for a condition; says what it last saw when that takes too long."""
+    end = time.monotonic() + deadline
+    while True:
+        seen = condition()
+        if seen:
+            return seen
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {deadline} s for {what}; last saw {seen!r}")
+        time.sleep(0.02)

@@ -1,0 +1,488 @@
+"""Programs written for E2B's own Python client, against this server."""
+
+import json
+import os
+import threading
+import unittest
+import urllib.error
+import urllib.request
+
+from server import Server, until
+
+SERVER = Server()
+os.environ["E2B_API_KEY"] = SERVER.token
+os.environ["E2B_API_URL"] = SERVER.url
+os.environ["E2B_SANDBOX_URL"] = SERVER.url
+
+import e2b  # noqa: E402  (the client reads the environment)
+from e2b import (  # noqa: E402
+    CommandExitException,
+    NotFoundException,
+    Sandbox,
+    SandboxQuery,
+    TimeoutException,
+)
+
+try:
+    from e2b import PtySize
+except ImportError:
+    from e2b.sandbox.commands.command_handle import PtySize
+
+
+def tearDownModule():
+    SERVER.close()
+
+
+def paused(sandbox):
+    """Pauses it; older clients call it a beta."""
+    method = getattr(sandbox, "beta_pause", None) or sandbox.pause
+    return method()
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.sandbox = Sandbox.create(timeout=600, metadata={"suite": "commands"}, envs={"FOO": "bar"})
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.sandbox.kill()
+
+    def test_output_and_exit_code(self):
+        result = self.sandbox.commands.run("echo hi; echo $FOO; echo err >&2; pwd")
+        self.assertEqual(result.stdout, "hi\nbar\n/home/user\n")
+        self.assertEqual(result.stderr, "err\n")
+        self.assertEqual(result.exit_code, 0)
+
+    def test_a_failure_is_raised_with_its_output(self):
+        with self.assertRaises(CommandExitException) as raised:
+            self.sandbox.commands.run("echo out; echo err >&2; exit 3")
+        self.assertEqual(raised.exception.exit_code, 3)
+        self.assertEqual((raised.exception.stdout, raised.exception.stderr), ("out\n", "err\n"))
+
+    def test_large_and_odd_output(self):
+        result = self.sandbox.commands.run("head -c 3000000 /dev/zero | tr '\\0' x; printf 'ä€\\n'")
+        self.assertEqual(len(result.stdout), 3_000_003)
+        self.assertTrue(result.stdout.endswith("xä€\n"))
+
+    def test_output_comes_as_it_is_written(self):
+        seen = []
+        self.sandbox.commands.run(
+            "echo one; echo two >&2; echo three",
+            on_stdout=lambda data: seen.append(("out", data)),
+            on_stderr=lambda data: seen.append(("err", data)),
+        )
+        joined = lambda name: "".join(data for kind, data in seen if kind == name)  # noqa: E731
+        self.assertEqual((joined("out"), joined("err")), ("one\nthree\n", "two\n"))
+
+    def test_directory_environment_and_quotes(self):
+        result = self.sandbox.commands.run(
+            """echo "$A|it's|$PWD" """, cwd="/tmp", envs={"A": "x 'y' \"z\" $HOME\n2"}
+        )
+        self.assertEqual(result.stdout, "x 'y' \"z\" $HOME\n2|it's|/tmp\n")
+        with self.assertRaises(Exception) as raised:
+            self.sandbox.commands.run("true", cwd="/nowhere")
+        self.assertIn("does not exist", str(raised.exception))
+
+    def test_a_command_leaves_no_state(self):
+        self.sandbox.commands.run("export LEFT=1; cd /; set -e; exec true")
+        result = self.sandbox.commands.run('echo "$LEFT"; pwd')
+        self.assertEqual(result.stdout, "\n/home/user\n")
+
+    def test_users(self):
+        self.assertEqual(self.sandbox.commands.run("echo $HOME", user="root").stdout, "/root\n")
+        with self.assertRaises(Exception):
+            self.sandbox.commands.run("true", user="nobody-here")
+
+    def test_input(self):
+        handle = self.sandbox.commands.run("cat; echo end", background=True, stdin=True)
+        self.sandbox.commands.send_stdin(handle.pid, "abc\n")
+        self.sandbox.commands.send_stdin(handle.pid, "def\n")
+        if hasattr(self.sandbox.commands, "close_stdin"):
+            self.sandbox.commands.close_stdin(handle.pid)
+            self.assertEqual(handle.wait().stdout, "abc\ndef\nend\n")
+        else:
+            self.assertTrue(handle.kill())
+
+    def test_no_input(self):
+        self.assertEqual(self.sandbox.commands.run("cat; echo end").stdout, "end\n")
+
+    def test_list_connect_and_kill(self):
+        handle = self.sandbox.commands.run("echo begun; sleep 1000", background=True)
+        listed = {process.pid: process for process in self.sandbox.commands.list()}
+        self.assertIn(handle.pid, listed)
+        self.assertEqual(listed[handle.pid].cmd, "/bin/bash")
+        self.assertEqual(listed[handle.pid].args, ["-l", "-c", "echo begun; sleep 1000"])
+        self.assertEqual(self.sandbox.commands.run(f"kill -0 {handle.pid}").exit_code, 0)
+        again = self.sandbox.commands.connect(handle.pid)
+        self.assertEqual(again.pid, handle.pid)
+        self.assertTrue(self.sandbox.commands.kill(handle.pid))
+        for each in (handle, again):
+            with self.assertRaises(CommandExitException) as raised:
+                each.wait()
+            self.assertEqual(raised.exception.exit_code, -1)
+            self.assertEqual((raised.exception.stdout, raised.exception.stderr), ("begun\n", ""))
+        until(lambda: handle.pid not in [p.pid for p in self.sandbox.commands.list()], "its end")
+        self.assertFalse(self.sandbox.commands.kill(handle.pid))
+        with self.assertRaises(CommandExitException):
+            self.sandbox.commands.run(f"kill -0 {handle.pid}")
+        self.assertFalse(self.sandbox.commands.kill(999_999))
+        with self.assertRaises(Exception):
+            self.sandbox.commands.connect(999_999)
+
+    def test_many_at_once(self):
+        handles = [
+            self.sandbox.commands.run(f"sleep 0.2; echo {n}", background=True) for n in range(12)
+        ]
+        self.assertEqual(len({handle.pid for handle in handles}), 12)
+        self.assertEqual([handle.wait().stdout for handle in handles], [f"{n}\n" for n in range(12)])
+
+    def test_a_time_limit_ends_the_command(self):
+        with self.assertRaises(TimeoutException):
+            self.sandbox.commands.run("echo $$ > /tmp/limited; sleep 1000", timeout=1)
+        number = self.sandbox.files.read("/tmp/limited").strip()
+        gone = f"kill -0 {number} 2>/dev/null && echo there || echo gone"
+        until(lambda: self.sandbox.commands.run(gone).stdout == "gone\n", "the end of the command")
+
+
+class Terminals(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.sandbox = Sandbox.create(timeout=600)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.sandbox.kill()
+
+    def heard(self, handle):
+        """Collects what a terminal prints, in the background."""
+        seen, end = bytearray(), []
+
+        def listen():
+            try:
+                end.append(handle.wait(on_pty=seen.extend))
+            except Exception as error:  # the end of the terminal, however it comes
+                end.append(error)
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        return seen, end, thread
+
+    def test_a_terminal(self):
+        handle = self.sandbox.pty.create(PtySize(rows=24, cols=80), envs={"ABC": "123"})
+        seen, end, thread = self.heard(handle)
+        self.sandbox.pty.send_stdin(handle.pid, b"echo $ABC-$((1+1)); stty size\n")
+        until(lambda: b"123-2" in seen and b"24 80" in seen, "the answer")
+        self.sandbox.pty.resize(handle.pid, PtySize(rows=30, cols=100))
+        self.sandbox.pty.send_stdin(handle.pid, b"stty size\n")
+        until(lambda: b"30 100" in seen, "the other size")
+        self.sandbox.pty.send_stdin(handle.pid, b"exit 7\n")
+        thread.join(60)
+        self.assertIsInstance(end[0], CommandExitException)
+        self.assertEqual(end[0].exit_code, 7)
+
+    def test_killing_one(self):
+        handle = self.sandbox.pty.create(PtySize(rows=24, cols=80))
+        _, end, thread = self.heard(handle)
+        self.assertIn(handle.pid, [process.pid for process in self.sandbox.commands.list()])
+        self.assertTrue(self.sandbox.pty.kill(handle.pid))
+        thread.join(60)
+        self.assertEqual(end[0].exit_code, -1)
+        self.assertFalse(self.sandbox.pty.kill(999_999))
+
+    def test_coming_back(self):
+        handle = self.sandbox.pty.create(PtySize(rows=24, cols=80))
+        self.sandbox.pty.send_stdin(handle.pid, b"X=kept; echo first\n")
+        handle.disconnect()
+        again = self.sandbox.commands.connect(handle.pid)
+        seen, _, thread = self.heard(again)
+        self.sandbox.pty.send_stdin(handle.pid, b"echo $X-again; exit\n")
+        thread.join(60)
+        self.assertIn(b"first", seen)
+        self.assertIn(b"kept-again", seen)
+
+
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.sandbox = Sandbox.create(timeout=600)
+        cls.files = cls.sandbox.files
+        cls.root = f"/tmp/files-{os.getpid()}"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.files.remove(cls.root)
+        cls.sandbox.kill()
+
+    def test_write_and_read(self):
+        for name, data in [("a.txt", "hello"), ("empty", ""), ("ä b'\"c.txt", "ä")]:
+            path = f"{self.root}/deep/{name}"
+            info = self.files.write(path, data)
+            self.assertEqual((info.name, info.path), (name, path))
+            self.assertEqual(self.files.read(path), data)
+        binary = bytes(range(256)) * 5000
+        self.files.write(f"{self.root}/binary", binary)
+        self.assertEqual(bytes(self.files.read(f"{self.root}/binary", format="bytes")), binary)
+        streamed = b"".join(self.files.read(f"{self.root}/binary", format="stream"))
+        self.assertEqual(streamed, binary)
+        self.files.write(f"{self.root}/binary", "less")
+        self.assertEqual(self.files.read(f"{self.root}/binary"), "less")
+
+    def test_commands_and_files_are_of_one_place(self):
+        info = self.files.write("relative.txt", "from a file")
+        self.assertEqual(info.path, "/home/user/relative.txt")
+        self.assertEqual(self.sandbox.commands.run("cat relative.txt").stdout, "from a file")
+        self.sandbox.commands.run("echo from a command > relative.txt")
+        self.assertEqual(self.files.read("/home/user/relative.txt"), "from a command\n")
+        self.sandbox.commands.run("rm relative.txt")
+        self.assertFalse(self.files.exists("relative.txt"))
+
+    def test_several_at_once(self):
+        files = [{"path": f"{self.root}/many/{n}", "data": str(n) * n} for n in range(10)]
+        write = getattr(self.files, "write_files", self.files.write)
+        self.assertEqual([info.path for info in write(files)], [file["path"] for file in files])
+        self.assertEqual(self.files.read(f"{self.root}/many/7"), "7" * 7)
+
+    def test_a_large_file(self):
+        data = os.urandom(1 << 20) * 20
+        self.files.write(f"{self.root}/large", data)
+        self.assertEqual(bytes(self.files.read(f"{self.root}/large", format="bytes")), data)
+
+    def test_list_info_move_remove(self):
+        place = f"{self.root}/place"
+        self.assertTrue(self.files.make_dir(f"{place}/sub/below"))
+        self.assertFalse(self.files.make_dir(f"{place}/sub"))
+        self.files.write(f"{place}/a", "12345")
+        self.sandbox.commands.run(f"ln -s a {place}/link; chmod 640 {place}/a")
+        names = sorted((entry.name, entry.type.value) for entry in self.files.list(place))
+        self.assertEqual(names, [("a", "file"), ("link", "file"), ("sub", "dir")])
+        deep = [entry.path for entry in self.files.list(place, depth=3)]
+        self.assertIn(f"{place}/sub/below", deep)
+        info = self.files.get_info(f"{place}/a")
+        self.assertEqual((info.size, info.mode, info.permissions), (5, 0o640, "-rw-r-----"))
+        self.assertEqual((info.owner, info.type.value), ("user", "file"))
+        self.assertEqual(self.files.get_info(f"{place}/link").symlink_target, "a")
+        moved = self.files.rename(f"{place}/a", f"{place}/new/b")
+        self.assertEqual(moved.path, f"{place}/new/b")
+        self.assertTrue(self.files.exists(f"{place}/new/b"))
+        self.assertFalse(self.files.exists(f"{place}/a"))
+        self.files.remove(place)
+        self.assertFalse(self.files.exists(place))
+        self.files.remove(place)
+
+    def test_what_is_not_there(self):
+        for act in (
+            lambda: self.files.read(f"{self.root}/nothing"),
+            lambda: self.files.get_info(f"{self.root}/nothing"),
+            lambda: self.files.list(f"{self.root}/nothing"),
+            lambda: self.files.rename(f"{self.root}/nothing", f"{self.root}/x"),
+            lambda: self.files.watch_dir(f"{self.root}/nothing"),
+        ):
+            with self.assertRaises(NotFoundException):
+                act()
+        with self.assertRaises(e2b.InvalidArgumentException):
+            self.files.list("/etc/hostname")
+        with self.assertRaises(e2b.InvalidArgumentException):
+            self.files.read("/tmp")
+
+    def test_watching(self):
+        place = f"{self.root}/watched"
+        self.files.make_dir(place)
+        self.files.write(f"{place}/old", "1")
+        handle = self.files.watch_dir(place, recursive=True)
+        seen = []
+
+        def told(name, kind):
+            seen.extend((event.name, event.type.value) for event in handle.get_new_events())
+            return (name, kind) in seen
+
+        self.files.write(f"{place}/old", "2")
+        until(lambda: told("old", "write"), "a write")
+        self.assertNotIn(("old", "create"), seen)
+        self.files.write(f"{place}/new/file", "1")
+        until(lambda: told("new/file", "create"), "a new file below")
+        self.sandbox.commands.run(f"rm {place}/old")
+        until(lambda: told("old", "remove"), "a removal")
+        handle.stop()
+        with self.assertRaises(Exception):
+            handle.get_new_events()
+
+    def test_links_that_need_no_key(self):
+        path = f"{self.root}/signed"
+        self.files.write(path, "by link")
+
+        def get(url, **headers):
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+                return answer.status, answer.read()
+
+        url = self.sandbox.download_url(path)
+        self.assertEqual(get(url), (200, b"by link"))
+        self.assertEqual(get(url, Range="bytes=3-"), (206, b"link"))
+        self.assertEqual(get(self.sandbox.download_url(path, use_signature_expiration=60))[0], 200)
+        for wrong in (
+            url.replace("signed", "other"),
+            url.split("&signature")[0],
+            self.sandbox.download_url(path, use_signature_expiration=-60),
+        ):
+            with self.assertRaises(urllib.error.HTTPError) as raised:
+                get(wrong)
+            self.assertEqual(raised.exception.code, 401)
+            raised.exception.close()
+        body = (
+            b'--XX\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nup\r\n--XX--\r\n'
+        )
+        kind = "multipart/form-data; boundary=XX"
+        request = urllib.request.Request(
+            self.sandbox.upload_url(path), data=body, headers={"Content-Type": kind}
+        )
+        urllib.request.urlopen(request).close()
+        self.assertEqual(self.files.read(path), "up")
+
+
+class Lives(unittest.TestCase):
+    def test_from_create_to_kill(self):
+        sandbox = Sandbox.create(timeout=60, metadata={"who": "me", "odd": "a=b&c"})
+        self.assertTrue(sandbox.is_running())
+        info = sandbox.get_info()
+        self.assertEqual(info.sandbox_id, sandbox.sandbox_id)
+        self.assertEqual(info.metadata, {"who": "me", "odd": "a=b&c"})
+        self.assertEqual(info.state.value, "running")
+        sandbox.set_timeout(600)
+        longer = sandbox.get_info().end_at
+        self.assertGreater((longer - info.end_at).total_seconds(), 500)
+        self.assertGreater(sandbox.get_metrics()[0].mem_total, 0)
+        self.assertTrue(sandbox.kill())
+        self.assertFalse(sandbox.is_running())
+        self.assertFalse(Sandbox.kill(sandbox.sandbox_id))
+        with self.assertRaises(Exception):
+            sandbox.commands.run("true")
+        with self.assertRaises(NotFoundException):
+            Sandbox.connect(sandbox.sandbox_id)
+
+    def test_list_in_pages(self):
+        made = [Sandbox.create(timeout=600, metadata={"page": "yes"}).sandbox_id for _ in range(3)]
+        other = Sandbox.create(timeout=600)
+        found = []
+        pages = Sandbox.list(query=SandboxQuery(metadata={"page": "yes"}), limit=2)
+        while pages.has_next:
+            items = pages.next_items()
+            self.assertLessEqual(len(items), 2)
+            found.extend(item.sandbox_id for item in items)
+        self.assertEqual(found, made[::-1])
+        for each in made + [other.sandbox_id]:
+            self.assertTrue(Sandbox.kill(each))
+
+    def test_pause_keeps_everything(self):
+        sandbox = Sandbox.create(timeout=600)
+        handle = sandbox.commands.run(
+            "n=0; while :; do n=$((n+1)); echo $n > /tmp/count-$E2B_SANDBOX_ID; sleep 0.05; done",
+            background=True,
+        )
+        handle.disconnect()
+        count = f"/tmp/count-{sandbox.sandbox_id}"
+        number = lambda: int(sandbox.files.read(count) or 0)  # noqa: E731
+        until(lambda: sandbox.files.exists(count) and number() > 2, "the count to begin")
+        paused(sandbox)
+        self.assertEqual(sandbox.get_info().state.value, "paused")
+        self.assertFalse(sandbox.is_running())
+        again = Sandbox.connect(sandbox.sandbox_id, timeout=300)
+        self.assertEqual(again.get_info().state.value, "running")
+        self.assertIn(handle.pid, [process.pid for process in again.commands.list()])
+        before = number()
+        until(lambda: number() > before, "the count to go on")
+        again.kill()
+        self.assertFalse(again.is_running())
+
+    def test_its_time_runs_out(self):
+        sandbox = Sandbox.create(timeout=1)
+        until(lambda: not sandbox.is_running(), "its end")
+
+    def test_a_wrong_key(self):
+        with self.assertRaises(e2b.AuthenticationException):
+            Sandbox.create(api_key="wrong", timeout=60)
+
+    def test_side_by_side(self):
+        results = {}
+
+        def one(n):
+            sandbox = Sandbox.create(timeout=600, envs={"N": str(n)})
+            results[n] = sandbox.commands.run("echo $N").stdout
+            sandbox.kill()
+
+        threads = [threading.Thread(target=one, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, {n: f"{n}\n" for n in range(8)})
+
+
+class Isolated(unittest.TestCase):
+    """The same on a provider with walls, where this machine has it."""
+
+    def setUp(self):
+        request = urllib.request.Request(
+            f"{SERVER.url}/api/providers", headers={"Authorization": f"Bearer {SERVER.token}"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            providers = json.load(answer)["items"]
+        if not any(one["name"] == "namespace" and one["available"] for one in providers):
+            self.skipTest("this machine has no namespace sandboxes")
+
+    def test_a_life(self):
+        sandbox = Sandbox.create("namespace", timeout=600, envs={"A": "1"})
+        self.assertEqual(sandbox.commands.run("echo $A; pwd; id -u").stdout, "1\n/home/user\n0\n")
+        sandbox.files.write("a/b.txt", "one\n")
+        sandbox.commands.run("echo two >> a/b.txt; mkdir made; touch made/c")
+        self.assertEqual(sandbox.files.read("a/b.txt"), "one\ntwo\n")
+        self.assertEqual(sandbox.files.get_info("a/b.txt").owner, "user")
+        sandbox.files.rename("a/b.txt", "made/d.txt")
+        self.assertEqual(sandbox.commands.run("ls made; rm made/d.txt").stdout, "c\nd.txt\n")
+        sandbox.files.remove("made")
+        self.assertFalse(sandbox.files.exists("made"))
+        handle = sandbox.commands.run("sleep 1000", background=True)
+        paused(sandbox)
+        again = Sandbox.connect(sandbox.sandbox_id)
+        self.assertIn(handle.pid, [process.pid for process in again.commands.list()])
+        seen = bytearray()
+        terminal = again.pty.create(PtySize(rows=24, cols=80))
+        again.pty.send_stdin(terminal.pid, b"echo in-$((40+2)); exit\n")
+        terminal.wait(on_pty=seen.extend)
+        self.assertIn(b"in-42", seen)
+        self.assertTrue(again.kill())
+
+
+class Crash(unittest.TestCase):
+    def test_the_server_is_killed_while_a_command_streams(self):
+        sandbox = Sandbox.create(timeout=600)
+        handle = sandbox.commands.run(
+            "echo begun; while [ ! -e /tmp/go-$E2B_SANDBOX_ID ]; do sleep 0.05; done; echo ended",
+            background=True,
+        )
+        pty = sandbox.pty.create(PtySize(rows=24, cols=80))
+        sandbox.pty.send_stdin(pty.pid, b"X=kept\n")
+        pty.disconnect()
+        SERVER.kill()
+        with self.assertRaises(Exception):
+            handle.wait()
+        SERVER.start()
+        again = Sandbox.connect(sandbox.sandbox_id)
+        listed = [process.pid for process in again.commands.list()]
+        self.assertIn(handle.pid, listed)
+        self.assertIn(pty.pid, listed)
+        found = again.commands.connect(handle.pid)
+        self.assertEqual(found.pid, handle.pid)
+        again.files.write(f"/tmp/go-{sandbox.sandbox_id}", "")
+        self.assertEqual(found.wait().stdout, "begun\nended\n")
+        # It has ended; who comes late is told so and how.
+        self.assertEqual(again.commands.connect(handle.pid).wait().stdout, "begun\nended\n")
+        terminal, seen = again.commands.connect(pty.pid), bytearray()
+        again.pty.send_stdin(pty.pid, b"echo $X-still; exit\n")
+        terminal.wait(on_pty=seen.extend)
+        self.assertIn(b"kept-still", seen)
+        again.files.remove(f"/tmp/go-{sandbox.sandbox_id}")
+        again.kill()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=int(os.environ.get("VERBOSE", "1")), exit=True)
