@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import unittest
 
 DEADLINE = 60
 
@@ -88,3 +89,23 @@ def until(condition, what, deadline=DEADLINE):
         if time.monotonic() > end:
             raise AssertionError(f"waited {deadline} s for {what}; last saw {seen!r}")
         time.sleep(0.02)
+
+
+class Slow(unittest.TextTestResult):
+    """Says which tests took long."""
+
+    def startTest(self, test):
+        self.began = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        taken = time.monotonic() - self.began
+        if taken > 10:
+            print(f"slow: {test.id()} took {taken:.0f} s", flush=True)
+        super().stopTest(test)
+
+
+def main():
+    """Runs the tests of the module that is run."""
+    runner = unittest.TextTestRunner(verbosity=int(os.environ.get("VERBOSE", "1")), resultclass=Slow)
+    unittest.main(testRunner=runner)

@@ -7,7 +7,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from server import Server, until
+from server import Server, main, until
 
 SERVER = Server()
 os.environ["E2B_API_KEY"] = SERVER.token
@@ -20,7 +20,6 @@ from e2b import (  # noqa: E402
     NotFoundException,
     Sandbox,
     SandboxQuery,
-    TimeoutException,
 )
 
 try:
@@ -138,8 +137,10 @@ class Commands(unittest.TestCase):
         self.assertEqual([handle.wait().stdout for handle in handles], [f"{n}\n" for n in range(12)])
 
     def test_a_time_limit_ends_the_command(self):
-        with self.assertRaises(TimeoutException):
+        # An older client's own timer may be faster than the answer, and then tells it another way.
+        with self.assertRaises(Exception) as raised:
             self.sandbox.commands.run("echo $$ > /tmp/limited; sleep 1000", timeout=1)
+        self.assertIn("time", type(raised.exception).__name__.lower())
         number = self.sandbox.files.read("/tmp/limited").strip()
         gone = f"kill -0 {number} 2>/dev/null && echo there || echo gone"
         until(lambda: self.sandbox.commands.run(gone).stdout == "gone\n", "the end of the command")
@@ -393,6 +394,13 @@ class Lives(unittest.TestCase):
         again.kill()
         self.assertFalse(again.is_running())
 
+    def test_a_kill_ends_what_is_listened_to(self):
+        sandbox = Sandbox.create(timeout=600)
+        handle = sandbox.commands.run("sleep 1000", background=True)
+        sandbox.kill()
+        with self.assertRaises(Exception):
+            handle.wait()
+
     def test_its_time_runs_out(self):
         sandbox = Sandbox.create(timeout=1)
         until(lambda: not sandbox.is_running(), "its end")
@@ -485,4 +493,4 @@ class Crash(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=int(os.environ.get("VERBOSE", "1")), exit=True)
+    main()

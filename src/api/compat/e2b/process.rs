@@ -203,9 +203,21 @@ fn follow(app: App, process: Arc<Process>, headers: &HeaderMap) -> Response {
                 Err(Failed::new(Code::DeadlineExceeded, "context deadline exceeded"))
             }
         };
+        let ended = match ended {
+            Err(_) if is_gone(&app, &process).await => {
+                let message = "the connection to the sandbox ended: the sandbox was not found";
+                Err(Failed::new(Code::Unavailable, message))
+            }
+            ended => ended,
+        };
         answer.end(ended).await;
     });
     response
+}
+
+/// Whether the sandbox of a program was deleted meanwhile.
+async fn is_gone(app: &App, process: &Process) -> bool {
+    matches!(app.sandbox(&process.terminal.thread_id).await, Ok(None))
 }
 
 /// Says what a program says, and between its words that it lives.
@@ -240,6 +252,10 @@ async fn tell(
                 Ok(Some(Said::End(End::TimedOut))) => {
                     let message = "context deadline exceeded";
                     return Err(Failed::new(Code::DeadlineExceeded, message));
+                }
+                Ok(Some(Said::End(End::Lost))) => {
+                    let message = "the process is gone, and nobody knows how it ended";
+                    return Err(Failed::new(Code::Unavailable, message));
                 }
                 Ok(Some(Said::End(end))) => json!({"end": ended(end)}),
             };
