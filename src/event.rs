@@ -88,6 +88,8 @@ pub enum Happened {
     InstanceEnded { lease_id: LeaseId, instance_id: InstanceId, reason: String },
     /// Something of ours that no lease knows was ended.
     OrphanEnded { lease_id: LeaseId, instance_id: InstanceId, reason: String },
+    /// An image is being pulled or imported; bytes as far as they are known.
+    ImageProgress { image: String, status: String, done_bytes: u64, total_bytes: u64 },
     /// A lease is over.
     LeaseDestroyed { lease_id: LeaseId },
     /// A project is about to be cleaned up.

@@ -365,15 +365,19 @@ struct Provided {
     responses((status = 200, description = "All of them", body = List<Provided>)))]
 async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
     let providers = app.leases.providers();
-    let items = providers.all().map(|provider| Provided {
-        name: provider.name().to_owned(),
-        default: provider.name() == app.provider,
-        available: true,
-        capabilities: Some(provider.capabilities()),
-        suspend: Some(provider.keeps()),
-        ready: provider.ready(),
-        missing: vec![],
-    });
+    let mut items = Vec::new();
+    for provider in providers.all() {
+        let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
+        items.push(Provided {
+            name: provider.name().to_owned(),
+            default: provider.name() == app.provider,
+            available: missing.is_empty(),
+            capabilities: missing.is_empty().then(|| provider.capabilities()),
+            suspend: Some(provider.keeps()),
+            ready: provider.ready(),
+            missing,
+        });
+    }
     let absent = providers.absent().map(|(name, lacks)| Provided {
         name: name.to_owned(),
         default: false,
@@ -383,5 +387,6 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
         ready: None,
         missing: lacks.to_vec(),
     });
-    axum::Json(List::whole(items.chain(absent).collect()))
+    items.extend(absent);
+    axum::Json(List::whole(items))
 }

@@ -45,6 +45,8 @@ pub struct Settings {
     pub terminal: Terminals,
     /// What a sandbox gets that does not say otherwise.
     pub sandbox: Sandbox,
+    /// The engine of containers.
+    pub docker: Containers,
     /// Projects: how many, and for how long unused.
     pub project: Projects,
     /// Hot memories: how much, and how often they are written out.
@@ -72,6 +74,15 @@ pub struct Sandbox {
     pub show: Vec<String>,
     /// How many of a kind are kept ready.
     pub warm: usize,
+}
+
+/// The engine of containers.
+#[derive(Debug, Clone)]
+pub struct Containers {
+    /// Its address, or `auto`.
+    pub host: String,
+    /// The image of a container that names none, or `auto`.
+    pub image: String,
 }
 
 /// What one client may ask of the server.

@@ -3,8 +3,8 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
-    History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy, Projects, Sandbox, Settings,
-    Terminals, value::put,
+    Containers, History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy, Projects,
+    Sandbox, Settings, Terminals, value::put,
 };
 
 /// One row of the table.
@@ -98,6 +98,10 @@ settings! {
         "directories of this machine that sandboxes see read-only beside /usr, separated by commas";
     "sandbox.warm" = "1" => sandbox.warm,
         "sandboxes of a kind that are kept ready for the next thread; 0 keeps none";
+    "docker.host" = "auto" => docker.host,
+        "socket of the container engine (unix:///…); auto: DOCKER_HOST, else Docker's, else Podman's";
+    "docker.image" = "auto" => docker.image,
+        "image of a container that names none, imported or of a registry; auto: this machine's programs";
     "max_projects" = "1000" => project.most,
         "projects the server may have";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
@@ -176,6 +180,7 @@ pub(super) fn blank() -> Settings {
             show: Vec::new(),
             warm: 0,
         },
+        docker: Containers { host: String::new(), image: String::new() },
         project: Projects {
             most: 0,
             cleanup_enabled: false,

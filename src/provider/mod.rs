@@ -4,9 +4,11 @@
 //! reply and then does nothing, or what is still to be done. What it creates carries the lease and
 //! generation it was created for, so that it can be found again. It knows nothing of rows.
 
+pub mod docker;
 mod error;
 pub mod local;
 pub mod namespace;
+mod turns;
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +21,7 @@ use std::{
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use docker::Docker;
 pub use error::ProviderError;
 pub use local::Local;
 pub use namespace::Namespace;
@@ -43,6 +46,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
 
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// What is missing at this moment for it to be used, in words; empty if nothing is.
+    fn lacks(&self) -> Reply<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(vec![])))
+    }
 
     /// Makes the instance be there and running. Asked again for the same one, finds it.
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created>;
@@ -330,8 +338,9 @@ pub struct Limits {
     pub milli_cpus: u64,
     /// Processes and threads.
     pub processes: u64,
-    /// Disk.
-    pub disk_bytes: u64,
+    /// Disk, where that is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
 }
 
 /// What an instance uses.

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     config::{Sandbox, Settings},
+    event::Events,
     provider::{
-        Local, Namespace, Provider, Providers,
+        Docker, Local, Namespace, Provider, Providers, docker,
         namespace::{Check, Options},
     },
 };
@@ -25,7 +26,7 @@ pub struct Compute {
 }
 
 /// Finds out which providers this machine can have.
-pub async fn gather(settings: &Settings) -> anyhow::Result<Compute> {
+pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Compute> {
     let namespace = sandboxes(settings)?;
     let check = match settings.provider.as_str() {
         // What everything is going to stand on is tried out, not only looked at.
@@ -52,8 +53,40 @@ pub async fn gather(settings: &Settings) -> anyhow::Result<Compute> {
         }
         absent.push(("namespace".to_owned(), missing));
     }
+    let missing = Docker::impossible();
+    if missing.is_empty() {
+        let docker = containers(settings, events)?;
+        docker.sweep().await.context("cannot remove what an earlier server left half made")?;
+        // An engine may come up after us, and what ran in it is still ours.
+        if chosen == docker.name() {
+            for lacking in docker.lacks().await? {
+                tracing::warn!(lacking, "there are no containers here yet");
+            }
+        }
+        all.push(Arc::new(docker));
+    } else {
+        if chosen == "docker" {
+            anyhow::bail!("provider docker cannot be had here: {}", missing.join("; "));
+        }
+        absent.push(("docker".to_owned(), missing));
+    }
     let providers = Providers::new(all).without(absent);
     Ok(Compute { providers, chosen, sandboxes: ready })
+}
+
+/// The provider of containers, as it is configured.
+fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
+    let mut options = docker::Options::new(&settings.home);
+    let said = |text: &String| (text != "auto").then(|| text.clone());
+    options.host = said(&settings.docker.host).unwrap_or_default();
+    options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
+    options.defaults = options
+        .defaults
+        .with(&limits(&settings.sandbox))
+        .map_err(|bad| anyhow::anyhow!("the setting sandbox.{bad}"))?;
+    options.defaults.image = said(&settings.docker.image);
+    options.events = Some(events.clone());
+    Ok(Docker::new(options))
 }
 
 /// The provider of sandboxes, as it is configured.

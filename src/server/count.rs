@@ -66,6 +66,7 @@ fn count(event: &Event, metrics: &Metrics, opened: &mut HashMap<SessionId, Times
         | Happened::InstanceResumed { .. }
         | Happened::InstanceEnded { .. }
         | Happened::OrphanEnded { .. }
+        | Happened::ImageProgress { .. }
         | Happened::LeaseDestroyed { .. }
         | Happened::ProjectExpiring { .. }
         | Happened::ProjectDeleted { .. } => {}

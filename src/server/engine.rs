@@ -33,10 +33,10 @@ pub async fn build(
     settings: &Settings,
     compute: Compute,
     store: &Store,
+    events: Events,
     stop: &CancellationToken,
 ) -> anyhow::Result<Engine> {
     let clock = Clock::system();
-    let events = Events::new(clock.clone());
     let Compute { providers, chosen: provider, .. } = compute;
     let leases = Leases::new(
         store.clone(),

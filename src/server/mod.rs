@@ -26,7 +26,9 @@ use crate::{
         compat::{Sandboxes, expire},
         pass::Shares,
     },
+    clock::Clock,
     config::Settings,
+    event::Events,
     metrics::Metrics,
     store::Store,
 };
@@ -56,9 +58,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
     let shares = Shares::load(store.clone()).await.context("cannot load the share links")?;
     let metrics = Metrics::new();
-    let compute = compute::gather(&settings).await?;
+    let events = Events::new(Clock::system());
+    let compute = compute::gather(&settings, &events).await?;
     let (sandboxes, usual) = (compute.sandboxes.clone(), compute.chosen == "namespace");
-    let engine = engine::build(&settings, compute, &store, &stopping).await?;
+    let engine = engine::build(&settings, compute, &store, events, &stopping).await?;
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);

@@ -1,5 +1,6 @@
 //! What a sandbox reaches, by its egress.
 
+use crate::harness::engines;
 use crate::probes::WORDS;
 use crate::world::{PUBLIC, World};
 
@@ -25,20 +26,39 @@ fn check(arguments: &[&str], expected: &[(&str, u16, bool)]) {
     assert_eq!(own, "ok");
 }
 
+const OF_PUBLIC: &[(&str, u16, bool)] = &[
+    (PUBLIC[0], 80, true),
+    (PUBLIC[1], 80, true),
+    ("169.254.169.254", 80, false),
+    ("10.1.2.3", 80, false),
+    ("172.16.9.9", 80, false),
+    ("192.168.7.7", 80, false),
+    ("100.64.1.1", 80, false),
+];
+
+const LIST: &str = "sandbox.egress=203.0.113.1:80,10.1.2.3:80";
+const OF_LIST: &[(&str, u16, bool)] = &[
+    (PUBLIC[0], 80, true),
+    (PUBLIC[0], 443, false),
+    ("10.1.2.3", 80, true),
+    (PUBLIC[1], 80, false),
+    ("192.168.7.7", 80, false),
+];
+
 #[test]
 fn public_is_the_internet_and_nothing_private() {
-    check(
-        &["--set", "sandbox.egress=public"],
-        &[
-            (PUBLIC[0], 80, true),
-            (PUBLIC[1], 80, true),
-            ("169.254.169.254", 80, false),
-            ("10.1.2.3", 80, false),
-            ("172.16.9.9", 80, false),
-            ("192.168.7.7", 80, false),
-            ("100.64.1.1", 80, false),
-        ],
-    );
+    check(&["--set", "sandbox.egress=public"], OF_PUBLIC);
+}
+
+#[test]
+fn a_container_reaches_what_a_sandbox_does() {
+    for (_, engine) in engines() {
+        let host = format!("docker.host={}", engine.address());
+        let container = ["--provider", "docker", "--set", &host, "--set"];
+        for (egress, expected) in [("sandbox.egress=public", OF_PUBLIC), (LIST, OF_LIST)] {
+            check(&[&container[..], &[egress]].concat(), expected);
+        }
+    }
 }
 
 #[test]
@@ -56,14 +76,5 @@ fn all_is_what_the_machine_reaches() {
 
 #[test]
 fn an_allow_list_is_itself_and_nothing_else() {
-    check(
-        &["--set", "sandbox.egress=203.0.113.1:80,10.1.2.3:80"],
-        &[
-            (PUBLIC[0], 80, true),
-            (PUBLIC[0], 443, false),
-            ("10.1.2.3", 80, true),
-            (PUBLIC[1], 80, false),
-            ("192.168.7.7", 80, false),
-        ],
-    );
+    check(&["--set", LIST], OF_LIST);
 }

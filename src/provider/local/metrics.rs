@@ -43,7 +43,7 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
 }
 
 /// What a directory has on disk. Links are not followed.
-fn disk(dir: PathBuf) -> u64 {
+pub(in crate::provider) fn disk(dir: PathBuf) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     let mut open = vec![dir];

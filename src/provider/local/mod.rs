@@ -33,6 +33,7 @@ use super::{
 use crate::model::{Instance, InstanceId, LeaseId};
 use cgroup::Cgroup;
 use host::Host;
+pub(super) use metrics::disk;
 
 /// How long a host has to come up, and to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);

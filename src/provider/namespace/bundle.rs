@@ -15,6 +15,7 @@ use oci_spec::runtime::{
     MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
+pub(in crate::provider) use super::disk::PATH;
 use super::seccomp;
 use super::spec::SandboxSpec;
 
@@ -22,7 +23,7 @@ use super::spec::SandboxSpec;
 pub(super) const USERS: u32 = 65_536;
 
 /// Where the host's executable is inside.
-pub(super) const PROGRAMS: &str = "/.stead";
+pub(in crate::provider) const PROGRAMS: &str = "/.stead";
 
 /// The host's own directory inside; the short-lived files of its terminals are in it, too.
 const RUN: &str = "/run/stead";
@@ -31,7 +32,7 @@ const RUN: &str = "/run/stead";
 pub(super) const SOCKET_FD: i32 = 3;
 
 /// The number under which process 1 holds the directory of its terminals, which has no path inside.
-pub(super) const TERMINALS_FD: i32 = 4;
+pub(in crate::provider) const TERMINALS_FD: i32 = 4;
 
 /// The number under which process 1 finds the filters of its system calls.
 pub(super) const FILTER_FD: i32 = 5;
@@ -40,7 +41,7 @@ pub(super) const FILTER_FD: i32 = 5;
 const PERIOD: u64 = 100_000;
 
 /// The weight against everything outside: a sandbox that is busy yields to the server.
-const SHARES: u64 = 256;
+pub(in crate::provider) const SHARES: u64 = 256;
 
 /// What a bundle is made from.
 #[derive(Debug)]
@@ -86,21 +87,8 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .permitted(none.clone())
         .ambient(none)
         .build()?;
-    let mut args: Vec<String> = [
-        &format!("{PROGRAMS}/{}", plan.program),
-        "host",
-        "--dir",
-        RUN,
-        "--listen-fd",
-        &SOCKET_FD.to_string(),
-        "--filter-fd",
-        &FILTER_FD.to_string(),
-        "--no-cgroup",
-        "--label",
-        plan.label,
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    let mut args = vec![format!("{PROGRAMS}/{}", plan.program)];
+    args.extend(host_arguments(plan.label));
     if plan.label.is_empty() {
         args.push("--leave-unused".to_owned());
     }
@@ -108,7 +96,7 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .terminal(false)
         .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
         .args(args)
-        .env(["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()])
+        .env([format!("PATH={PATH}")])
         .cwd("/")
         .capabilities(capabilities)
         .no_new_privileges(true)
@@ -119,6 +107,14 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
 
 /// Terminals are counted for the whole machine: one sandbox gets no more than its share.
 const PTS: &str = "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5,max=256";
+
+/// What our executable is told to be the host of a sandbox.
+pub(in crate::provider) fn host_arguments(label: &str) -> Vec<String> {
+    let (socket, filter) = (SOCKET_FD.to_string(), FILTER_FD.to_string());
+    let descriptors = ["--listen-fd", &socket, "--filter-fd", &filter];
+    let arguments = [&["host", "--dir", RUN][..], &descriptors, &["--no-cgroup", "--label", label]];
+    arguments.concat().into_iter().map(str::to_owned).collect()
+}
 
 /// The mounts of the sandbox's own namespaces. RAM disks are small, because what is in them is
 /// memory that killing a process does not give back.
@@ -194,18 +190,18 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
         .cgroups_path(PathBuf::from(plan.cgroup))
         .resources(resources)
         .seccomp(seccomp::oci()?)
-        // Shared memory with a name outlives its processes; bounded, and gone with the last of them.
-        .sysctl(HashMap::from([
-            ("kernel.shm_rmid_forced".to_owned(), "1".to_owned()),
-            ("kernel.shmall".to_owned(), "16384".to_owned()),
-        ]))
+        .sysctl(HashMap::from(SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned()))))
         .masked_paths(MASKED.map(str::to_owned))
         .readonly_paths(READ_ONLY.map(str::to_owned))
         .build()
 }
 
+/// Shared memory with a name outlives its processes; bounded, and gone with the last of them.
+pub(in crate::provider) const SYSCTLS: [(&str, &str); 2] =
+    [("kernel.shm_rmid_forced", "1"), ("kernel.shmall", "16384")];
+
 /// What of the kernel's files tells or changes something beyond the sandbox.
-const MASKED: [&str; 22] = [
+pub(in crate::provider) const MASKED: [&str; 22] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/config.gz",
@@ -230,7 +226,8 @@ const MASKED: [&str; 22] = [
     "/proc/vmallocinfo",
 ];
 
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys"];
+pub(in crate::provider) const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys"];
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ struct Hierarchy {
 
 /// The cgroups of one sandbox.
 #[derive(Debug, Clone)]
-pub(super) struct Cgroups {
+pub(in crate::provider) struct Cgroups {
     hierarchies: Arc<[Hierarchy]>,
     /// The path in each, with its slash.
     path: String,
@@ -29,15 +29,15 @@ pub(super) struct Cgroups {
 
 /// What a sandbox uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Usage {
-    pub(super) cpu_us: u64,
-    pub(super) memory_bytes: u64,
-    pub(super) processes: u64,
+pub(in crate::provider) struct Usage {
+    pub(in crate::provider) cpu_us: u64,
+    pub(in crate::provider) memory_bytes: u64,
+    pub(in crate::provider) processes: u64,
 }
 
 impl Cgroups {
     /// The cgroups with this path on this machine.
-    pub(super) fn new(path: &str) -> io::Result<Self> {
+    pub(in crate::provider) fn new(path: &str) -> io::Result<Self> {
         // Where they are mounted is settled before any server starts.
         static MOUNTED: OnceLock<Arc<[Hierarchy]>> = OnceLock::new();
         let hierarchies = match MOUNTED.get() {
@@ -81,11 +81,14 @@ impl Cgroups {
     }
 
     /// Whether it was told to hold still.
-    pub(super) fn is_frozen(&self) -> bool {
-        match self.unified("cgroup.freeze") {
-            Some(dir) => line(&dir.join("cgroup.freeze"), "1"),
-            None => self.freezer().is_ok_and(|dir| !line(&dir.join("freezer.state"), "THAWED")),
-        }
+    pub(in crate::provider) fn is_frozen(&self) -> bool {
+        // An engine takes the one, we take the other, and both may be there.
+        let told = |dir: PathBuf| line(&dir.join("cgroup.freeze"), "1");
+        let state = |dir: PathBuf| {
+            let state = fs::read_to_string(dir.join("freezer.state"));
+            state.is_ok_and(|state| state.trim() != "THAWED")
+        };
+        self.unified("cgroup.freeze").is_some_and(told) || self.freezer().is_ok_and(state)
     }
 
     /// Ends everything in it and removes it. One that is not there is a success.
@@ -127,7 +130,7 @@ impl Cgroups {
     }
 
     /// What it uses.
-    pub(super) fn usage(&self) -> Usage {
+    pub(in crate::provider) fn usage(&self) -> Usage {
         let memory = self.file("memory", "memory.usage_in_bytes");
         let memory = memory.or_else(|| self.file("memory", "memory.current"));
         let cpu_us = match self.file("cpuacct", "cpuacct.usage") {
@@ -146,7 +149,7 @@ impl Cgroups {
     }
 
     /// What was killed or refused for going beyond a limit.
-    pub(super) fn exceeded(&self) -> Exceeded {
+    pub(in crate::provider) fn exceeded(&self) -> Exceeded {
         let memory = self.file("memory", "memory.oom_control");
         let memory = memory.or_else(|| self.file("memory", "memory.events"));
         let processes = self.file("pids", "pids.events");
@@ -191,6 +194,14 @@ impl Cgroups {
     fn dir(&self, hierarchy: &Hierarchy) -> PathBuf {
         hierarchy.mount.join(self.path.trim_start_matches('/'))
     }
+}
+
+/// The path that a process has in the hierarchies with the limits, from its `/proc/PID/cgroup`.
+pub(in crate::provider) fn path(of_process: &str) -> Option<&str> {
+    let lines = || of_process.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let limited = |(names, _): &(&str, &str)| names.split(',').any(|name| name == "memory");
+    let found = lines().find(limited).or_else(|| lines().find(|(names, _)| names.is_empty()));
+    found.map(|(_, path)| path)
 }
 
 fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
@@ -300,6 +311,14 @@ mod tests {
                 ("/sys/fs/cgroup/unified", ""),
             ]
         );
+    }
+
+    #[test]
+    fn a_process_is_where_its_limits_are() {
+        let both = "4:cpu,cpuacct:/a\n3:memory:/engine/x:y\n0::/\n";
+        assert_eq!(path(both), Some("/engine/x:y"));
+        assert_eq!(path("0::/engine/x\n"), Some("/engine/x"));
+        assert_eq!(path(""), None);
     }
 
     #[test]

@@ -134,7 +134,8 @@ pub(super) fn make_template(base: Base, bytes: u64, image: &Path) -> io::Result<
 }
 
 /// Where the machine's tools are.
-pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(in crate::provider) const PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Copies a disk, holes and all; shares its blocks where the file system can.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
@@ -174,7 +175,7 @@ fn copy_data(source: &File, target: &File) -> io::Result<()> {
 }
 
 /// Fills the root of a sandbox that runs this machine's programs.
-fn furnish(root: &Path) -> io::Result<()> {
+pub(in crate::provider) fn furnish(root: &Path) -> io::Result<()> {
     for name in DIRECTORIES {
         directory(&root.join(name), 0o755)?;
     }
@@ -248,7 +249,7 @@ fn directory(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Removes whatever is there.
-pub(super) fn remove_all(path: &Path) -> io::Result<()> {
+pub(in crate::provider) fn remove_all(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -16,16 +16,16 @@ const ROOM: Duration = Duration::from_secs(5);
 
 /// The host that listens on the socket in a sandbox's directory.
 #[derive(Debug)]
-pub(super) struct Host {
-    pub(super) stream: UnixStream,
+pub(in crate::provider) struct Host {
+    pub(in crate::provider) stream: UnixStream,
     /// Its process id on this machine; not given to another while it lives.
-    pub(super) pid: i32,
+    pub(in crate::provider) pid: i32,
 }
 
 impl Host {
     /// Whether the host whose directory this is lives. One that holds still does not take
     /// connections in, so that there may be no room for another.
-    pub(super) async fn lives(dir: &Path) -> io::Result<bool> {
+    pub(in crate::provider) async fn lives(dir: &Path) -> io::Result<bool> {
         match Self::try_connect(dir).await {
             Ok(host) => Ok(host.is_some()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
@@ -34,7 +34,7 @@ impl Host {
     }
 
     /// The host whose directory this is, if it lives.
-    pub(super) async fn connect(dir: &Path) -> io::Result<Option<Self>> {
+    pub(in crate::provider) async fn connect(dir: &Path) -> io::Result<Option<Self>> {
         let deadline = Instant::now() + ROOM;
         loop {
             match Self::try_connect(dir).await {

@@ -54,10 +54,10 @@ pub(super) struct Launch {
 pub(super) const FILE: &str = "launch.json";
 
 /// Held by the launcher, and the runtime it becomes, as long as they run.
-pub(super) const LOCK: &str = "launch.lock";
+pub(in crate::provider) const LOCK: &str = "launch.lock";
 
 /// The directory of the terminals of an instance.
-pub(super) const TERMINALS: &str = "t";
+pub(in crate::provider) const TERMINALS: &str = "t";
 
 /// The file with the name of the machine's end of its wire, if it has one.
 const WIRE: &str = "wire";
@@ -76,10 +76,10 @@ const FIRST_USER: u32 = 0x4000_0000;
 const STAGES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
 /// Files that one process may have open.
-const FILES: u64 = 65_536;
+pub(in crate::provider) const FILES: u64 = 65_536;
 
 /// Signals and timers that may be pending.
-const SIGNALS: u64 = 16_384;
+pub(in crate::provider) const SIGNALS: u64 = 16_384;
 
 /// Descriptors from here on are in nobody's way.
 const ABOVE: i32 = 64;
@@ -199,7 +199,7 @@ fn limit(disk: u64) -> io::Result<()> {
 }
 
 /// The filters of system calls, to be read from the start.
-fn filters() -> io::Result<OwnedFd> {
+pub(in crate::provider) fn filters() -> io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create("filters", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(memory);
     file.write_all(&filter::programs()?)?;
@@ -298,7 +298,7 @@ fn furnish(launch: &Launch, reach: &Reach, root: &Path) -> io::Result<()> {
 }
 
 /// The directories of this machine's programs.
-fn machine_directories(shown: &[PathBuf]) -> Vec<PathBuf> {
+pub(in crate::provider) fn machine_directories(shown: &[PathBuf]) -> Vec<PathBuf> {
     let mut list = vec![PathBuf::from("/usr")];
     let top = TOP.iter().map(|name| Path::new("/").join(name));
     list.extend(top.filter(|path| fs::symlink_metadata(path).is_ok_and(|kind| kind.is_dir())));
@@ -308,13 +308,13 @@ fn machine_directories(shown: &[PathBuf]) -> Vec<PathBuf> {
 
 /// What can be reached, and by which names.
 #[derive(Debug)]
-struct Reach {
+pub(in crate::provider) struct Reach {
     uplink: Uplink,
     allowed: Vec<(String, Ipv4Addr, u16)>,
 }
 
 impl Reach {
-    fn of(egress: &Egress) -> Self {
+    pub(in crate::provider) fn of(egress: &Egress) -> Self {
         match egress {
             Egress::None => Self { uplink: Uplink::default(), allowed: vec![] },
             Egress::Public | Egress::All => Self { uplink: uplink(), allowed: vec![] },
@@ -326,7 +326,7 @@ impl Reach {
 
     /// What `/etc/hosts` and `/etc/resolv.conf` say. With an allow-list, its names are written down
     /// and nobody can be asked for others: a question is a way out, too.
-    fn names(&self, egress: &Egress) -> (String, String) {
+    pub(in crate::provider) fn names(&self, egress: &Egress) -> (String, String) {
         let mut hosts = HOSTS.to_owned();
         for (name, address, _) in &self.allowed {
             hosts.push_str(&format!("{address} {name}\n"));
@@ -358,7 +358,7 @@ fn addresses(destination: &Destination) -> Vec<(String, Ipv4Addr, u16)> {
 }
 
 /// Gives the network namespace this process is in its rules, and a wire to the machine.
-fn connect(
+pub(in crate::provider) fn connect(
     dir: &Path,
     egress: &Egress,
     reach: &Reach,
@@ -408,7 +408,7 @@ fn forward(name: &str) -> io::Result<()> {
 
 /// Takes back what was changed in this machine's network, once no sandbox has a wire; waits a moment
 /// for the kernel to take down the wire of the sandbox whose directory this is.
-pub(super) fn disconnect(dir: &Path) -> io::Result<()> {
+pub(in crate::provider) fn disconnect(dir: &Path) -> io::Result<()> {
     let Ok(wire) = fs::read_to_string(dir.join(WIRE)) else { return Ok(()) };
     let interfaces = || -> io::Result<Vec<String>> {
         Ok(network::interfaces(&fs::read_to_string("/proc/thread-self/net/dev")?))
@@ -471,7 +471,7 @@ pub(super) fn run(tool: &str, args: &[&str], input: &str) -> io::Result<()> {
 
 /// A number that no other living sandbox of this machine has, and what holds it: the sandbox keeps
 /// that open, so that the kernel gives the number back with the sandbox's last process.
-fn slot(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
+pub(in crate::provider) fn slot(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
     let start = name
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -494,7 +494,7 @@ fn slot(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
 }
 
 /// Removes the file of the slot of a sandbox that is gone.
-pub(super) fn give_slot_back(dir: &Path) -> io::Result<()> {
+pub(in crate::provider) fn give_slot_back(dir: &Path) -> io::Result<()> {
     let Ok(slot) = fs::read_to_string(dir.join(SLOT)) else { return Ok(()) };
     let path = machine_lock(&slot)?;
     let Ok(file) = File::open(&path) else { return Ok(()) };
@@ -518,7 +518,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 /// Waits for a lock and takes it.
-pub(super) fn lock(path: &Path) -> io::Result<File> {
+pub(in crate::provider) fn lock(path: &Path) -> io::Result<File> {
     let file = open_lock(path)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
@@ -533,12 +533,12 @@ fn stage(dir: &Path, launch: &Launch) -> io::Result<&'static Path> {
         .ok_or_else(|| io::Error::other("no place for a sandbox's root: /mnt is missing"))
 }
 
-fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+pub(in crate::provider) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-fn doing(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
+pub(in crate::provider) fn doing(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot {what}: {error}"))
 }
 

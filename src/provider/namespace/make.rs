@@ -202,14 +202,14 @@ pub fn is_image_name(name: &str) -> bool {
 }
 
 /// A program of this machine.
-pub(super) fn find_program(name: &Path) -> Option<PathBuf> {
+pub(in crate::provider) fn find_program(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 {
         return name.is_file().then(|| name.to_owned());
     }
     disk::PATH.split(':').map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
 }
 
-fn complaint(dir: &Path, how: &str) -> String {
+pub(in crate::provider) fn complaint(dir: &Path, how: &str) -> String {
     let said = fs::read_to_string(dir.join("launch.err")).unwrap_or_default();
     let said = said.trim();
     let from = said.len().saturating_sub(COMPLAINT);
@@ -220,6 +220,6 @@ fn complaint(dir: &Path, how: &str) -> String {
 }
 
 /// Makes a directory that is ours alone, if it is not there.
-pub(super) fn make_dir(path: &Path) -> io::Result<()> {
+pub(in crate::provider) fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -16,23 +16,23 @@
 //! of one that is dead is a directory and a cgroup of the same name; mounts, loop devices and network
 //! interfaces hang on its namespaces and go with its last process.
 
-mod bundle;
-mod cgroup;
+pub(in crate::provider) mod bundle;
+pub(in crate::provider) mod cgroup;
 mod check;
-mod disk;
+pub(in crate::provider) mod disk;
 mod filter;
-mod host;
+pub(in crate::provider) mod host;
 mod label;
-mod launch;
-mod make;
+pub(in crate::provider) mod launch;
+pub(in crate::provider) mod make;
 mod network;
-mod place;
+pub(in crate::provider) mod place;
 mod pool;
-mod programs;
-mod seccomp;
+pub(in crate::provider) mod programs;
+pub(in crate::provider) mod seccomp;
 mod snapshot;
 mod spec;
-mod sys;
+pub(in crate::provider) mod sys;
 mod warden;
 
 use std::collections::HashMap;
@@ -46,6 +46,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use check::{Check, Finding, Verdict};
+pub(in crate::provider) use label::Label;
 pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
 pub use sys::with_rights_of;
@@ -57,7 +58,6 @@ use super::{
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
 use host::Host;
-use label::Label;
 use pool::Pool;
 use programs::Programs;
 use warden::Warden;
@@ -204,7 +204,7 @@ impl Namespace {
             memory_bytes: spec.memory,
             milli_cpus: spec.milli_cpus,
             processes: spec.processes,
-            disk_bytes: spec.disk,
+            disk_bytes: Some(spec.disk),
         })
     }
 
@@ -319,40 +319,57 @@ impl Namespace {
         })
         .await?;
         let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
-        let (mut seen, mut missing) = (Vec::with_capacity(place.mounts.len()), Vec::new());
-        for (outside, target) in &place.mounts {
-            let (inside, there) = name_inside(host.pid, outside, target).map_err(failed)?;
-            if !there {
-                missing.push((outside.clone(), inside.clone()));
-            }
-            seen.push((outside.clone(), inside));
-        }
+        let (seen, missing) = names_inside(host.pid, &place.mounts).map_err(failed)?;
         if !missing.is_empty() {
             let directories: Vec<PathBuf> =
                 missing.iter().map(|(outside, _)| outside.clone()).collect();
             self.note_shown(id, &directories).map_err(failed)?;
-            self.show(&host, &missing).await.map_err(failed)?;
+            show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
         }
         let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
         Ok(Placed { dir, seen })
     }
+}
 
-    /// Shows directories of the machine inside, each at its place.
-    async fn show(&self, host: &Host, directories: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-        let output = tokio::process::Command::new(&self.0.options.executable)
-            .args(["sandbox", "mount"])
-            .arg(host.pid.to_string())
-            .args(directories.iter().flat_map(|(source, target)| [source, target]))
-            .env_clear()
-            .kill_on_drop(true)
-            .output()
-            .await?;
-        if output.status.success() {
-            return Ok(());
+/// A directory of the machine, and where it is seen in a sandbox.
+type Shown = (PathBuf, PathBuf);
+
+/// Where directories of the machine are seen in the sandbox that a process is in, or are to be; and
+/// those that are not yet.
+pub(in crate::provider) fn names_inside(
+    pid: i32,
+    directories: &[Shown],
+) -> io::Result<(Vec<Shown>, Vec<Shown>)> {
+    let (mut seen, mut missing) = (Vec::with_capacity(directories.len()), Vec::new());
+    for (outside, target) in directories {
+        let (inside, there) = name_inside(pid, outside, target)?;
+        if !there {
+            missing.push((outside.clone(), inside.clone()));
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(io::Error::other(said))
+        seen.push((outside.clone(), inside));
     }
+    Ok((seen, missing))
+}
+
+/// Shows directories of the machine, each at its place, in the sandbox that a process is in.
+pub(in crate::provider) async fn show(
+    executable: &Path,
+    pid: i32,
+    directories: &[Shown],
+) -> io::Result<()> {
+    let output = tokio::process::Command::new(executable)
+        .args(["sandbox", "mount"])
+        .arg(pid.to_string())
+        .args(directories.iter().flat_map(|(source, target)| [source, target]))
+        .env_clear()
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(io::Error::other(said))
 }
 
 /// Where a directory of the machine is seen, or is to be, and whether it is. A lease may be shared by
@@ -401,7 +418,7 @@ fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
     Ok(())
 }
 
-async fn blocking<T: Send + 'static>(
+pub(in crate::provider) async fn blocking<T: Send + 'static>(
     doing: &'static str,
     act: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ProviderError> {
@@ -412,6 +429,19 @@ async fn blocking<T: Send + 'static>(
 }
 
 const USAGE: &str = "usage: stead sandbox launch DIR | mount PID [SOURCE TARGET]… | end HOME";
+
+/// What a shell's environment begins with in a sandbox.
+pub(in crate::provider) fn environment() -> Env {
+    let pairs = [
+        ("HOME", "/root"),
+        ("USER", "root"),
+        ("LOGNAME", "root"),
+        ("SHELL", "/bin/bash"),
+        ("PATH", disk::PATH),
+        ("LANG", "C.UTF-8"),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
 
 /// Runs `stead sandbox …` with the arguments that follow: what the provider starts of itself, each a
 /// process of one thread.
@@ -504,15 +534,7 @@ impl Provider for Namespace {
     }
 
     fn environment(&self) -> Option<Env> {
-        let pairs = [
-            ("HOME", "/root"),
-            ("USER", "root"),
-            ("LOGNAME", "root"),
-            ("SHELL", "/bin/bash"),
-            ("PATH", disk::PATH),
-            ("LANG", "C.UTF-8"),
-        ];
-        Some(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Some(environment())
     }
 
     fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {

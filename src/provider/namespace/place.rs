@@ -17,7 +17,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use super::sys::{self, Allows};
 
 /// Moves a terminal's directory into an instance's own.
-pub(super) fn take_in(area: &Path, terminal: &str, outside: &Path) -> io::Result<()> {
+pub(in crate::provider) fn take_in(area: &Path, terminal: &str, outside: &Path) -> io::Result<()> {
     let inside = area.join(terminal);
     match fs::symlink_metadata(outside) {
         Ok(kind) if kind.is_symlink() => {
@@ -52,7 +52,7 @@ pub(super) fn give_back(inside: &Path, outside: &Path) -> io::Result<()> {
 }
 
 /// Moves every terminal's directory back; those whose name the server no longer has are removed.
-pub(super) fn give_all_back(area: &Path, terminals: &Path) -> io::Result<()> {
+pub(in crate::provider) fn give_all_back(area: &Path, terminals: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(area) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -76,17 +76,22 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> {
     let of = |name: &str| fs::File::open(format!("/proc/{pid}/ns/{name}"));
     let (users, mounts) = (of("user")?, of("mnt")?);
+    let view = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt"));
+    if view(&pid.to_string())? == view("self")? {
+        return Err(io::Error::other("that process has no view of its own"));
+    }
     let map = fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
     let first_user: u32 = map
         .split_ascii_whitespace()
         .nth(1)
         .and_then(|first| first.parse().ok())
-        .filter(|first| *first != 0)
-        .ok_or_else(|| io::Error::other("that process has no users of its own"))?;
+        .ok_or_else(|| io::Error::other("that process has no users"))?;
     let allows = Allows { writing: true, running: true };
+    // An engine's container may have the machine's own users.
+    let mapped = (first_user != 0).then(|| users.as_fd());
     let trees = directories
         .iter()
-        .map(|(source, _)| sys::tree(source, allows, Some(users.as_fd())))
+        .map(|(source, _)| sys::tree(source, allows, mapped))
         .collect::<io::Result<Vec<_>>>()?;
     sys::leave(UnshareFlags::FS)?;
     sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;

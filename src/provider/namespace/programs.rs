@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(in crate::provider) struct Programs {
     dir: PathBuf,
     executable: PathBuf,
     /// The name of the copy, once it is made.
@@ -18,7 +18,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    pub(super) fn new(dir: PathBuf, executable: PathBuf) -> Self {
+    pub(in crate::provider) fn new(dir: PathBuf, executable: PathBuf) -> Self {
         Self { dir, executable, name: Mutex::new(None) }
     }
 
@@ -29,11 +29,14 @@ impl Programs {
     }
 
     /// The directory, and the name of our executable in it. Blocking the first time.
-    pub(super) fn ready(&self) -> io::Result<(PathBuf, String)> {
+    pub(in crate::provider) fn ready(&self) -> io::Result<(PathBuf, String)> {
         let mut name = self.name.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(name) = &*name {
             return Ok((self.dir.clone(), name.clone()));
         }
+        // Each kind of sandbox has one of these, and all have the same directory.
+        static COPYING: Mutex<()> = Mutex::new(());
+        let _alone = COPYING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         fs::create_dir_all(&self.dir)?;
         fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o755))?;
         let fresh = self.name()?;

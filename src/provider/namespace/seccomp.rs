@@ -206,7 +206,7 @@ pub(super) fn denied() -> Vec<Denied> {
 ///
 /// # Errors
 /// When the builder refuses, which would be our mistake.
-pub(super) fn oci() -> Result<LinuxSeccomp, OciSpecError> {
+pub(in crate::provider) fn oci() -> Result<LinuxSeccomp, OciSpecError> {
     let arch =
         if cfg!(target_arch = "aarch64") { Arch::ScmpArchAarch64 } else { Arch::ScmpArchX86_64 };
     let syscalls = denied().iter().map(syscall).collect::<Result<Vec<_>, _>>()?;

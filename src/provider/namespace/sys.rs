@@ -16,11 +16,11 @@ use rustix::thread::UnshareFlags;
 
 /// What a mount allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Allows {
+pub(in crate::provider) struct Allows {
     /// Whether it can be written to.
-    pub(super) writing: bool,
+    pub(in crate::provider) writing: bool,
     /// Whether programs on it can be run.
-    pub(super) running: bool,
+    pub(in crate::provider) running: bool,
 }
 
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
@@ -40,7 +40,7 @@ struct MountAttr {
 /// A copy of the mount that a path is on, from that path down, that nobody else sees. Set-id bits
 /// and device files mean nothing on it. With a user namespace, what is owned by user N on disk is
 /// owned by the namespace's user N on it.
-pub(super) fn tree(
+pub(in crate::provider) fn tree(
     path: &Path,
     allows: Allows,
     users: Option<BorrowedFd<'_>>,
@@ -183,12 +183,12 @@ pub(super) fn leave(what: UnshareFlags) -> io::Result<()> {
 }
 
 /// The network namespace this process is in.
-pub(super) fn network() -> io::Result<OwnedFd> {
+pub(in crate::provider) fn network() -> io::Result<OwnedFd> {
     Ok(File::open("/proc/self/ns/net")?.into())
 }
 
 /// Enters a namespace of a process of one thread.
-pub(super) fn enter(
+pub(in crate::provider) fn enter(
     namespace: BorrowedFd<'_>,
     kind: rustix::thread::LinkNameSpaceType,
 ) -> io::Result<()> {
@@ -310,7 +310,10 @@ pub fn with_rights_of<T>((user, group): (u32, u32), act: impl FnOnce() -> T) -> 
 
 /// Becomes a program to which descriptors are handed over from number 3 on. Returns only when that
 /// failed.
-pub(super) fn become_with(command: &mut Command, handed: &[BorrowedFd<'_>]) -> io::Error {
+pub(in crate::provider) fn become_with(
+    command: &mut Command,
+    handed: &[BorrowedFd<'_>],
+) -> io::Error {
     use std::os::unix::process::CommandExt;
     // First out of the way of the places they are to have.
     let mut moved = Vec::with_capacity(handed.len());
@@ -336,7 +339,7 @@ pub(super) fn keep(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// A unix socket with a name, on which nobody listens yet.
-pub(super) fn bound_socket(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+pub(in crate::provider) fn bound_socket(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,

@@ -80,7 +80,7 @@ impl Warden {
 impl Namespace {
     /// Notes that a sandbox was shown these directories.
     pub(super) fn note_shown(&self, id: &InstanceId, directories: &[PathBuf]) -> io::Result<()> {
-        let limit = self.limits(id).map_or(u64::MAX, |limits| limits.disk_bytes);
+        let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
         let shown = {
             let mut all = self.0.warden.lock();
             let shown = all.entry(id.clone()).or_insert_with(|| Shown {

@@ -1,10 +1,12 @@
 //! Instances, leases and sessions, with real hosts and a real store.
 
+mod containers;
 mod faults;
 mod faulty;
 mod lease;
 mod link;
 mod provider;
+mod registry;
 mod session;
 
 use std::{
@@ -21,7 +23,7 @@ use stead::{
     event::{Events, Happened, Listener},
     lease::{Leases, Pace},
     model::{LeaseId, Moment, ShellKind, Timestamp},
-    provider::{Local, Namespace, Provider, Providers, namespace},
+    provider::{Docker, Local, Namespace, Provider, Providers, docker, namespace},
     session::Sessions,
     store::{Chain, FirstUse, Store, ThreadChoices},
 };
@@ -72,6 +74,14 @@ pub fn namespace(home: &Path) -> Namespace {
     options.defaults.disk = 64 << 20;
     options.defaults.egress = namespace::Egress::None;
     Namespace::new(options)
+}
+
+pub fn containers(home: &Path, engine: &str) -> Docker {
+    let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
+    let host = engine.to_owned();
+    let mut options = docker::Options { executable, host, ..docker::Options::new(home) };
+    options.defaults.egress = namespace::Egress::None;
+    Docker::new(options)
 }
 
 /// As quick as a test likes it.

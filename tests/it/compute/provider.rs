@@ -11,10 +11,11 @@ use stead::{
 };
 
 use super::{
+    containers,
     link::{Link, TICKING},
     local, namespace,
 };
-use crate::harness::{Home, PATIENCE};
+use crate::harness::{Home, PATIENCE, engines};
 
 /// One provider with a home of its own.
 struct Fixture {
@@ -27,8 +28,16 @@ fn fixtures() -> Vec<Fixture> {
     let provider = Box::new(local(plain.path()));
     let mut fixtures = vec![Fixture { home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
+    fixtures.extend(engines().into_iter().map(|(_, engine)| {
+        let home = Home::new();
+        let provider = Box::new(containers(home.path(), &engine.address()));
+        Fixture { home, provider }
+    }));
     fixtures
 }
+
+/// Where instances are in a home, by the kinds of providers.
+const PLACES: [&str; 3] = ["run", "sandboxes", "containers"];
 
 fn sandboxed() -> Option<Fixture> {
     let home = Home::new();
@@ -93,14 +102,14 @@ impl Fixture {
 
     /// What is left of instances on disk.
     fn left(&self) -> Vec<PathBuf> {
-        let dirs = ["run", "sandboxes"].map(|name| self.home.path().join(name));
+        let dirs = PLACES.map(|name| self.home.path().join(name));
         let entries = dirs.into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
         entries.flatten().flatten().map(|entry| entry.path()).collect()
     }
 
     /// Ends a host as nothing it could see coming. Who listens on its socket is the host.
     fn kill_host(&self, instance: &InstanceId) {
-        let dirs = ["run", "sandboxes"].map(|name| self.home.path().join(name));
+        let dirs = PLACES.map(|name| self.home.path().join(name));
         let dir = dirs.iter().map(|dir| dir.join(instance.as_str())).find(|dir| dir.is_dir());
         let stream = host::client::connect(&dir.unwrap()).unwrap();
         let pid = rustix::net::sockopt::socket_peercred(&stream).unwrap().pid;

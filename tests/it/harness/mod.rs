@@ -1,11 +1,13 @@
 //! Starts and kills the real server, and talks to it over plain sockets.
 
+mod engine;
 mod http;
 mod person;
 mod server;
 mod socket;
 mod strace;
 
+pub use engine::{Engine, engines};
 pub use http::{Answer, Client, Event, Events, Request};
 pub use person::Person;
 pub use server::{Home, Server, has_sandboxes, run};

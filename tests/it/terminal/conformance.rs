@@ -6,7 +6,7 @@ use std::{path::PathBuf, thread, time::Instant};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, has_sandboxes};
+use crate::harness::{Client, Home, Server, engines, has_sandboxes};
 
 fn case_files() -> Vec<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -36,6 +36,8 @@ enum Beside {
     Kills,
     /// Each is in a sandbox of its own.
     Sandbox,
+    /// All are in one container, each on a terminal of its own.
+    Container,
 }
 
 /// All cases; in a short run only some, another part of them for each thing beside.
@@ -50,6 +52,7 @@ fn cases(beside: Beside) -> Vec<Value> {
         Beside::Nothing | Beside::Sandbox => (0, 1),
         Beside::Watcher => (0, 8),
         Beside::Kills => (4, 8),
+        Beside::Container => (0, 2),
     };
     all.into_iter().enumerate().filter(|(nth, _)| nth % of == part).map(|(_, case)| case).collect()
 }
@@ -83,18 +86,38 @@ fn every_hostile_case_passes_in_a_sandbox() {
     }
 }
 
+#[test]
+fn hostile_cases_pass_in_a_container() {
+    for (_, engine) in engines() {
+        let home = Home::new();
+        let host = format!("docker.host={}", engine.address());
+        let arguments = ["--provider", "docker", "--set", &host, "--set", "sandbox.egress=none"];
+        let mut server = Server::start_with(&home, &arguments);
+        super::exec(&server.client(), "ground", "true");
+        let lease = server.client().get("/api/threads/ground/lease").expect(200);
+        all_pass_on(&mut server, &home, Beside::Container, &lease["lease_id"]);
+        server.client().delete("/api/threads/ground").expect_success();
+    }
+}
+
 fn all_pass(beside: Beside) {
     let home = Home::new();
     let mut server = match beside {
         Beside::Sandbox => Server::start_with(&home, SANDBOXED),
-        Beside::Nothing | Beside::Watcher | Beside::Kills => Server::start(&home),
+        _ => Server::start(&home),
     };
+    all_pass_on(&mut server, &home, beside, &Value::Null);
+}
+
+/// All cases on a server; those of a container share its lease.
+fn all_pass_on(server: &mut Server, home: &Home, beside: Beside, lease: &Value) {
     let mut failures = Vec::new();
     let mut count = 0;
     for case in (0..rounds()).flat_map(|_| cases(beside)) {
         count += 1;
         let name = case["name"].as_str().unwrap();
-        let wrong = play(&mut server, &home, &format!("case-{count}-{name}"), &case, beside);
+        let thread = format!("case-{count}-{name}");
+        let wrong = play(server, home, &thread, &case, (beside, lease));
         if !wrong.is_empty() {
             failures.push(format!("{name}: {}", wrong.join("; ")));
         }
@@ -108,19 +131,28 @@ fn play(
     home: &Home,
     thread: &str,
     case: &Value,
-    beside: Beside,
+    (beside, lease): (Beside, &Value),
 ) -> Vec<String> {
+    let client = server.client();
     let directory = match beside {
         // Empty in each.
         Beside::Sandbox => PathBuf::from("/srv"),
-        Beside::Nothing | Beside::Watcher | Beside::Kills => home.path().join("cases").join(thread),
+        Beside::Container => {
+            let made = super::exec(&client, "ground", &format!("mkdir -p '/srv/{thread}'"));
+            assert_eq!(made["exit_code"], 0, "{made}");
+            PathBuf::from("/srv").join(thread)
+        }
+        Beside::Nothing | Beside::Watcher | Beside::Kills => {
+            let directory = home.path().join("cases").join(thread);
+            std::fs::create_dir_all(&directory).unwrap();
+            directory
+        }
     };
-    if beside != Beside::Sandbox {
-        std::fs::create_dir_all(&directory).unwrap();
+    let mut choices = json!({"cwd": directory});
+    if !lease.is_null() {
+        choices["lease_id"] = lease.clone();
     }
-    let client = server.client();
-    let put = client.put(&format!("/api/threads/{thread}"), json!({"cwd": directory}));
-    put.expect_status(201);
+    client.put(&format!("/api/threads/{thread}"), choices).expect_status(201);
     let terminal = match case["shell"].as_str() {
         None => client.get(&format!("/api/threads/{thread}/terminal")).expect(200),
         Some(shell) => {

@@ -73,7 +73,7 @@ export interface InstanceMetrics {
   processes?: number | null;
   disk_bytes?: number | null;
   /** What it may use, where that is limited. */
-  limits?: { memory_bytes: number; milli_cpus: number; processes: number; disk_bytes: number } | null;
+  limits?: { memory_bytes: number; milli_cpus: number; processes: number; disk_bytes?: number } | null;
   /** How often it met a limit. */
   exceeded?: { out_of_memory: number; processes: number } | null;
 }

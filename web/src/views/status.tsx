@@ -192,7 +192,7 @@ function MetricFields({ instance }: { instance: Instance }) {
       {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}{limits && ` of ${bytes(limits.memory_bytes)}`}</Field>}
       {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}{limits && ` of ${limits.processes}`}</Field>}
       {typeof metrics.disk_bytes === "number" && (
-        <Field name={limits ? "Disk" : "Output kept"}>{bytes(metrics.disk_bytes)}{limits && ` of ${bytes(limits.disk_bytes)}`}</Field>
+        <Field name={limits?.disk_bytes ? "Disk" : "Output kept"}>{bytes(metrics.disk_bytes)}{limits?.disk_bytes && ` of ${bytes(limits.disk_bytes)}`}</Field>
       )}
       {exceeded && exceeded.out_of_memory > 0 && <Field name="Out of memory"><span class="soon">{counted(exceeded.out_of_memory, "time")}</span></Field>}
       {exceeded && exceeded.processes > 0 && <Field name="Process limit"><span class="soon">met {counted(exceeded.processes, "time")}</span></Field>}

@@ -1,0 +1,198 @@
+//! Making a container.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::container::{self, Plan};
+use super::engine::{self, Engine, Kind, Seen};
+use super::image::Image;
+use super::launch::{self, Launch};
+use super::{Docker, LOOK, PATIENCE, labels};
+use crate::provider::namespace::host::Host;
+use crate::provider::namespace::launch::TERMINALS;
+use crate::provider::namespace::make::{complaint, make_dir};
+use crate::provider::namespace::{Label, SandboxSpec, blocking, seccomp as filter};
+use crate::provider::{Created, Intent, ProviderError};
+
+/// How often a container that does not come to the door is looked at.
+const DOUBT: Duration = Duration::from_millis(200);
+
+const MAKING: &str = "make a container";
+
+impl Docker {
+    /// Makes the instance; whoever asks for it meanwhile waits and finds it.
+    pub(super) async fn make_once(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        self.0.making.alone(intent.instance_id.as_str(), self.make(intent)).await
+    }
+
+    async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let failed = |source| ProviderError::failed(MAKING, source);
+        let name = labels::container(&intent.instance_id);
+        let created = Created { reference: name.clone() };
+        let dir = self.dir(&intent.instance_id);
+        if Host::connect(&dir).await.map_err(failed)?.is_some() {
+            return Ok(created);
+        }
+        let spec = self.spec(&intent.spec)?;
+        let engine = self.engine().await?;
+        // What an earlier try left is in the way of the next.
+        self.end(&intent.instance_id).await?;
+        let image = self.image(&engine, spec.image.as_deref()).await?;
+        let label = Label {
+            lease_id: intent.lease_id.clone(),
+            generation: intent.generation,
+            instance_id: intent.instance_id.clone(),
+            name,
+        };
+        match self.bring_up(&engine, &dir, &label, &spec, &image).await {
+            Ok(()) => Ok(created),
+            Err(error) => {
+                let said = engine.last_words(&label.name).await;
+                if !said.is_empty() {
+                    tracing::warn!(container = label.name, said, "a container did not come up");
+                }
+                // Somebody may have removed it from the engine.
+                self.forget_machine_image();
+                self.end(&intent.instance_id).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn bring_up(
+        &self,
+        engine: &Engine,
+        dir: &Path,
+        label: &Label,
+        spec: &SandboxSpec,
+        image: &Image,
+    ) -> Result<(), ProviderError> {
+        let failed = |source| ProviderError::failed(MAKING, source);
+        prepare(dir, label, spec).map_err(failed)?;
+        let this = self.clone();
+        let (programs, program) =
+            blocking("copy the host's program", move || this.0.programs.ready()).await?;
+        let seccomp = seccomp(engine.kind, dir).map_err(failed)?;
+        let body = container::body(&Plan {
+            image: &image.reference,
+            dir,
+            spec,
+            programs: &programs,
+            program: &program,
+            label: &format!("{}:{}", label.lease_id, label.generation),
+            labels: labels::write(label, &self.0.home),
+            shown: image.shown(&self.0.options.shown),
+            seccomp: &seccomp,
+            kind: engine.kind,
+        });
+        let mut launcher =
+            Launcher::start(&self.0.options.executable, dir).await.map_err(failed)?;
+        engine.create(&label.name, body).await.map_err(engine::failed(MAKING))?;
+        engine.start(&label.name).await.map_err(engine::failed(MAKING))?;
+        launcher.finish(engine, &label.name).await.map_err(failed)?;
+        let deadline = Instant::now() + PATIENCE;
+        while Host::connect(dir).await.map_err(failed)?.is_none() {
+            if Instant::now() > deadline {
+                return Err(failed(io::Error::other("the host does not listen")));
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+/// Writes down what the launcher needs to know. Blocking, and short.
+fn prepare(dir: &Path, label: &Label, spec: &SandboxSpec) -> io::Result<()> {
+    make_dir(&dir.join(TERMINALS))?;
+    label.write(dir)?;
+    let door = dir.join(launch::DOOR);
+    make_dir(&door)?;
+    fs::set_permissions(&door, fs::Permissions::from_mode(0o755))?;
+    let launch = Launch { name: label.name.clone(), egress: spec.egress.clone() };
+    fs::write(dir.join(launch::FILE), serde_json::to_vec(&launch)?)?;
+    fs::write(dir.join(super::SPEC), serde_json::to_vec(spec)?)
+}
+
+/// The filter of system calls as an engine takes it: one wants the text, the other a file.
+fn seccomp(kind: Kind, dir: &Path) -> io::Result<String> {
+    let text = serde_json::to_string(&filter::oci().map_err(io::Error::other)?)?;
+    match kind {
+        Kind::Docker => Ok(text),
+        Kind::Podman => {
+            let path = dir.join("seccomp.json");
+            fs::write(&path, text)?;
+            Ok(path.to_string_lossy().into_owned())
+        }
+    }
+}
+
+/// The launcher of one container, at work.
+struct Launcher<'a> {
+    child: Child,
+    /// When this is closed, it gives up.
+    _held: Option<ChildStdin>,
+    dir: &'a Path,
+}
+
+impl<'a> Launcher<'a> {
+    /// Starts it, and waits until the container may be started.
+    async fn start(executable: &Path, dir: &'a Path) -> io::Result<Self> {
+        let complaints = fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(dir.join("launch.err"))?;
+        let mut child = tokio::process::Command::new(executable)
+            .args(["container", "launch"])
+            .arg(dir)
+            .env_clear()
+            .env("PATH", crate::provider::namespace::bundle::PATH)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(complaints)
+            .kill_on_drop(true)
+            .spawn()?;
+        let held = child.stdin.take();
+        let mut said = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            let _ = timeout(PATIENCE, stdout.read_line(&mut said)).await;
+        }
+        if said.trim() != launch::READY {
+            return Err(io::Error::other(complaint(dir, "the launcher is not ready")));
+        }
+        Ok(Self { child, _held: held, dir })
+    }
+
+    /// Waits until the container has what it needs, or has ended.
+    async fn finish(&mut self, engine: &Engine, container: &str) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(status) = timeout(DOUBT, self.child.wait()).await {
+                let status = status?;
+                if status.success() {
+                    return Ok(());
+                }
+                return Err(io::Error::other(complaint(self.dir, &status.to_string())));
+            }
+            match engine.look(container).await {
+                Ok(Seen::Ended | Seen::Nothing) => {
+                    return Err(io::Error::other("the container ended before it began"));
+                }
+                Ok(Seen::Alive) | Err(_) if Instant::now() < deadline => {}
+                Ok(Seen::Alive) | Err(_) => {
+                    return Err(io::Error::other("the container does not come to the door"));
+                }
+            }
+        }
+    }
+}

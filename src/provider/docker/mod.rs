@@ -1,0 +1,508 @@
+//! Containers of an engine on this machine, Docker or Podman. The host is process 1.
+//!
+//! ```text
+//! HOME/containers/<instance>/
+//!     label         what it was made for; the engine has the same in the container's labels
+//!     launch.json   what the launcher was told
+//!     launch.err    what it complained about
+//!     spec.json     the limits
+//!     cgroup        the path of the container's cgroup
+//!     host.sock     the host's; nobody inside can see it
+//!     t/            the directories of its terminals; nobody inside but the host can see them
+//!     door/         shown inside; empty once the host runs
+//!     hosts, resolv.conf   shown inside, under /etc
+//! ```
+//! Whether an instance lives is told by its socket alone: shells go on while the engine is away, and
+//! are used as before. The engine is asked to make, pause, resume and remove. What a server that was
+//! killed had begun is a directory with a label, a container with the same label, or both.
+
+mod container;
+mod engine;
+mod image;
+mod labels;
+mod launch;
+mod make;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::namespace::cgroup::Cgroups;
+use super::namespace::host::Host;
+use super::namespace::launch::{LOCK, TERMINALS, disconnect, give_slot_back, lock};
+use super::namespace::make::find_program;
+use super::namespace::programs::Programs;
+use super::namespace::{
+    self, Label, SandboxSpec, blocking, bundle, disk, environment, names_inside, place, show,
+};
+use super::turns::Turns;
+use super::{
+    Capabilities, Connection, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
+    Observed, Place, Placed, Provider, ProviderError, Reply,
+};
+use crate::event::Events;
+use crate::model::{Env, Instance, InstanceId, LeaseId};
+use engine::Engine;
+
+/// How long a container has to come up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether something outside our control has come about.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The file with the limits of an instance.
+const SPEC: &str = "spec.json";
+
+/// What an operator chose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's home.
+    pub home: PathBuf,
+    /// The executable that hosts and launchers are started from.
+    pub executable: PathBuf,
+    /// The engine's address; empty for `DOCKER_HOST` or the usual sockets.
+    pub host: String,
+    /// Directories of this machine that are shown read-only beside `/usr`.
+    pub shown: Vec<PathBuf>,
+    /// The limits and the image where a lease names none.
+    pub defaults: SandboxSpec,
+    /// Who is told how a pull goes.
+    pub events: Option<Events>,
+}
+
+impl Options {
+    /// The usual choices for a home.
+    #[must_use]
+    pub fn new(home: &Path) -> Self {
+        let namespace::Options { home, executable, shown, defaults, .. } =
+            namespace::Options::new(home);
+        Self { home, executable, host: String::new(), shown, defaults, events: None }
+    }
+}
+
+/// Instances that are containers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Docker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    /// The home as it stands in labels.
+    home: String,
+    containers: PathBuf,
+    terminals: PathBuf,
+    programs: Programs,
+    /// The engine that answered last.
+    engine: Mutex<Option<Engine>>,
+    /// The engine's name of the image of this machine's programs, once it was made.
+    machine_image: Mutex<Option<String>>,
+    /// The instances that are being made.
+    making: Turns,
+    /// The images that are being pulled or imported.
+    images: Turns,
+}
+
+impl Docker {
+    /// The provider. Whether there is an engine is found out when it is used.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let home = options.home.canonicalize().unwrap_or_else(|_| options.home.clone());
+        let options = Options { home: home.clone(), ..options };
+        Self(Arc::new(Inner {
+            home: home.to_string_lossy().into_owned(),
+            containers: home.join("containers"),
+            terminals: home.join("terminals"),
+            programs: Programs::new(home.join("programs"), options.executable.clone()),
+            engine: Mutex::default(),
+            machine_image: Mutex::default(),
+            making: Turns::default(),
+            images: Turns::default(),
+            options,
+        }))
+    }
+
+    /// What this machine will never have for containers, however long one waits.
+    #[must_use]
+    pub fn impossible() -> Vec<String> {
+        if rustix::process::geteuid().is_root() {
+            return vec![];
+        }
+        vec!["root: run the server as root".to_owned()]
+    }
+
+    /// Removes what a server that was killed had not yet given a name. For a start, before anything
+    /// is made.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub async fn sweep(&self) -> Result<(), ProviderError> {
+        let (containers, terminals) = (self.0.containers.clone(), self.0.terminals.clone());
+        blocking("remove what was left half made", move || {
+            for entry in fs::read_dir(containers).into_iter().flatten().flatten() {
+                if Label::read(&entry.path()).is_none() {
+                    clear(&entry.path(), &terminals)?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The engine.
+    async fn engine(&self) -> Result<Engine, ProviderError> {
+        let known = || self.0.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().clone();
+        if let Some(engine) = found {
+            return Ok(engine);
+        }
+        let engine = Engine::reach(&self.0.options.host).await.map_err(|why| {
+            ProviderError::failed("reach a container engine", io::Error::other(why))
+        })?;
+        *known() = Some(engine.clone());
+        Ok(engine)
+    }
+
+    /// What is missing at this moment.
+    async fn missing(&self) -> Vec<String> {
+        let mut missing = Self::impossible();
+        for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+            if find_program(Path::new(program)).is_none() {
+                missing.push(format!("{program}: install {package}"));
+            }
+        }
+        // Asked anew: one that answered before may be gone, and another may have come.
+        match Engine::reach(&self.0.options.host).await {
+            Ok(engine) => {
+                *self.0.engine.lock().unwrap_or_else(PoisonError::into_inner) = Some(engine);
+            }
+            Err(why) => missing.push(why),
+        }
+        missing
+    }
+
+    /// The limits with what a lease says instead.
+    fn spec(&self, said: &serde_json::Value) -> Result<SandboxSpec, ProviderError> {
+        let refused =
+            |reason: String| ProviderError::Refused { doing: "take the settings", reason };
+        if said.get("disk").is_some_and(|disk| !disk.is_null()) {
+            let reason = "disk: an engine's containers share one disk, which cannot be limited";
+            return Err(refused(reason.to_owned()));
+        }
+        let spec = self.0.options.defaults.clone().with(said);
+        let spec = spec.map_err(|bad| refused(bad.to_string()))?;
+        if let Some(image) = spec.image.as_deref().filter(|image| !is_reference(image)) {
+            return Err(refused(format!("image: {image:?} is no name of an image")));
+        }
+        Ok(spec)
+    }
+
+    fn dir(&self, instance: &InstanceId) -> PathBuf {
+        self.0.containers.join(instance.as_str())
+    }
+
+    /// The cgroups of a container that was started.
+    fn cgroups(&self, id: &InstanceId) -> Option<Cgroups> {
+        let path = fs::read_to_string(self.dir(id).join(launch::CGROUP)).ok()?;
+        Cgroups::new(path.trim()).ok()
+    }
+
+    fn limits(&self, id: &InstanceId) -> Option<Limits> {
+        let spec = fs::read(self.dir(id).join(SPEC)).ok()?;
+        let spec: SandboxSpec = serde_json::from_slice(&spec).ok()?;
+        Some(Limits {
+            memory_bytes: spec.memory,
+            milli_cpus: spec.milli_cpus,
+            processes: spec.processes,
+            disk_bytes: None,
+        })
+    }
+
+    async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {
+        let failed = |source| ProviderError::failed("reach a container", source);
+        let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
+        host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
+    }
+
+    async fn look(&self, id: &InstanceId) -> Result<Observed, ProviderError> {
+        let failed = |source| ProviderError::failed("look at a container", source);
+        if !Host::lives(&self.dir(id)).await.map_err(failed)? {
+            return Ok(Observed::Gone);
+        }
+        let frozen = self.cgroups(id).is_some_and(|cgroups| cgroups.is_frozen());
+        Ok(if frozen { Observed::Paused } else { Observed::Running })
+    }
+
+    async fn hold(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        match self.look(id).await? {
+            Observed::Gone => Err(ProviderError::Gone { instance: id.clone() }),
+            Observed::Paused => Ok(()),
+            Observed::Running => {
+                let paused = self.engine().await?.pause(&labels::container(id)).await;
+                paused.map_err(engine::failed("pause a container"))
+            }
+        }
+    }
+
+    async fn go_on(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        match self.look(id).await? {
+            Observed::Gone => Err(ProviderError::Gone { instance: id.clone() }),
+            Observed::Running => Ok(()),
+            Observed::Paused => {
+                let resumed = self.engine().await?.resume(&labels::container(id)).await;
+                resumed.map_err(engine::failed("resume a container"))
+            }
+        }
+    }
+
+    /// Removes the container first: as long as its directory is there, it is found and ended again.
+    async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        let dir = self.dir(id);
+        let engine = match self.engine().await {
+            Ok(engine) => engine,
+            // Where there never was an engine there is nothing to end.
+            Err(_) if !dir.exists() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let removed = engine.remove(&labels::container(id)).await;
+        removed.map_err(engine::failed("remove a container"))?;
+        let terminals = self.0.terminals.clone();
+        blocking("remove what was a container's", move || clear(&dir, &terminals)).await
+    }
+
+    async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {
+        let failed = |source| ProviderError::failed("look for containers", source);
+        let mut labels = BTreeMap::new();
+        match fs::read_dir(&self.0.containers) {
+            Ok(entries) => {
+                for entry in entries.flatten() {
+                    let Some(label) = Label::read(&entry.path()) else { continue };
+                    // A directory that was renamed is not the instance its label names.
+                    if entry.file_name() == label.instance_id.as_str() {
+                        labels.insert(label.instance_id.to_string(), label);
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // While the engine is away, what it has is known by our directories; what it has beyond them
+        // is found when it is back.
+        if let Ok(engine) = self.engine().await {
+            match engine.labelled(&self.0.home).await {
+                Ok(found) => labels
+                    .extend(found.into_iter().map(|label| (label.instance_id.to_string(), label))),
+                Err(error) => tracing::debug!(%error, "the engine does not list its containers"),
+            }
+        }
+        let mut found = Vec::new();
+        for label in labels.into_values() {
+            if lease.is_some_and(|lease| *lease != label.lease_id) {
+                continue;
+            }
+            found.push(Found {
+                observed: self.look(&label.instance_id).await?,
+                reference: labels::container(&label.instance_id),
+                lease_id: label.lease_id,
+                generation: label.generation,
+                instance_id: label.instance_id,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn measure(&self, id: &InstanceId) -> Result<Metrics, ProviderError> {
+        if self.look(id).await? == Observed::Gone {
+            return Err(ProviderError::Gone { instance: id.clone() });
+        }
+        let cgroups = self.cgroups(id);
+        let (usage, exceeded) = match &cgroups {
+            Some(cgroups) => (cgroups.usage(), Some(cgroups.exceeded())),
+            None => Default::default(),
+        };
+        let terminals = self.dir(id).join(TERMINALS);
+        let disk_bytes =
+            blocking("measure a container", move || Ok(super::local::disk(terminals))).await?;
+        Ok(Metrics {
+            cpu_us: usage.cpu_us,
+            memory_bytes: usage.memory_bytes,
+            processes: usage.processes,
+            disk_bytes,
+            limits: self.limits(id),
+            exceeded,
+        })
+    }
+
+    async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
+        let host = self.host(id).await?;
+        let area = self.dir(id).join(TERMINALS);
+        let (terminal, outside) = (place.terminal.to_string(), place.dir.clone());
+        blocking("bring a terminal into a container", move || {
+            place::take_in(&area, &terminal, &outside)
+        })
+        .await?;
+        let failed = |source| ProviderError::failed("show a directory in a container", source);
+        let (seen, missing) = names_inside(host.pid, &place.mounts).map_err(failed)?;
+        if !missing.is_empty() {
+            show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
+        }
+        let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
+        Ok(Placed { dir, seen })
+    }
+}
+
+/// Whether a text can name an image of a registry: what every engine takes, and nothing that could be
+/// read as something else.
+fn is_reference(name: &str) -> bool {
+    (1..=512).contains(&name.len())
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte))
+        && !name.contains("..")
+        && !name.contains("//")
+}
+
+/// Removes the directory of a container that is gone, in an order in which nothing is forgotten when it
+/// is interrupted.
+fn clear(dir: &Path, terminals: &Path) -> io::Result<()> {
+    if dir.exists() {
+        // A launcher may still be at work.
+        let launcher = lock(&dir.join(LOCK))?;
+        disconnect(dir)?;
+        give_slot_back(dir)?;
+        place::give_all_back(&dir.join(TERMINALS), terminals)?;
+        disk::remove_all(dir)?;
+        drop(launcher);
+    }
+    Ok(())
+}
+
+/// Runs `stead container …` with the arguments that follow: what the provider starts of itself, each a
+/// process of one thread.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let error = match words.as_slice() {
+        ["launch", dir] => match launch::launch(Path::new(dir)) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error,
+        },
+        ["enter", door, ..] if words.len() == args.len() => {
+            launch::enter(Path::new(door), &args[2..])
+        }
+        _ => io::Error::other("usage: stead container launch DIR | enter DOOR ARGUMENTS"),
+    };
+    eprintln!("stead container: {error}");
+    ExitCode::FAILURE
+}
+
+impl Provider for Docker {
+    fn name(&self) -> &str {
+        "docker"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            hosted: true,
+            pause: Fidelity::Memory,
+            metrics: true,
+            isolation: [
+                "the engine's namespaces: mount, process, network, ipc, uts, cgroup; user where it maps users",
+                "no capabilities, no new privileges",
+                "system call filter",
+                "limits of memory, processor and processes",
+                "network egress rules",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        }
+    }
+
+    fn lacks(&self) -> Reply<'_, Vec<String>> {
+        Box::pin(async { Ok(self.missing().await) })
+    }
+
+    fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
+        Box::pin(self.make_once(intent))
+    }
+
+    fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {
+        Box::pin(self.look(&instance.instance_id))
+    }
+
+    fn pause<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.hold(&instance.instance_id))
+    }
+
+    fn resume<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.go_on(&instance.instance_id))
+    }
+
+    fn destroy<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()> {
+        Box::pin(self.end(&instance.instance_id))
+    }
+
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+        Box::pin(async {
+            let host = self.host(&instance.instance_id).await?;
+            Ok(Box::new(host.stream) as Connection)
+        })
+    }
+
+    fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>> {
+        Box::pin(self.find(lease))
+    }
+
+    fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
+        Box::pin(async {
+            let host = self.host(&instance.instance_id).await?;
+            Ok(Some(format!("/proc/{}/root", host.pid).into()))
+        })
+    }
+
+    fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
+        Box::pin(self.measure(&instance.instance_id))
+    }
+
+    fn environment(&self) -> Option<Env> {
+        Some(environment())
+    }
+
+    fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
+        Box::pin(self.bring_in(&instance.instance_id, place))
+    }
+
+    fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
+        self.spec(spec).map(drop)
+    }
+
+    fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
+        Some(self.cgroups(&instance.instance_id)?.exceeded())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_kept_are_refused() {
+        let provider = Docker::new(Options::new(Path::new("/nowhere")));
+        for (spec, fine) in [
+            (json!(null), true),
+            (json!({"memory": "512m", "cpus": 1, "egress": "none"}), true),
+            (json!({"image": "localhost:5000/a/b:1.2"}), true),
+            (json!({"image": "../../etc"}), false),
+            (json!({"image": "-v"}), false),
+            (json!({"disk": "1g"}), false),
+            (json!({"privileged": true}), false),
+        ] {
+            assert_eq!(provider.accepts(&spec).is_ok(), fine, "{spec}");
+        }
+    }
+}

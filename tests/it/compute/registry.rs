@@ -1,0 +1,95 @@
+//! A registry with one small image in it, on a port of its own.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+};
+
+use serde_json::json;
+
+const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+
+/// What it serves: by path, the type and the bytes.
+type Content = BTreeMap<String, (&'static str, Vec<u8>)>;
+
+/// Serves an image `small:1` with the files of a directory; returns where. It ends with the process.
+pub fn serve(root: &Path) -> SocketAddr {
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.follow_symlinks(false);
+    builder.append_dir_all(".", root).unwrap();
+    let tar = builder.into_inner().unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&tar).unwrap();
+    let layer = gzip.finish().unwrap();
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let config = json!({
+        "architecture": architecture, "os": "linux", "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]},
+    });
+    let config = config.to_string().into_bytes();
+    let described = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "size": bytes.len(), "digest": digest(bytes)});
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": described("application/vnd.docker.container.image.v1+json", &config),
+        "layers": [described("application/vnd.docker.image.rootfs.diff.tar.gzip", &layer)],
+    });
+    let manifest = manifest.to_string().into_bytes();
+    let mut content = Content::from([("/v2/".to_owned(), ("application/json", b"{}".to_vec()))]);
+    for name in ["1".to_owned(), digest(&manifest)] {
+        content.insert(format!("/v2/small/manifests/{name}"), (MANIFEST, manifest.clone()));
+    }
+    for blob in [config, layer] {
+        let path = format!("/v2/small/blobs/{}", digest(&blob));
+        content.insert(path, ("application/octet-stream", blob));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let content = Arc::new(content);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let content = content.clone();
+            thread::spawn(move || answer(stream, &content));
+        }
+    });
+    address
+}
+
+/// Answers one request.
+fn answer(mut stream: TcpStream, content: &Content) -> Option<()> {
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    let request = lines.next()?.ok()?;
+    // To the end of the head, or the engine finds its connection reset.
+    while lines.next()?.ok()?.trim() != "" {}
+    let mut words = request.split(' ');
+    let (method, path) = (words.next()?, words.next()?);
+    let (status, kind, body) = match content.get(path) {
+        Some((kind, bytes)) => ("200 OK", *kind, bytes.as_slice()),
+        None => ("404 Not Found", "application/json", &b"{\"errors\":[]}"[..]),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\
+         docker-distribution-api-version: registry/2.0\r\ndocker-content-digest: {}\r\n\
+         connection: close\r\n\r\n",
+        body.len(),
+        digest(body)
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    if method == "GET" {
+        stream.write_all(body).ok()?;
+    }
+    Some(())
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let mut child =
+        Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let said = child.wait_with_output().unwrap().stdout;
+    format!("sha256:{}", String::from_utf8_lossy(&said).split(' ').next().unwrap())
+}

@@ -1,0 +1,157 @@
+//! Container engines of the test's own, on sockets and in directories of their own. They end with the
+//! test process, however that ends: a script beside each waits for the end of a pipe.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{pause, wait_for};
+
+/// How long an engine may take to come up.
+const START: Duration = Duration::from_secs(90);
+
+/// Runs an engine until standard input ends, and leaves nothing of it.
+const SCRIPT: &str = include_str!("engine.sh");
+
+/// An engine that runs.
+pub struct Engine {
+    dir: PathBuf,
+    /// Held open as long as it is to run.
+    script: Child,
+}
+
+impl Engine {
+    /// Starts one; else why it cannot be had here.
+    fn start(kind: &str, program: &str) -> Result<Engine, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let skipped = |why: &str| Err(format!("skipped: no {kind} on this machine: {why}"));
+        if !rustix::process::geteuid().is_root() {
+            return skipped("the tests do not run as root");
+        }
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        for program in [program, "runc"] {
+            if !path.split(':').any(|dir| Path::new(dir).join(program).is_file()) {
+                return skipped(&format!("there is no {program}"));
+            }
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("stead-engine-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let script = Command::new("setsid")
+            .args(["sh", "-c", SCRIPT, "engine.sh"])
+            .arg(&dir)
+            .arg(kind)
+            .env("PATH", path)
+            .env_remove("DOCKER_HOST")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let engine = Engine { dir, script };
+        let deadline = Instant::now() + START;
+        while !engine.answers() {
+            if Instant::now() > deadline {
+                let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
+                let from = log.len().saturating_sub(2000);
+                return skipped(&format!("it does not come up: {}", &log[from..]));
+            }
+            pause();
+        }
+        Ok(engine)
+    }
+
+    /// A Docker engine that nobody else uses.
+    pub fn docker() -> Result<Engine, String> {
+        Engine::start("docker", "dockerd")
+    }
+
+    /// The address to give to the server.
+    pub fn address(&self) -> String {
+        format!("unix://{}", self.dir.join("sock").display())
+    }
+
+    fn answers(&self) -> bool {
+        self.ask("GET", "/_ping").is_some_and(|answer| answer.contains("OK"))
+    }
+
+    /// The body of what it answers, if it does.
+    pub fn ask(&self, method: &str, target: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(self.dir.join("sock")).ok()?;
+        let request = format!("{method} {target} HTTP/1.0\r\nhost: engine\r\n\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        Some(answer.split_once("\r\n\r\n")?.1.to_owned())
+    }
+
+    /// The names of its containers that carry the label of a home.
+    pub fn containers(&self, home: &Path) -> Vec<String> {
+        let home = home.canonicalize().unwrap();
+        let filter = format!(r#"{{"label":["dev.stead.home={}"]}}"#, home.display());
+        let filter: String = form_urlencoded::byte_serialize(filter.as_bytes()).collect();
+        let listed = self.ask("GET", &format!("/containers/json?all=true&filters={filter}"));
+        let listed: Value = serde_json::from_str(&listed.unwrap()).unwrap();
+        let names = listed.as_array().unwrap().iter();
+        names.map(|found| found["Names"][0].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Kills it as nothing it could see coming; it stays away until [`come_back`](Self::come_back).
+    pub fn go_away(&self) {
+        fs::write(self.dir.join("hold"), "").unwrap();
+        let pid = fs::read_to_string(self.dir.join("engine")).unwrap().trim().parse().unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        wait_for(
+            "the engine to be away",
+            || if self.answers() { Err("it answers") } else { Ok(()) },
+        );
+    }
+
+    pub fn come_back(&self) {
+        fs::remove_file(self.dir.join("hold")).unwrap();
+        let deadline = Instant::now() + START;
+        while !self.answers() {
+            assert!(Instant::now() < deadline, "the engine does not come back");
+            pause();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
+    }
+}
+
+/// The engines that all tests of this process share, by name; those that cannot be had are said.
+pub fn engines() -> Vec<(&'static str, &'static Engine)> {
+    static DOCKER: OnceLock<Result<Engine, String>> = OnceLock::new();
+    static PODMAN: OnceLock<Result<Engine, String>> = OnceLock::new();
+    let both = [
+        ("docker", DOCKER.get_or_init(Engine::docker)),
+        ("podman", PODMAN.get_or_init(|| Engine::start("podman", "podman"))),
+    ];
+    let had = both.into_iter().filter_map(|(name, engine)| match engine {
+        Ok(engine) => Some((name, engine)),
+        Err(why) => {
+            eprintln!("{why}");
+            None
+        }
+    });
+    had.collect()
+}
