@@ -62,6 +62,11 @@ pub(in crate::provider) const TERMINALS: &str = "t";
 /// The file with the name of the machine's end of its wire, if it has one.
 const WIRE: &str = "wire";
 
+/// The file that says what came of its network: [`CONNECTED`], or what went wrong.
+const NETWORK: &str = "network";
+
+const CONNECTED: &str = "connected";
+
 /// The file with the number of its slot.
 const SLOT: &str = "slot";
 
@@ -137,14 +142,14 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .map_err(doing("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let stage = stage(dir, &launch)?;
-    // The network takes as long as the disk.
-    let network = sys::beside(|| {
+    // The network takes as long as the disk and the runtime. Whoever launches waits for both.
+    sys::beside(|| {
         let connected = connect(dir, &launch.spec.egress, &reach, slot, machine.as_fd());
-        connected.map_err(doing("set up the network"))
+        let word = connected.map_or_else(|error| error.to_string(), |()| CONNECTED.to_owned());
+        fs::write(dir.join(NETWORK), word)
     })?;
-    let root = mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
-    network.join().map_err(doing("set up the network"))?;
     drop(machine);
+    let root = mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
 
     // This process becomes the runtime that opens it.
     let users = hold(users.as_fd())?;
@@ -369,10 +374,12 @@ pub(in crate::provider) fn connect(
         return run("ip", &["-batch", "-"], "link set lo up\n");
     };
     let sandbox = sys::network()?;
-    sys::enter(machine, LinkNameSpaceType::Network)?;
     let uplink = &reach.uplink;
     let allowed: Vec<(Ipv4Addr, u16)> =
         reach.allowed.iter().map(|(_, address, port)| (*address, *port)).collect();
+    let rules = network::sandbox_rules(egress, &uplink.resolvers, &allowed);
+    let rules = sys::beside(|| run("nft", &["-f", "-"], &rules))?;
+    sys::enter(machine, LinkNameSpaceType::Network)?;
     {
         let _others = lock(&machine_lock("network")?)?;
         run("nft", &["-f", "-"], &network::machine_rules(uplink))?;
@@ -389,8 +396,18 @@ pub(in crate::provider) fn connect(
     sys::enter(sandbox.as_fd(), LinkNameSpaceType::Network)?;
     // The wire carries version 4 alone; where the kernel has no version 6 there is nothing to do.
     let _ = set_sysctl("net/ipv6/conf/eth0/disable_ipv6", "1");
-    run("nft", &["-f", "-"], &network::sandbox_rules(egress, &uplink.resolvers, &allowed))?;
+    // Before there is a way out.
+    rules.join().map_err(doing("load its rules"))?;
     run("ip", &["-batch", "-"], &wire.sandbox_side())
+}
+
+/// Whether the network of a sandbox is as it is to be; `None` while that is not known.
+pub(super) fn connected(dir: &Path) -> Option<Result<(), String>> {
+    match fs::read_to_string(dir.join(NETWORK)).ok()?.as_str() {
+        "" => None,
+        CONNECTED => Some(Ok(())),
+        wrong => Some(Err(format!("cannot set up the network: {wrong}"))),
+    }
 }
 
 /// Makes an interface pass on what is not for this machine, and remembers one that did not before.

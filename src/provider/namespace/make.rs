@@ -144,7 +144,15 @@ impl Namespace {
             }
             sleep(LOOK).await;
         }
-        Ok(())
+        loop {
+            match launch::connected(dir) {
+                Some(connected) => return connected.map_err(io::Error::other),
+                None if Instant::now() > deadline => {
+                    return Err(io::Error::other(complaint(dir, "the network does not come up")));
+                }
+                None => sleep(LOOK).await,
+            }
+        }
     }
 
     /// Makes a disk, if it is not there.
