@@ -1,11 +1,16 @@
 //! What differs between shells, in one place: each function asks the shell's own module.
 
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::quote::{self, single};
+use super::start::private_dir;
 use super::state::State;
-use super::{Kind, Setup, bash, sh, zsh};
+use super::{Kind, Setup, bash, pipes, sh, zsh};
 
 /// Where the files of a sandbox's terminals are.
 const SANDBOX_RUN: &str = "/run/stead";
@@ -18,15 +23,35 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The files of a terminal. In a sandbox the shell cannot see the terminal's directory, which is
-    /// the host's alone; they are in the sandbox's own RAM disk instead.
-    pub fn of(setup: &Setup) -> Self {
-        let run = if crate::sys::is_first_process() {
+    /// New files for a terminal's shell, in a directory that none had before: a shell whose host was
+    /// killed may live a while longer and write where it was told to. What it left is taken away.
+    pub fn fresh(setup: &Setup) -> io::Result<Self> {
+        let all = Self::all(setup);
+        private_dir(&all)?;
+        for old in fs::read_dir(&all)?.flatten() {
+            pipes::release(&old.path());
+            let _ = fs::remove_dir_all(old.path());
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let first = since.as_nanos() as u64;
+        for name in first.. {
+            let run = all.join(format!("{name:x}"));
+            match fs::DirBuilder::new().mode(0o700).create(&run) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self { run }),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Where the directories of a terminal are. In a sandbox the shell cannot see the terminal's own,
+    /// which is the host's alone; they are in the sandbox's RAM disk instead.
+    fn all(setup: &Setup) -> PathBuf {
+        if crate::sys::is_first_process() {
             Path::new(SANDBOX_RUN).join(&setup.terminal)
         } else {
             setup.dir.join("run")
-        };
-        Self { run }
+        }
     }
 
     /// A file in it.
@@ -302,5 +327,49 @@ impl Kind {
 pub fn put(text: &mut Vec<u8>, parts: &[&[u8]]) {
     for part in parts {
         text.extend_from_slice(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_shell_that_dies_slowly_is_in_nobodys_way() {
+        let dir = std::env::temp_dir().join(format!("stead-paths-{}", std::process::id()));
+        let setup = Setup {
+            terminal: "t".into(),
+            kind: Kind::Bash,
+            program: Vec::new(),
+            env: Vec::new(),
+            cwd: "/".into(),
+            dir: dir.clone(),
+            cgroup: None,
+        };
+        let old = Paths::fresh(&setup).unwrap();
+        private_dir(&old.ctl_dir()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let records = (0..).take_while(|_| !over.load(Ordering::Relaxed));
+                records
+                    .for_each(|number| drop(fs::write(old.ctl_dir().join(number.to_string()), "")));
+            });
+            for _ in 0..200 {
+                let new = Paths::fresh(&setup).unwrap();
+                assert_ne!(new.run, old.run);
+                private_dir(&old.ctl_dir()).unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        Paths::fresh(&setup).unwrap();
+        assert_eq!(
+            fs::read_dir(dir.join("run")).unwrap().count(),
+            1,
+            "what was left is taken away"
+        );
+        fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -103,30 +103,28 @@ pub(super) enum Phase {
 impl Driver {
     /// A driver for a shell that is to be started as the [`Launch`] says.
     pub fn new(setup: Setup, state: State) -> io::Result<(Self, Launch)> {
-        let paths = Paths::of(&setup);
-        if paths.run.exists() {
-            super::pipes::release(&paths.run);
-            fs::remove_dir_all(&paths.run)?;
-        }
-        private_dir(&paths.run)?;
+        let paths = Paths::fresh(&setup)?;
         private_dir(&paths.ctl_dir())?;
         private_dir(&setup.dir.join("commands"))?;
         let state_pipe = Pipe::make(PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state())))?;
-        let mut driver = Self::make(setup, state, state_pipe)?;
+        let mut driver = Self::make(setup, paths, state, state_pipe)?;
         driver.status = driver.restored_status();
         let launch = driver.launch(false)?;
         Ok((driver, launch))
     }
 
     /// A driver for a shell that another executable of this host started.
-    pub(super) fn adopted(setup: Setup, state: State, state_pipe: OwnedFd) -> io::Result<Self> {
-        let paths = Paths::of(&setup);
+    pub(super) fn adopted(
+        setup: Setup,
+        paths: Paths,
+        state: State,
+        state_pipe: OwnedFd,
+    ) -> io::Result<Self> {
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state()));
-        Self::make(setup, state, Pipe::adopt(path, state_pipe))
+        Self::make(setup, paths, state, Pipe::adopt(path, state_pipe))
     }
 
-    fn make(setup: Setup, state: State, state_pipe: Pipe) -> io::Result<Self> {
-        let paths = Paths::of(&setup);
+    fn make(setup: Setup, paths: Paths, state: State, state_pipe: Pipe) -> io::Result<Self> {
         let commands = Commands::new(setup.dir.join("commands"));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, &state_pipe, STATE)?;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::{AsFd, OwnedFd};
 
 use super::commands::{Command, Status, Stdin};
+use super::dialect::Paths;
 use super::driver::{Driver, Phase};
 use super::output::{Keep, Output};
 use super::pipes::Pipe;
@@ -70,6 +71,7 @@ impl Driver {
         if let Some(cgroup) = &setup.cgroup {
             image.put("cgroup", cgroup.as_os_str().as_bytes());
         }
+        image.put("run", self.paths.run.as_os_str().as_bytes());
         image.put_number("state_pipe", self.state_pipe.fd.as_raw_fd());
         image.put("dump", self.dump.clone());
         image.put_number("pid", self.pid);
@@ -134,7 +136,8 @@ impl Driver {
         };
         let state = decode_sections(image.bytes("state").unwrap_or_default()).unwrap_or_default();
         let state_pipe = inherit(image.number("state_pipe").ok_or_else(need)?)?;
-        let mut driver = Self::adopted(setup, State::from_sections(state), state_pipe)?;
+        let paths = Paths { run: path("run").ok_or_else(need)? };
+        let mut driver = Self::adopted(setup, paths, State::from_sections(state), state_pipe)?;
         driver.dump = image.bytes("dump").unwrap_or_default().to_vec();
         driver.pid = image.number("pid").unwrap_or(0);
         driver.session = image.number("session").unwrap_or(driver.pid);
