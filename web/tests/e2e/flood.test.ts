@@ -1,18 +1,9 @@
-import type { Browser, CDPSession, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, launch, person, Server, shows, threadPage, type, until } from "./harness.ts";
+import type { CDPSession, Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { connected, person, shows, stage, threadPage, type, until } from "./harness.ts";
 
-let browser: Browser;
-const server = new Server();
-
-beforeAll(async () => {
-  await server.start();
-  browser = await launch();
-});
-afterAll(async () => {
-  await browser?.close();
-  await server.clear();
-});
+const scene = stage();
+const { server } = scene;
 
 /** Bytes the page holds once what nobody needs is gone. */
 async function heap(page: Page, devtools: CDPSession): Promise<number> {
@@ -52,7 +43,7 @@ async function echoes(page: Page, text: string): Promise<Echo[]> {
 }
 
 test("ten terminals that flood leave the page usable and its memory bounded", async () => {
-  const { context, page } = await person(browser, server, { viewport: { width: 1600, height: 1200 } });
+  const { context, page } = await person(scene.browser, server, { viewport: { width: 1600, height: 1200 } });
   const devtools = await context.newCDPSession(page);
   await server.thread("flood");
   const flooding: string[] = [];

@@ -5,6 +5,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import { afterAll, beforeAll, expect } from "vitest";
 
 const BINARY = process.env["STEAD_BIN"] ?? "";
 const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
@@ -141,7 +142,7 @@ const KINDS: Record<string, string> = { ".js": "text/javascript", ".css": "text/
 const asked = new Set<string>();
 
 /** The calls that pages made and the API's description does not have. */
-export async function undocumented(server: Server): Promise<string[]> {
+async function undocumented(server: Server): Promise<string[]> {
   const { paths } = await server.call<{ paths: Record<string, Record<string, unknown>> }>("GET", "/openapi.json");
   const known = Object.entries(paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((method) => ({ method: method.toUpperCase(), path: new RegExp(`^${path.replace(/[.]/g, "\\.").replace(/\{[^}]+\}/g, "[^/]+")}$`) })),
@@ -151,6 +152,29 @@ export async function undocumented(server: Server): Promise<string[]> {
     // The description does not describe itself.
     return path !== "/openapi.json" && !known.some((call) => call.method === method && call.path.test(path));
   });
+}
+
+/** A server and a browser for the tests of one file. At its end, whatever pages called must be documented. */
+export function stage(): { server: Server; readonly browser: Browser } {
+  const server = new Server();
+  let browser: Browser | undefined;
+  beforeAll(async () => {
+    await server.start();
+    browser = await launch();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
+    await server.clear();
+    expect(strange).toEqual([]);
+  });
+  return {
+    server,
+    get browser() {
+      if (!browser) throw new Error("the browser has not started");
+      return browser;
+    },
+  };
 }
 
 /** What the browser complained about in a page. */

@@ -1,24 +1,14 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Browser } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { complaints, connected, fromDist, launch, person, Server, shows, threadPage, type } from "./harness.ts";
+import { expect, test } from "vitest";
+import { complaints, connected, fromDist, launch, person, shows, stage, threadPage, type } from "./harness.ts";
 
-let browser: Browser;
-const server = new Server();
-
-beforeAll(async () => {
-  await server.start();
-  browser = await launch();
-});
-afterAll(async () => {
-  await browser?.close();
-  await server.clear();
-});
+const scene = stage();
+const { server } = scene;
 
 test("the policy allows no inline and no evaluated code, and the page needs none", async () => {
   await server.thread("strict");
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   const answer = await page.goto(threadPage(server, "strict"));
   const policy = answer?.headers()["content-security-policy"] ?? "";
   expect(policy).toContain("default-src 'none'");
@@ -50,7 +40,7 @@ test("the policy allows no inline and no evaluated code, and the page needs none
 
 test("no secret is in an address, a storage or the log", async () => {
   await server.thread("quiet");
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   const addresses: string[] = [];
   page.on("request", (request) => addresses.push(request.url()));
   page.on("websocket", (socket) => addresses.push(socket.url()));
@@ -116,7 +106,7 @@ test("a terminal stands within a second", async () => {
   await server.exec("fast", "echo standing-$((1+1))");
   const times: number[] = [];
   for (let visit = 0; visit < 5; visit += 1) {
-    const { context, page } = await person(browser, server);
+    const { context, page } = await person(scene.browser, server);
     await page.addInitScript(() => {
       new MutationObserver((_, observer) => {
         if (!document.querySelector(".terminal .xterm-rows")?.textContent?.includes("standing-2")) return;

@@ -1,20 +1,9 @@
-import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, undocumented, until } from "./harness.ts";
+import type { Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { complaints, connected, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
 
-let browser: Browser;
-const server = new Server();
-
-beforeAll(async () => {
-  await server.start();
-  browser = await launch();
-});
-afterAll(async () => {
-  await browser?.close();
-  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
-  await server.clear();
-  expect(strange).toEqual([]);
-});
+const scene = stage();
+const { server } = scene;
 
 /** Makes a link in the page as a person does; the link. */
 async function share(page: Page, name: string, lifetime = "1 hour"): Promise<string> {
@@ -31,7 +20,7 @@ async function share(page: Page, name: string, lifetime = "1 hour"): Promise<str
 
 test("a share link shows one terminal live, read-only, until it is taken back", async () => {
   await server.thread("lent");
-  const owner = await person(browser, server);
+  const owner = await person(scene.browser, server);
   await owner.context.grantPermissions(["clipboard-read", "clipboard-write"]);
   await owner.page.goto(threadPage(server, "lent"));
   await connected(owner.page);
@@ -40,7 +29,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
   await owner.page.getByRole("dialog").locator(".shares").getByText("review <b>x</b>").waitFor();
   await owner.page.getByRole("button", { name: "Done" }).click();
 
-  const guest = await stranger(browser, server);
+  const guest = await stranger(scene.browser, server);
   const asked: string[] = [];
   guest.page.on("request", (request) => asked.push(`${request.method()} ${new URL(request.url()).pathname}`));
   await guest.page.goto(link);
@@ -103,7 +92,7 @@ test("a share link survives the server's death and ends with its time", async ()
   await server.exec("short", "echo before");
   const { terminal_id } = await server.call<{ terminal_id: string }>("GET", "/api/threads/short/terminal");
   const { url } = await server.call<{ url: string }>("POST", `/api/terminals/${terminal_id}/shares`, { expires_in_s: 3600 });
-  const guest = await stranger(browser, server);
+  const guest = await stranger(scene.browser, server);
   await guest.page.goto(url);
   await connected(guest.page);
   await shows(guest.page, /^before$/m);
@@ -115,7 +104,7 @@ test("a share link survives the server's death and ends with its time", async ()
   await shows(guest.page, /^after$/m);
 
   const brief = await server.call<{ url: string }>("POST", `/api/terminals/${terminal_id}/shares`, { expires_in_s: 4 });
-  const late = await stranger(browser, server);
+  const late = await stranger(scene.browser, server);
   await late.page.goto(brief.url);
   await connected(late.page);
   await late.page.getByText("This link has ended").waitFor();

@@ -1,23 +1,12 @@
-import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, undocumented, until } from "./harness.ts";
+import type { Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { complaints, connected, launch, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
 
-let browser: Browser;
-const server = new Server();
-
-beforeAll(async () => {
-  await server.start();
-  browser = await launch();
-});
-afterAll(async () => {
-  await browser?.close();
-  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
-  await server.clear();
-  expect(strange).toEqual([]);
-});
+const scene = stage();
+const { server } = scene;
 
 test("a printed link signs in once, by a cookie that scripts cannot read", async () => {
-  const { context, page } = await stranger(browser, server);
+  const { context, page } = await stranger(scene.browser, server);
   await page.goto(`${server.url}/`);
   await page.getByText("This browser is not signed in").waitFor();
   const link = await server.anotherLink();
@@ -29,13 +18,13 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
   expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(/token|code/);
   const [cookie] = await context.cookies();
   expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict" });
-  const second = await stranger(browser, server);
+  const second = await stranger(scene.browser, server);
   expect((await second.page.goto(link))?.status()).toBe(401);
   await Promise.all([context.close(), second.context.close()]);
 });
 
 test("a person makes a thread, types and sees the output, and the same after a reload", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await page.getByRole("button", { name: "New thread" }).first().click();
   await page.getByRole("textbox", { name: "Name" }).fill("by hand");
   await page.getByRole("button", { name: "Create" }).click();
@@ -54,7 +43,7 @@ test("a person makes a thread, types and sees the output, and the same after a r
 });
 
 test("the browser answers no question of the program: the server does, once", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.thread("questions");
   await page.goto(threadPage(server, "questions"));
   await connected(page);
@@ -70,7 +59,7 @@ test("the browser answers no question of the program: the server does, once", as
 });
 
 test("what an agent runs appears for a person who watches, and its receipt in the timeline", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.thread("watched");
   await page.goto(threadPage(server, "watched"));
   await connected(page);
@@ -98,8 +87,8 @@ test("what an agent runs appears for a person who watches, and its receipt in th
 
 test("two browsers share a terminal: one drives, the other watches, takes over and hands back", async () => {
   await server.thread("shared");
-  const one = await person(browser, server);
-  const two = await person(browser, server);
+  const one = await person(scene.browser, server);
+  const two = await person(scene.browser, server);
   await one.page.goto(threadPage(server, "shared"));
   await connected(one.page);
   await two.page.goto(threadPage(server, "shared"));
@@ -122,7 +111,7 @@ test("two browsers share a terminal: one drives, the other watches, takes over a
 });
 
 test("a page outlives its server: killed and started again, nothing lost, nothing twice", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.thread("survivor");
   await page.goto(threadPage(server, "survivor"));
   await connected(page);
@@ -141,7 +130,7 @@ test("a page outlives its server: killed and started again, nothing lost, nothin
 }, 90_000);
 
 test("a browser that goes offline says so, and has everything when it is back", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.thread("offline");
   await page.goto(threadPage(server, "offline"));
   await connected(page);

@@ -1,26 +1,15 @@
 import { readFileSync } from "node:fs";
-import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, threadPage, type, undocumented, until } from "./harness.ts";
+import type { Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { complaints, connected, person, screenText, shows, stage, threadPage, type, until } from "./harness.ts";
 
-let browser: Browser;
-const server = new Server();
-
-beforeAll(async () => {
-  await server.start();
-  browser = await launch();
-});
-afterAll(async () => {
-  await browser?.close();
-  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
-  await server.clear();
-  expect(strange).toEqual([]);
-});
+const scene = stage();
+const { server } = scene;
 
 /** A person at the terminal of a fresh thread. */
 async function at(thread: string): Promise<{ page: Page; close: () => Promise<void> }> {
   await server.thread(thread);
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await context.grantPermissions(["clipboard-read", "clipboard-write"]);
   await page.goto(threadPage(server, thread));
   await connected(page);

@@ -3,23 +3,12 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import axe from "axe-core";
-import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, Server, shows, stranger, threadPage, type, undocumented, until } from "./harness.ts";
+import type { Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
+import { complaints, connected, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
 
-let browser: Browser;
-const server = new Server();
-
-beforeAll(async () => {
-  await server.start();
-  browser = await launch();
-});
-afterAll(async () => {
-  await browser?.close();
-  const strange = await undocumented(server).catch((error: unknown) => [String(error)]);
-  await server.clear();
-  expect(strange).toEqual([]);
-});
+const scene = stage();
+const { server } = scene;
 
 const panel = (page: Page): Promise<string> => page.locator(".panel").innerText();
 const panelSays = (page: Page, what: RegExp): Promise<unknown> =>
@@ -31,7 +20,7 @@ const panelSays = (page: Page, what: RegExp): Promise<unknown> =>
 
 describe("the status panel follows", () => {
   test("a pause and a resume, from the page and from elsewhere", async () => {
-    const { context, page } = await person(browser, server);
+    const { context, page } = await person(scene.browser, server);
     await server.thread("pausing");
     await page.goto(threadPage(server, "pausing"));
     await connected(page);
@@ -56,7 +45,7 @@ describe("the status panel follows", () => {
   });
 
   test("the end of a session", async () => {
-    const { context, page } = await person(browser, server);
+    const { context, page } = await person(scene.browser, server);
     await server.thread("ending", { policy: { idle_timeout_s: 3, max_duration_s: 60, on_expiry: "keep" } });
     await server.exec("ending", "true");
     await page.goto(threadPage(server, "ending", "timeline"));
@@ -68,7 +57,7 @@ describe("the status panel follows", () => {
   });
 
   test("an instance that died and was made again, with its shell's state", async () => {
-    const { context, page } = await person(browser, server);
+    const { context, page } = await person(scene.browser, server);
     await server.exec("dying", "cd /usr; KEPT=yes");
     await page.goto(threadPage(server, "dying"));
     await connected(page);
@@ -98,7 +87,7 @@ function hostOf(instance: string): number {
 }
 
 test("the screen of an earlier moment is played from the recording", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.exec("replayed", "echo first-thing");
   await server.exec("replayed", "echo second-thing");
   await server.exec("replayed", "clear; echo third-thing");
@@ -124,7 +113,7 @@ test("the screen of an earlier moment is played from the recording", async () =>
 });
 
 test("versions are compared, taken up again and forked", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.exec("versioned", "export COLOUR=red; alias hi='echo hi'");
   await server.exec("versioned", "export COLOUR=blue; cd /tmp");
   await page.goto(threadPage(server, "versioned", "versions"));
@@ -141,7 +130,7 @@ test("versions are compared, taken up again and forked", async () => {
 });
 
 test("projects are made, pinned, kept longer and deleted, where the server has them", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   const has = await server.call("GET", "/api/projects").then(() => true, (error: Error) => {
     if (!error.message.includes(" 404 ")) throw error;
     return false;
@@ -177,7 +166,7 @@ test("projects are made, pinned, kept longer and deleted, where the server has t
 });
 
 test("titles, names, messages and output never become markup", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   const evil = "<img src=x onerror=window.broken=1>";
   await server.thread(evil, { labels: { evil } });
   await server.call("POST", `/api/threads/${encodeURIComponent(evil)}/messages`, { role: "user", content: `${evil}<script>window.broken=1</script>` });
@@ -196,7 +185,7 @@ test("titles, names, messages and output never become markup", async () => {
 });
 
 test("a page of another origin can neither open a socket nor read", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.thread("private");
   const { terminal_id } = await server.call<{ terminal_id: string }>("GET", "/api/threads/private/terminal");
   const other = createServer((_request, response) => response.setHeader("content-type", "text/html").end("<p>other"));
@@ -221,7 +210,7 @@ test("a page of another origin can neither open a socket nor read", async () => 
 });
 
 test("everything is reached with the keyboard", async () => {
-  const { context, page } = await person(browser, server);
+  const { context, page } = await person(scene.browser, server);
   await server.thread("keys");
   await page.goto(threadPage(server, "keys"));
   await connected(page);
@@ -250,7 +239,7 @@ test("everything is reached with the keyboard", async () => {
 });
 
 test("a phone shows all of it without scrolling sideways", async () => {
-  const { context, page } = await person(browser, server, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  const { context, page } = await person(scene.browser, server, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
   await server.exec("pocket", "echo small");
   for (const at of ["", "timeline", "versions", "replay"]) {
     await page.goto(threadPage(server, "pocket", at));
@@ -285,7 +274,7 @@ async function serious(page: Page): Promise<string[]> {
 
 describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (colorScheme) => {
   test("in any view", async () => {
-    const { context, page } = await person(browser, server, { colorScheme });
+    const { context, page } = await person(scene.browser, server, { colorScheme });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
     const views = ["threads", "threads/looked-at", "threads/looked-at/timeline", "threads/looked-at/versions", "threads/looked-at/replay", "projects", "leases", "metrics", "settings"];
     for (const view of views) {
@@ -305,7 +294,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     await page.keyboard.press("Control+k");
     await page.getByRole("dialog", { name: "Command palette" }).waitFor();
     expect(await serious(page), "the palette").toEqual([]);
-    const guest = await stranger(browser, server, { colorScheme });
+    const guest = await stranger(scene.browser, server, { colorScheme });
     await guest.page.goto(link);
     await connected(guest.page);
     expect(await serious(guest.page), "a guest's page").toEqual([]);
