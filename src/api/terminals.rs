@@ -21,6 +21,7 @@ use super::{
 use crate::model::{
     Cause, Env, ShellKind, StateVersion, Terminal, TerminalId, TerminalStatus, ThreadId,
 };
+use crate::store::{Page, PageRequest};
 use crate::terminal::{Facts, NewTerminal, state};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -166,13 +167,14 @@ fn check_name(name: &str, pointer: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn all_of(app: &App, thread: &ThreadId) -> Result<axum::Json<List<Shown>>, Problem> {
+async fn some_of(app: &App, thread: &ThreadId, page: PageRequest) -> Result<List<Shown>, Problem> {
+    let Page { items, next } = app.store.thread_terminals_page(thread, page).await?;
     let mut shown = Vec::new();
-    for terminal in app.store.thread_terminals(thread).await? {
+    for terminal in items {
         let facts = app.terminals.facts(&terminal).await;
         shown.push(Shown::new(terminal, facts));
     }
-    Ok(axum::Json(List::whole(shown)))
+    Ok(Page { items: shown, next }.into())
 }
 
 async fn make(
@@ -210,18 +212,19 @@ async fn make(
     Ok((StatusCode::CREATED, axum::Json(Shown::new(terminal, facts))))
 }
 
-/// The terminals of a thread, the default one first.
+/// The terminals of a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(OfThread),
-    responses((status = 200, description = "All of them", body = List<Shown>)))]
+    params(OfThread, PageQuery),
+    responses((status = 200, description = "A page of them", body = List<Shown>)))]
 async fn list(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
+    Query(query): Query<PageQuery>,
 ) -> Result<axum::Json<List<Shown>>, Problem> {
     if app.store.thread(&thread).await?.is_none() {
         return Err(Problem::missing("thread", &thread));
     }
-    all_of(&app, &thread).await
+    Ok(axum::Json(some_of(&app, &thread, query.request()?).await?))
 }
 
 /// Make one more terminal. The thread comes into being if it is not there.
@@ -238,13 +241,14 @@ async fn create(
 
 /// The terminals of a thread, by its older name.
 #[utoipa::path(get, path = "/session/{sid}/pty", tag = "interactive",
-    params(("sid" = String, Path, description = "The thread")),
-    responses((status = 200, description = "All of them", body = List<Shown>)))]
+    params(("sid" = String, Path, description = "The thread"), PageQuery),
+    responses((status = 200, description = "A page of them", body = List<Shown>)))]
 async fn list_older(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
+    Query(query): Query<PageQuery>,
 ) -> Result<axum::Json<List<Shown>>, Problem> {
-    all_of(&app, &thread).await
+    Ok(axum::Json(some_of(&app, &thread, query.request()?).await?))
 }
 
 /// Make a terminal, by its older name.

@@ -244,6 +244,31 @@ async fn there_is_one_default_terminal_per_thread() {
 }
 
 #[tokio::test]
+async fn every_terminal_of_a_thread_is_counted_and_listed_a_page_at_a_time() {
+    let world = World::new();
+    let first = world.chain("t").await.terminal;
+    let more = (0..1_010).map(|_| Terminal {
+        terminal_id: TerminalId::fresh(),
+        is_default: false,
+        ..first.clone()
+    });
+    for terminal in more {
+        world.store.add_terminal(&terminal).await.unwrap();
+    }
+    assert_eq!(world.store.count_terminals(&id("t")).await.unwrap(), 1_011);
+    let all = world.store.thread_terminals(&id("t")).await.unwrap();
+    let mut listed = Vec::new();
+    let mut page = PageRequest::first(500);
+    loop {
+        let found = world.store.thread_terminals_page(&id("t"), page).await.unwrap();
+        listed.extend(found.items);
+        let Some(next) = found.next else { break };
+        page = PageRequest { limit: 500, after: Some(next) };
+    }
+    assert_eq!((listed.len(), listed == all), (1_011, true));
+}
+
+#[tokio::test]
 async fn a_version_rises_by_one_persists_and_is_refused_to_who_read_an_older_one() {
     let world = World::new();
     let terminal = world.chain("t").await.terminal.terminal_id;

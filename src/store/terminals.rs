@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Store, StoreError, leases,
+    Cursor, Page, PageRequest, Store, StoreError, leases,
     row::{self, Read, int, micros, to_json, to_word},
     versions,
 };
@@ -36,9 +36,47 @@ impl Store {
         self.read(move |db| {
             let mut statement = db.prepare_cached(
                 "SELECT * FROM terminals WHERE thread_id = ?1 AND is_open = 1
-                 ORDER BY created_at, terminal_id LIMIT 1000",
+                 ORDER BY created_at, terminal_id",
             )?;
             Ok(statement.query_map([id.as_str()], from_row)?.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
+    /// The same, a page at a time.
+    pub async fn thread_terminals_page(
+        &self,
+        id: &ThreadId,
+        page: PageRequest,
+    ) -> Result<Page<Terminal>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM terminals WHERE thread_id = ?1 AND is_open = 1
+                   AND (created_at, terminal_id) > (?2, ?3)
+                 ORDER BY created_at, terminal_id LIMIT ?4",
+            )?;
+            let rows = statement.query_map(
+                params![id.as_str(), after.at, after.id, i64::from(page.limit) + 1],
+                from_row,
+            )?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |row: &Terminal| Cursor {
+                at: micros(row.created_at),
+                id: row.terminal_id.to_string(),
+            }))
+        })
+        .await
+    }
+
+    /// How many terminals of a thread are not closed.
+    pub async fn count_terminals(&self, id: &ThreadId) -> Result<usize, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let count = "SELECT count(*) FROM terminals WHERE thread_id = ?1 AND is_open = 1";
+            let count: i64 =
+                db.prepare_cached(count)?.query_row([id.as_str()], |row| row.get(0))?;
+            Ok(usize::try_from(count).unwrap_or(0))
         })
         .await
     }

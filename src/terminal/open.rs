@@ -51,7 +51,7 @@ impl Terminals {
     /// What a new terminal's row says, if there may be one more.
     pub(super) async fn plan(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
         let settings = &self.0.settings;
-        let present = self.0.store.thread_terminals(&new.thread_id).await?.len();
+        let present = self.0.store.count_terminals(&new.thread_id).await?;
         if present >= settings.max_per_thread {
             let most = settings.max_per_thread;
             return Err(TerminalError::TooMany(format!(
