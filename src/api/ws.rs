@@ -222,7 +222,7 @@ async fn listen(
     app: &App,
     terminal: &Terminal,
     (client, may): (ClientId, May),
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<Box<Ask>>,
     mut stream: SplitStream<WebSocket>,
     control: mpsc::Sender<Value>,
 ) {
@@ -265,7 +265,7 @@ struct Client<'a> {
     terminal: &'a Terminal,
     client: ClientId,
     may: May,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<Box<Ask>>,
 }
 
 impl Client<'_> {
@@ -303,6 +303,6 @@ impl Client<'_> {
             Said::HandBack => Ask::HandBack(self.client),
             Said::Ping => return Ok(()),
         };
-        self.asks.send(ask).await.map_err(|_| crate::terminal::TerminalError::Gone.into())
+        self.asks.send(ask.into()).await.map_err(|_| crate::terminal::TerminalError::Gone.into())
     }
 }

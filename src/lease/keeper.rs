@@ -73,7 +73,8 @@ impl Keeper {
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => break,
-                        () = self.answer(ask) => {}
+                        // Boxed, for most of its life a keeper waits.
+                        () = Box::pin(self.answer(ask)) => {}
                     }
                 }
                 Ok(None) => break,

@@ -41,9 +41,9 @@ pub enum LinkError {
 #[derive(Debug)]
 pub struct Feed {
     /// Output and what is ordered with it; may be dropped and asked for again.
-    pub output: mpsc::Sender<Event>,
+    pub output: mpsc::Sender<Box<Event>>,
     /// Ends of commands and changes of state; when it is full, `resync` is raised instead.
-    pub records: mpsc::Sender<Event>,
+    pub records: mpsc::Sender<Box<Event>>,
     /// Raised when a record was dropped.
     pub resync: watch::Sender<bool>,
 }
@@ -335,11 +335,13 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
             }
             let terminal = terminal.clone();
             if let Event::Exited { .. } = event
-                && listener.feed.records.try_send(event.clone()).is_err()
+                && listener.feed.records.try_send(Box::new(event.clone())).is_err()
             {
                 listener.feed.resync.send_replace(true);
             }
-            if let Err(mpsc::error::TrySendError::Full(_)) = listener.feed.output.try_send(event) {
+            if let Err(mpsc::error::TrySendError::Full(_)) =
+                listener.feed.output.try_send(Box::new(event))
+            {
                 listener.behind = true;
                 return Some(terminal);
             }
@@ -366,7 +368,8 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
     };
     let terminals = lock(&inner.terminals);
     let listener = terminals.get(terminal)?;
-    if let Err(mpsc::error::TrySendError::Full(_)) = listener.feed.records.try_send(event) {
+    if let Err(mpsc::error::TrySendError::Full(_)) = listener.feed.records.try_send(Box::new(event))
+    {
         listener.feed.resync.send_replace(true);
     }
     None

@@ -129,7 +129,7 @@ struct Live {
     thread: ThreadId,
     lease: LeaseId,
     shared: Arc<Shared>,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<Box<Ask>>,
     /// Its live end; the lock is held while one is being started, so that there is only one.
     runtime: tokio::sync::Mutex<Option<runtime::Alive>>,
     /// The version of its state that is on record.
@@ -424,7 +424,7 @@ impl Terminals {
             live.values().cloned().collect()
         };
         for live in all {
-            let _ = live.asks.try_send(Ask::Notice(text.to_owned()));
+            let _ = live.asks.try_send(Ask::Notice(text.to_owned()).into());
         }
     }
 
@@ -542,7 +542,7 @@ impl Terminals {
 
 impl Live {
     async fn ask(&self, ask: Ask) -> Result<(), TerminalError> {
-        self.asks.send(ask).await.map_err(|_| TerminalError::Gone)
+        self.asks.send(ask.into()).await.map_err(|_| TerminalError::Gone)
     }
 }
 

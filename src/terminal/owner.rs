@@ -144,7 +144,7 @@ pub struct Runtime {
     /// The host it is on.
     pub link: Link,
     /// Its output, from `offset` on.
-    pub output: mpsc::Receiver<wire::Event>,
+    pub output: mpsc::Receiver<Box<wire::Event>>,
     /// The offset at which it was attached.
     pub offset: u64,
     /// Columns.
@@ -188,9 +188,9 @@ pub struct Owner {
     directory: PathBuf,
     settings: Settings,
     shared: Arc<Shared>,
-    asks: mpsc::Receiver<Ask>,
+    asks: mpsc::Receiver<Box<Ask>>,
     link: Option<Link>,
-    output: Option<mpsc::Receiver<wire::Event>>,
+    output: Option<mpsc::Receiver<Box<wire::Event>>>,
     view: View,
     seat: Seat,
     offset: u64,
@@ -219,7 +219,7 @@ impl Owner {
         directory: PathBuf,
         settings: Settings,
         shared: Arc<Shared>,
-        asks: mpsc::Receiver<Ask>,
+        asks: mpsc::Receiver<Box<Ask>>,
     ) -> Owner {
         let facts = shared.facts();
         Owner {
@@ -249,7 +249,7 @@ impl Owner {
             let due = self.due();
             let turn = tokio::select! {
                 biased;
-                ask = self.asks.recv() => ask.map_or(Turn::Over, Turn::Ask),
+                ask = self.asks.recv() => ask.map_or(Turn::Over, |ask| Turn::Ask(*ask)),
                 count = receive(&mut self.output, &mut batch) =>
                     if count == 0 { Turn::Unreachable } else { Turn::Output },
                 saved = finished(&mut self.saving) => Turn::Saved(saved),
@@ -259,7 +259,7 @@ impl Owner {
                 Turn::Output => self.take(&mut batch).await,
                 Turn::Unreachable => self.lose("the host cannot be reached"),
                 Turn::Ask(Ask::Stop(answer)) => {
-                    self.save_now().await;
+                    Box::pin(self.save_now()).await;
                     let _ = answer.send(());
                     break;
                 }
@@ -277,13 +277,13 @@ impl Owner {
         }
     }
 
-    async fn take(&mut self, batch: &mut Vec<wire::Event>) {
+    async fn take(&mut self, batch: &mut Vec<Box<wire::Event>>) {
         if matches!(self.view, View::Asleep) {
-            self.wake().await;
+            Box::pin(self.wake()).await;
         }
         let mut replies = Vec::new();
         for event in batch.drain(..) {
-            self.apply(event, &mut replies);
+            self.apply(*event, &mut replies);
         }
         let now = Instant::now();
         self.last_output = now;
@@ -307,7 +307,7 @@ impl Owner {
             if link.is_behind(&self.id)
                 && self.output.as_ref().is_some_and(mpsc::Receiver::is_empty)
             {
-                let _ = link.attach(&self.id, self.offset).await;
+                let _ = Box::pin(link.attach(&self.id, self.offset)).await;
             }
         }
     }
@@ -452,7 +452,7 @@ impl Owner {
 
     async fn picture(&mut self, format: Format, scrollback: Option<usize>) -> Picture {
         if matches!(self.view, View::Asleep) {
-            self.wake().await;
+            Box::pin(self.wake()).await;
         }
         let View::Awake(screen) = &self.view else { unreachable!("it was woken just now") };
         let lines = scrollback.unwrap_or(usize::MAX);
@@ -608,8 +608,8 @@ pub async fn give_back(dropped: Arc<Notify>, stop: CancellationToken) {
 
 /// The next events of a live terminal; waits for ever when there is none, 0 when it is cut off.
 async fn receive(
-    output: &mut Option<mpsc::Receiver<wire::Event>>,
-    batch: &mut Vec<wire::Event>,
+    output: &mut Option<mpsc::Receiver<Box<wire::Event>>>,
+    batch: &mut Vec<Box<wire::Event>>,
 ) -> usize {
     match output {
         Some(output) => output.recv_many(batch, BATCH).await,

@@ -270,7 +270,7 @@ impl Terminals {
         Box::pin(async move {
             let closed = link.closed();
             tokio::select! {
-                () = closed.cancelled() => self.relink(&link, &instance, &lease).await,
+                () = closed.cancelled() => Box::pin(self.relink(&link, &instance, &lease)).await,
                 () = self.0.stopping.cancelled() => {}
             }
         })
@@ -443,7 +443,7 @@ impl Terminals {
         live: &Arc<Live>,
         link: &Link,
         state: &TerminalState,
-    ) -> (Alive, mpsc::Receiver<host::wire::Event>) {
+    ) -> (Alive, mpsc::Receiver<Box<host::wire::Event>>) {
         let (output, output_receiver) = mpsc::channel(OUTPUT);
         let (records, records_receiver) = mpsc::channel(RECORDS);
         let (resync, resync_receiver) = watch::channel(false);

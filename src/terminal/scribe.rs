@@ -57,7 +57,7 @@ pub struct Scribe {
     flights: Arc<Flights>,
     events: Events,
     limits: Limits,
-    records: mpsc::Receiver<Event>,
+    records: mpsc::Receiver<Box<Event>>,
     orders: mpsc::Receiver<Order>,
     resync: watch::Receiver<bool>,
     told: watch::Sender<u64>,
@@ -70,7 +70,7 @@ pub struct Scribe {
 /// The ends of a scribe's channels.
 pub struct Desk {
     /// What the link passes on.
-    pub records: mpsc::Receiver<Event>,
+    pub records: mpsc::Receiver<Box<Event>>,
     /// What it is asked to do.
     pub orders: mpsc::Receiver<Order>,
     /// Raised when a record was dropped.
@@ -111,17 +111,18 @@ impl Scribe {
         }
     }
 
-    /// Runs until the link is gone.
+    /// Runs until the link is gone. What it does is boxed: there is one for every terminal, and it
+    /// mostly waits.
     pub async fn run(mut self) {
         loop {
             tokio::select! {
                 biased;
                 record = self.records.recv() => match record {
-                    Some(record) => self.record(record, None).await,
+                    Some(record) => Box::pin(self.record(*record, None)).await,
                     None => break,
                 },
-                Some(order) = self.orders.recv() => self.obey(order).await,
-                Ok(()) = self.resync.changed() => self.catch_up().await,
+                Some(order) = self.orders.recv() => Box::pin(self.obey(order)).await,
+                Ok(()) = self.resync.changed() => Box::pin(self.catch_up()).await,
             }
         }
     }
@@ -427,7 +428,7 @@ impl Scribe {
         self.link.call(|seq| Request::Apply { seq, terminal, script }).await?;
         // The host tells the change before it answers.
         while let Ok(record) = self.records.try_recv() {
-            self.record(record, Some(Cause::Patch)).await;
+            self.record(*record, Some(Cause::Patch)).await;
         }
         Ok(self.version)
     }

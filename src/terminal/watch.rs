@@ -40,7 +40,7 @@ pub enum From {
 /// One client's place in a terminal.
 pub struct Watcher {
     shared: Arc<Shared>,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<Box<Ask>>,
     head: watch::Receiver<u64>,
     client: ClientId,
     place: u64,
@@ -66,7 +66,7 @@ impl Watcher {
     /// Comes in and takes its place.
     pub(super) async fn enter(
         shared: Arc<Shared>,
-        asks: mpsc::Sender<Ask>,
+        asks: mpsc::Sender<Box<Ask>>,
         client: ClientId,
         from: From,
         directory: PathBuf,
@@ -141,14 +141,14 @@ impl Watcher {
     }
 
     /// Where to say something about this client.
-    pub fn asks(&self) -> mpsc::Sender<Ask> {
+    pub fn asks(&self) -> mpsc::Sender<Box<Ask>> {
         self.asks.clone()
     }
 
     async fn look(&mut self) -> Result<(), Gone> {
         let (answer, picture) = oneshot::channel();
         let ask = Ask::Picture { format: Format::Ansi, scrollback: None, answer };
-        self.asks.send(ask).await.map_err(|_| Gone)?;
+        self.asks.send(ask.into()).await.map_err(|_| Gone)?;
         let picture = picture.await.map_err(|_| Gone)?;
         self.place = picture.place;
         self.offset = picture.offset;
@@ -194,7 +194,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let (asks, client) = (self.asks.clone(), self.client);
-        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Leave(client))
+        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Leave(client).into())
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(async move {

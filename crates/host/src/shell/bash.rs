@@ -408,7 +408,7 @@ pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
             first,
             b"\\builtin set +o; ",
             more,
-            b"\\builtin shopt -p; \\builtin umask -p; \\builtin enable -n; \
+            b"\\builtin shopt -ps; \\builtin umask -p; \\builtin enable -n; \
               \\builtin printf args; \\builtin printf ' %q' \"$@\"; \
               \\builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; \\builtin printf '\\n'; \
               \\builtin complete -p; \\builtin trap -p; \\builtin alias -p; \
@@ -571,6 +571,10 @@ impl Seen {
 pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = b"{\n".to_vec();
     let shopt: Vec<&[u8]> = state.lines("shopt").filter(|line| restorable(line)).collect();
+    if !shopt.is_empty() {
+        // The state has those that are on. Each line of a dump is a system call of the shell's.
+        text.extend_from_slice(b"\\builtin shopt -u ${BASHOPTS//:/ }\n");
+    }
     builtins(&mut text, shopt.iter().copied());
     text.extend_from_slice(b"} >/dev/null 2>&1\n");
     put(&mut text, &[state.get("vars"), state.get("functions"), b"\n{\n{\n"]);
@@ -599,7 +603,7 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     text
 }
 
-/// Whether a line of `shopt -p` may be run again. To switch off an old version's behaviour that is
+/// Whether a line of `shopt -ps` may be run again. To switch off an old version's behaviour that is
 /// off would make a variable.
 fn restorable(line: &[u8]) -> bool {
     let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();

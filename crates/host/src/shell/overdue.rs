@@ -40,6 +40,7 @@ impl Driver {
                 run.check = at.now + run.step;
                 let end = (Outcome::Finished, run.status, None);
                 self.read_state();
+                self.heed_pieces(true);
                 if !self.dumped && prompt::left_drive(self.pid, self.setup.kind, at.master) {
                     self.reread(end, at, effects);
                 }

@@ -24,6 +24,12 @@ pub(super) const STDIN: u64 = 2;
 /// How much is read at once.
 const PIECE: usize = 256 << 10;
 
+/// A state of this size fits a pipe, also when it has grown a little since.
+const FITS: usize = 48 << 10;
+
+/// A FIFO whose writers are gone would be ready for ever.
+const EDGES: epoll::EventFlags = epoll::EventFlags::ET;
+
 thread_local! {
     /// One for all drivers: an idle one has no buffer.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -31,7 +37,8 @@ thread_local! {
 
 impl Driver {
     pub(super) fn read_state(&mut self) {
-        let mut piece = [0; 32 << 10];
+        // No larger: the stack of an idle host stays as deep as it ever was.
+        let mut piece = [0; 8 << 10];
         loop {
             match self.state_pipe.read(&mut piece) {
                 Read::Some(length) => self.dump.extend_from_slice(&piece[..length]),
@@ -44,9 +51,35 @@ impl Driver {
         }
     }
 
+    /// Makes room for the next dump: what an interrupted one left is no part of it.
+    pub(super) fn forget_dump(&mut self) {
+        self.read_state();
+        self.dump.clear();
+        self.dumped = false;
+    }
+
+    /// Whether every piece of a dump wakes us, or its end alone. bash writes it line by line, and a
+    /// wake-up for each costs more than the lines; what fits the pipe can wait there.
+    pub(super) fn heed_pieces(&mut self, heed: bool) {
+        let mut flags = EDGES;
+        flags.set(epoll::EventFlags::IN, heed);
+        if self.heeds_pieces != heed
+            && epoll::modify(
+                &self.epoll,
+                &self.state_pipe.fd,
+                epoll::EventData::new_u64(STATE),
+                flags,
+            )
+            .is_ok()
+        {
+            self.heeds_pieces = heed;
+        }
+    }
+
     /// Takes the state of the last dump over; a dump that is like the one before is not even read.
     pub(super) fn take_dump(&mut self) -> Changes {
         let mut hashed = std::mem::take(&mut self.dump);
+        self.heed_pieces(hashed.len() > FITS);
         let limits = super::ending::limits(self.pid);
         hashed.extend_from_slice(&limits);
         let hash = self.hasher.hash_one(&hashed);
@@ -68,9 +101,6 @@ impl Driver {
             newer.set("limits", limits);
         }
         newer.set("status", self.status.to_string().into_bytes());
-        hashed.clear();
-        hashed.shrink_to(16 << 10);
-        self.dump = hashed;
         self.state.absorb(newer)
     }
 
@@ -173,7 +203,6 @@ fn drain_through(
 
 /// Waits for what a FIFO brings.
 pub(super) fn watch(epoll: &OwnedFd, pipe: &Pipe, token: u64) -> io::Result<()> {
-    // Edges: a FIFO whose writers are gone would be ready for ever.
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    let flags = EDGES | epoll::EventFlags::IN;
     Ok(epoll::add(epoll, &pipe.fd, epoll::EventData::new_u64(token), flags)?)
 }

@@ -81,8 +81,7 @@ impl Driver {
     /// Writes the files of a run and types the key.
     pub(super) fn begin(&mut self, job: Job, at: At, effects: &mut Vec<Effect>) -> io::Result<()> {
         self.number += 1;
-        self.dump.clear();
-        self.dumped = false;
+        self.forget_dump();
         let mut run = Run::new(self.number, job, at.now, Moment::now());
         if let Job::Command { id, spec } = &run.job {
             let (id, half) = (id.clone(), self.person.half_typed);

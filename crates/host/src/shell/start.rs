@@ -27,8 +27,8 @@ impl Driver {
     /// state that breaks the shell cannot break it for ever.
     pub(super) fn launch(&mut self, after_death: bool) -> io::Result<Launch> {
         self.generation += 1;
-        self.dump.clear();
-        self.dumped = false;
+        self.forget_dump();
+        self.heed_pieces(true);
         let ready = format!("r{}", self.generation);
         let restoring = !self.state.is_empty() && self.failures < 3;
         let cwd =
