@@ -100,7 +100,7 @@ def restart(server, terminals, how):
     some = random.sample(terminals, min(20, len(terminals)))
     seconds = started + usable(server, some)
     alive = sum(processes.alive(pid) for pid in shells)
-    items = server.http.json("GET", "/api/threads/bench/terminals")["items"]
+    items = server.http.pages("/api/threads/bench/terminals")
     # The thread's default terminal is listed too, and nobody has used it.
     wanted = set(terminals)
     live = sum(item["status"] == "live" for item in items if item["terminal_id"] in wanted)

@@ -30,14 +30,13 @@ class Files:
 
 
 def coloured(count):
-    """Lines of a log with colours, 80 bytes or so each."""
-    words = ["compiling", "linking", "testing", "checking", "fetching", "building"]
+    """What a build prints, with colours: 5,000 lines are 420 KB, of which gzip makes 20. The bar on
+    bytes was set with lines of which it makes a little less."""
     lines = []
     for number in range(count):
-        word = words[number * 7 % len(words)]
         lines.append(
-            f"\x1b[{31 + number % 7}m{word:<10}\x1b[0m \x1b[1mcrate-{number % 97}\x1b[0m v0.{number % 13}.{number % 5} "
-            f"\x1b[38;5;{16 + number % 200}mmodule_{number:06}\x1b[0m {number * 37 % 1000} ms\n"
+            f"\x1b[{31 + number % 7}mcompiling\x1b[0m \x1b[1mcrate-{number:04}\x1b[0m v0.4.2 "
+            f"(\x1b[36m/work/src/module-{number % 7}\x1b[0m) in 12 ms\n"
         )
     return "".join(lines).encode()
 

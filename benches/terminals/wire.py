@@ -69,6 +69,15 @@ class Http:
             raise RuntimeError(f"{method} {path}: {status} {data[:300]!r}")
         return json.loads(data) if data else None
 
+    def pages(self, path):
+        """Every item of a list."""
+        items, cursor = [], ""
+        while cursor is not None:
+            page = self.json("GET", f"{path}?limit=200{cursor}")
+            items += page["items"]
+            cursor = page.get("next_cursor") and f"&cursor={page['next_cursor']}"
+        return items
+
     def _fill(self):
         data = self.socket.recv(1 << 18)
         if not data:
