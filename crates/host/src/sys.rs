@@ -126,11 +126,12 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
         .map_err(|error| SpawnError::Fork(error.into()))?;
 
     let keeper = if spawn.session == Session::Kept { keeper::image() } else { None };
+    let host = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: between fork and exec the child only makes async-signal-safe calls (see `child`),
     // although other threads may have held locks at the time of the fork.
     let leader = match unsafe { libc::fork() } {
         -1 => return Err(SpawnError::Fork(io::Error::last_os_error())),
-        0 => child(spawn, &argv, &env, said.as_raw_fd(), keeper),
+        0 => child(spawn, &argv, &env, said.as_raw_fd(), (keeper, host)),
         pid => Pid::from_raw(pid)
             .ok_or_else(|| SpawnError::Fork(io::Error::other("fork returned no process id")))?,
     };
@@ -187,7 +188,7 @@ fn child(
     argv: &[*const c_char],
     env: &[*const c_char],
     said: RawFd,
-    keeper: Option<RawFd>,
+    keeper: (Option<RawFd>, libc::pid_t),
 ) -> ! {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let say = |step: u32, value: i32| {
@@ -231,7 +232,7 @@ fn child(
                     say(STEP_KEPT, libc::getpid());
                     keeper::to_foreground();
                 }
-                _ => keeper::keep(keeper),
+                _ => keeper::keep(keeper.0, keeper.1),
             }
         }
         // On exec and not at once: `said` is still needed.

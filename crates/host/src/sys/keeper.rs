@@ -3,7 +3,8 @@
 //! replaced, what older commands left running. So a process that does nothing leads, and the shell
 //! comes and goes beneath it.
 //!
-//! It waits for SIGUSR1, takes the terminal's foreground for itself, and ends.
+//! It waits for SIGUSR1, takes the terminal's foreground for itself, and ends. The kernel sends that
+//! signal too when the host is gone.
 
 use std::ffi::c_int;
 use std::io::Write;
@@ -101,11 +102,12 @@ fn executable(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Becomes the keeper of this session; standard input is its terminal.
+/// Becomes the keeper of this session for as long as its parent is `host`; standard input is its
+/// terminal.
 ///
 /// # Safety
 /// Only in a child of fork: nothing of the process is used again.
-pub(super) unsafe fn keep(image: Option<RawFd>) -> ! {
+pub(super) unsafe fn keep(image: Option<RawFd>, host: libc::pid_t) -> ! {
     // SAFETY: async-signal-safe calls alone, on memory of this frame.
     unsafe {
         for signal in IGNORED {
@@ -115,6 +117,10 @@ pub(super) unsafe fn keep(image: Option<RawFd>) -> ! {
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGUSR1);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1);
+        if libc::getppid() != host {
+            libc::_exit(0);
+        }
         libc::chdir(c"/".as_ptr());
         let all = libc::CLOSE_RANGE_CLOEXEC;
         libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, all);

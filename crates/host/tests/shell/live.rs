@@ -421,3 +421,18 @@ fn terminals_run_side_by_side_without_mixing_a_byte() {
     }
     let _ = PATIENCE;
 }
+
+#[test]
+fn a_host_that_is_killed_leaves_no_process() {
+    let mut host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    let ran = bench.run("read -r _ _ _ _ _ session _ </proc/$$/stat; echo $$ $session");
+    let told = String::from_utf8(ran.stdout).unwrap();
+    let pids: Vec<u32> = told.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| is_alive(*pid)), "{told}");
+    host.process.kill().unwrap();
+    host.process.wait().unwrap();
+    wait_until("the shell and its session's leader end", || {
+        (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
+    });
+}
