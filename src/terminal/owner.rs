@@ -257,7 +257,11 @@ impl Owner {
             };
             match turn {
                 Turn::Output => self.take(&mut batch).await,
-                Turn::Unreachable => self.lose("the host cannot be reached"),
+                // Nobody sends any more, or somebody listens in our place: nothing to take back.
+                Turn::Unreachable => {
+                    self.link = None;
+                    self.lose("the host cannot be reached");
+                }
                 Turn::Ask(Ask::Stop(answer)) => {
                     Box::pin(self.save_now()).await;
                     let _ = answer.send(());

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use host::wire::{Code, Phase, Request, TerminalInfo};
+use host::wire::{Code, Request, TerminalInfo};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -344,13 +344,12 @@ impl Terminals {
         let (alive, output) = self.listen(live, link, &state);
         for command in &info.commands {
             link.follow(&command.command, live.id.as_str());
+            // Also one that has ended: until that is on record, whoever asks for it waits.
+            self.resume_flight(live, link, &command.command).await;
             // Tells again what has happened: its end, too, if that is not on record yet.
             let id = command.command.clone();
             let (from_out, from_err) = (command.stdout_bytes, command.stderr_bytes);
             link.post(|seq| Request::ExecWatch { seq, command: id, from_out, from_err });
-            if command.phase != Phase::Sealed && command.phase != Phase::Done {
-                self.resume_flight(live, link, &command.command).await;
-            }
         }
         let offset = info.end_offset;
         link.attach(live.id.as_str(), offset).await?;

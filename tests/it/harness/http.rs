@@ -132,6 +132,10 @@ impl Request {
     pub fn send(&self) -> Answer {
         let stream = self.clone().header("connection", "close").start();
         let mut reader = BufReader::new(stream);
+        if let Err(error) = reader.fill_buf() {
+            let body = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
+            panic!("no answer to {} {} {body}: {error}", self.method, self.target);
+        }
         let mut answer = Answer::head(&mut reader);
         if self.method != "HEAD" {
             answer.read_body(&mut reader);
