@@ -177,6 +177,10 @@ pub enum Ask {
     Stop(oneshot::Sender<()>),
 }
 
+/// Events as the channel, which is to be small, hands them over.
+#[expect(clippy::vec_box, reason = "they come boxed")]
+type Batch = Vec<Box<wire::Event>>;
+
 enum View {
     Asleep,
     Awake(Box<Screen>),
@@ -281,7 +285,7 @@ impl Owner {
         }
     }
 
-    async fn take(&mut self, batch: &mut Vec<Box<wire::Event>>) {
+    async fn take(&mut self, batch: &mut Batch) {
         if matches!(self.view, View::Asleep) {
             Box::pin(self.wake()).await;
         }
@@ -613,7 +617,7 @@ pub async fn give_back(dropped: Arc<Notify>, stop: CancellationToken) {
 /// The next events of a live terminal; waits for ever when there is none, 0 when it is cut off.
 async fn receive(
     output: &mut Option<mpsc::Receiver<Box<wire::Event>>>,
-    batch: &mut Vec<Box<wire::Event>>,
+    batch: &mut Batch,
 ) -> usize {
     match output {
         Some(output) => output.recv_many(batch, BATCH).await,
