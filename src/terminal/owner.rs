@@ -178,7 +178,6 @@ pub enum Ask {
 }
 
 /// Events as the channel, which is to be small, hands them over.
-#[expect(clippy::vec_box, reason = "they come boxed")]
 type Batch = Vec<Box<wire::Event>>;
 
 enum View {
