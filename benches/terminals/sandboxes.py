@@ -81,9 +81,17 @@ def bare_runc(count):
     path = os.path.join(bundle, "config.json")
     with open(path) as file:
         spec = json.load(file)
-    spec["root"] = {"path": "/", "readonly": True}
+    root = os.path.join(bundle, "root")
+    for name in ("usr", "proc", "dev", "sys"):
+        os.makedirs(os.path.join(root, name))
+    for name in ("bin", "lib", "lib64"):
+        if os.path.islink("/" + name):
+            os.symlink(os.readlink("/" + name), os.path.join(root, name))
+    spec["root"] = {"path": root, "readonly": True}
     spec["process"]["args"] = ["/bin/true"]
     spec["process"]["terminal"] = False
+    spec["mounts"] = [mount for mount in spec["mounts"] if mount["type"] != "cgroup"]
+    spec["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
     spec["linux"]["cgroupsPath"] = f"/stead-bench-{os.getpid()}"
     with open(path, "w") as file:
         json.dump(spec, file)
