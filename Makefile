@@ -10,7 +10,7 @@ TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base
 
-.PHONY: help run build web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-sdk bench-quick soak fuzz fmt lint deny
+.PHONY: help run build web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -89,12 +89,15 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
-bench: bench-terminals bench-sdk ## the numbers of the README, then each part alone
+bench: bench-terminals bench-containers bench-sdk ## the numbers of the README, then each part alone
 	$(CARGO) bench --workspace
 	benches/vt/run.sh
 
 bench-terminals: build ## terminals and commands beside tmux and node, as in the README
 	benches/run
+
+bench-containers: build tools ## a fresh thread in Docker and in Podman, beside the engines alone
+	benches/containers
 
 bench-sdk: build ## what E2B's own Python client costs against us
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,20 +48,6 @@ fn left(home: &Path) -> BTreeSet<String> {
     left
 }
 
-/// Asks a server that may be killed at any moment.
-fn attempt(server: &Server, method: &str, target: &str, body: &str) {
-    let Ok(mut stream) = TcpStream::connect(server.address) else { return };
-    let request = format!(
-        "{method} {target} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        server.address,
-        server.token,
-        body.len()
-    );
-    let _ = stream.write_all(request.as_bytes());
-    let _ = stream.read_to_end(&mut Vec::new());
-}
-
 /// The cgroups of sandboxes, whoever's they are.
 fn cgroups() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -90,13 +74,12 @@ fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
                 let server = &world.server;
                 scope.spawn(move || {
                     let thread = format!("/api/threads/{name}{round}");
-                    attempt(
-                        server,
+                    server.attempt(
                         "POST",
                         &format!("{thread}/exec"),
                         r#"{"command":"echo hello"}"#,
                     );
-                    attempt(server, "DELETE", &thread, "");
+                    server.attempt("DELETE", &thread, "");
                 });
             }
             let (_hold, wait) = std::sync::mpsc::channel::<()>();

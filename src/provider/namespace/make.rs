@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, PoisonError};
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -23,18 +22,7 @@ const COMPLAINT: usize = 4096;
 impl Namespace {
     /// Makes the instance; whoever asks for it meanwhile waits and finds it.
     pub(super) async fn make_once(&self, intent: &Intent) -> Result<Created, ProviderError> {
-        let making = || self.0.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = making().entry(intent.instance_id.clone()).or_default().clone();
-        let made = {
-            let _mine = turn.lock().await;
-            self.make(intent).await
-        };
-        let mut making = making();
-        // Ours and the map's: nobody waits.
-        if Arc::strong_count(&turn) == 2 {
-            making.remove(&intent.instance_id);
-        }
-        made
+        self.0.making.alone(intent.instance_id.as_str(), self.make(intent)).await
     }
 
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {

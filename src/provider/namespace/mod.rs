@@ -35,14 +35,13 @@ mod spec;
 pub(in crate::provider) mod sys;
 mod warden;
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use check::{Check, Finding, Verdict};
@@ -51,6 +50,7 @@ pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
 pub use sys::with_rights_of;
 
+use super::turns::Turns;
 use super::{
     Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
     Observed, Place, Placed, Provider, ProviderError, Reply, Snapshot,
@@ -124,7 +124,7 @@ struct Inner {
     /// One template is made at a time.
     templates: tokio::sync::Mutex<()>,
     /// The instances that are being made, each by one task at a time.
-    making: Mutex<HashMap<InstanceId, Arc<tokio::sync::Mutex<()>>>>,
+    making: Turns,
 }
 
 impl Namespace {
@@ -140,7 +140,7 @@ impl Namespace {
             warden: Warden::default(),
             unreachable: AtomicBool::new(false),
             templates: tokio::sync::Mutex::new(()),
-            making: Mutex::default(),
+            making: Turns::default(),
             options,
         }))
     }

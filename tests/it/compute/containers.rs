@@ -1,13 +1,6 @@
 //! Containers through the front door, with engines of the test's own.
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::TcpStream,
-    os::unix::fs::symlink,
-    path::Path,
-    time::Duration,
-};
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -184,20 +177,6 @@ fn shells_go_on_while_their_engine_is_away() {
     end(&server, &home, &engine, &["away"]);
 }
 
-/// Asks a server that may be killed at any moment.
-fn attempt(server: &Server, method: &str, target: &str, body: &str) {
-    let Ok(mut stream) = TcpStream::connect(server.address) else { return };
-    let request = format!(
-        "{method} {target} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        server.address,
-        server.token,
-        body.len()
-    );
-    let _ = stream.write_all(request.as_bytes());
-    let _ = stream.read_to_end(&mut Vec::new());
-}
-
 #[test]
 fn a_server_killed_while_containers_come_and_go_leaves_none() {
     let times = if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 5 };
@@ -211,8 +190,8 @@ fn a_server_killed_while_containers_come_and_go_leaves_none() {
                     scope.spawn(move || {
                         let thread = format!("/api/threads/{thread}{round}");
                         let body = r#"{"command":"echo hello"}"#;
-                        attempt(server, "POST", &format!("{thread}/exec"), body);
-                        attempt(server, "DELETE", &thread, "");
+                        server.attempt("POST", &format!("{thread}/exec"), body);
+                        server.attempt("DELETE", &thread, "");
                     });
                 }
                 let_pass(Duration::from_millis(round * 173 % 1100));

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
-    net::SocketAddr,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -183,6 +183,20 @@ impl Server {
     /// All that was logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Asks it something though it may be killed at any moment.
+    pub fn attempt(&self, method: &str, target: &str, body: &str) {
+        let Ok(mut stream) = TcpStream::connect(self.address) else { return };
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+             connection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            self.token,
+            body.len()
+        );
+        let _ = stream.write_all(request.as_bytes());
+        let _ = stream.read_to_end(&mut Vec::new());
     }
 
     /// SIGKILL, and gone.
