@@ -57,14 +57,16 @@ const HEADERS: [(&str, &str); 6] = [
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = request.method().clone();
-    let others = compat::e2b::is_path(request.uri().path());
+    let e2b = compat::e2b::is_path(request.uri().path());
+    let daytona = compat::daytona::is_path(request.uri().path());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    let request = if others { request.map(compat::read_away) } else { request };
+    let request = if e2b || daytona { request.map(compat::read_away) } else { request };
 
     let mut response = match AssertUnwindSafe(admit(&app, request, next)).catch_unwind().await {
         Ok(Ok(response)) => response,
-        Ok(Err(problem)) if others => compat::e2b::Refusal::from(problem).into_response(),
+        Ok(Err(problem)) if e2b => compat::e2b::Refusal::from(problem).into_response(),
+        Ok(Err(problem)) if daytona => compat::daytona::Refusal::from(problem).into_response(),
         Ok(Err(problem)) => problem.into_response(),
         // The panic hook has written where and why.
         Err(_) => Problem::new(Code::Internal, "the request met a bug of ours; see the log")

@@ -192,6 +192,7 @@ pub fn router(app: App) -> Router {
     router
         .merge(interactive::older_routes())
         .merge(compat::e2b::routes())
+        .merge(compat::daytona::routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
         .fallback(web::serve)
         .method_not_allowed_fallback(wrong_method)
@@ -203,7 +204,10 @@ pub fn router(app: App) -> Router {
 pub(crate) fn is_file_upload(method: &Method, path: &str) -> bool {
     match *method {
         Method::PUT => path.ends_with("/fs/write") || path.contains("/memories/"),
-        Method::POST => matches!(path, "/api/projects/import" | "/files"),
+        Method::POST => {
+            matches!(path, "/api/projects/import" | "/files")
+                || compat::daytona::is_file_upload(path)
+        }
         _ => false,
     }
 }

@@ -1,14 +1,15 @@
 //! Programs written for other people's sandboxes, unchanged: their APIs on our port.
 //!
 //! ```text
-//!   e2b ─┬─▶ sandbox   a thread, and what the other API wants to know of it beyond that
-//!        ├─▶ process   its programs, each in a terminal of the thread
-//!        └─▶ instance  its files
+//!   e2b, daytona ─┬─▶ sandbox   a thread, and what the other API wants to know of it beyond that
+//!                 ├─▶ process   its programs, each in a terminal of the thread
+//!                 └─▶ instance  its files
 //! ```
 //! A sandbox is a thread, a program runs in a terminal: so they outlive the server, stand on any
 //! provider and can be watched in the app. Behind the guard like everything else; the keys of others
 //! are ours (`key`).
 
+pub mod daytona;
 pub mod e2b;
 mod instance;
 mod key;

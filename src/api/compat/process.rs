@@ -41,6 +41,10 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 const KEPT: u64 = crate::terminal::MAX_OUTPUT;
 /// Ended terminals of programs that are kept.
 const ENDED_TERMINALS: usize = 8;
+/// The variable that tells the client's name for a terminal, so that it is found again by it.
+pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
+/// The variable of a terminal that is a session of a client and no worker.
+pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
 /// The size of a worker, which nobody needs to look at.
 const WORKER_SIZE: (u16, u16) = (80, 24);
 
@@ -229,6 +233,9 @@ impl App {
                 self.load_pty(processes, terminal).await?;
                 continue;
             }
+            if terminal.env.contains_key(SESSION_NAME) {
+                continue;
+            }
             let mut busy = false;
             let page = PageRequest::first(16);
             let query = CommandQuery::default();
@@ -280,7 +287,8 @@ impl App {
         };
         let signalled = AtomicI32::new(0);
         let kind = Kind::Pty;
-        let process = Arc::new(Process { pid, config, tag: None, terminal, kind, signalled });
+        let tag = terminal.env.get(PTY_NAME).cloned();
+        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
         self.attend_to(processes.clone(), process, None);
         Ok(())

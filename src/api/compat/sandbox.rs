@@ -33,6 +33,8 @@ pub const LASTING: SessionPolicy = SessionPolicy {
 };
 /// How many sandboxes may change at the same time.
 const TURNS: usize = 64;
+/// How often a sandbox that may have stopped by itself is looked at.
+const LOOK: Duration = Duration::from_secs(20);
 /// How long an expiry that failed waits for its next try.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// The longest time a sandbox can be given.
@@ -53,23 +55,27 @@ const MORE: &str = "sandbox.more.";
 pub enum Api {
     /// E2B's.
     E2b,
+    /// Daytona's.
+    Daytona,
 }
 
 impl Api {
     fn word(self) -> &'static str {
         match self {
             Api::E2b => "e2b",
+            Api::Daytona => "daytona",
         }
     }
 
     fn of(word: &str) -> Option<Api> {
-        [Api::E2b].into_iter().find(|api| api.word() == word)
+        [Api::E2b, Api::Daytona].into_iter().find(|api| api.word() == word)
     }
 
     /// The user that programs expect to be.
     pub fn user(self) -> &'static str {
         match self {
             Api::E2b => "user",
+            Api::Daytona => "daytona",
         }
     }
 
@@ -77,6 +83,7 @@ impl Api {
     pub fn home(self) -> &'static str {
         match self {
             Api::E2b => "/home/user",
+            Api::Daytona => "/home/daytona",
         }
     }
 }
@@ -210,6 +217,17 @@ impl Deref for Sandbox {
 }
 
 impl Facts {
+    /// When its time has to be looked at, at the latest. What a session's end does is not told here, so
+    /// that a sandbox that is deleted some time after it stopped is looked at now and then.
+    fn looked_at(&self, now: Timestamp) -> Timestamp {
+        match self.api {
+            Api::Daytona if self.more.get("auto_delete").is_some_and(|it| !it.starts_with('-')) => {
+                now.checked_add(LOOK).unwrap_or(Timestamp::MAX)
+            }
+            Api::E2b | Api::Daytona => self.ends,
+        }
+    }
+
     /// What the thread's labels say of it.
     fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([
@@ -365,7 +383,7 @@ impl App {
         };
         let chain = self.sessions.open(self.first_use(&id, choices)).await?;
         let sandbox = Sandbox { thread: chain.thread, facts };
-        self.sandboxes.note(&id, sandbox.ends);
+        self.sandboxes.note(&id, sandbox.looked_at(now));
         match self.furnish(&sandbox).await {
             Ok(()) => Ok(sandbox),
             Err(problem) => {
@@ -387,7 +405,7 @@ impl App {
     async fn save(&self, sandbox: &Sandbox) -> Result<(), Problem> {
         let choices = ThreadChoices { labels: Some(sandbox.labels()), ..ThreadChoices::default() };
         self.store.put_thread(self.first_use(sandbox.id(), choices)).await?;
-        self.sandboxes.note(sandbox.id(), sandbox.ends);
+        self.sandboxes.note(sandbox.id(), sandbox.looked_at(self.now().at));
         Ok(())
     }
 
@@ -454,6 +472,32 @@ impl App {
         Ok(true)
     }
 
+    /// Ends every process of a sandbox; its files and the state of its shells stay.
+    pub async fn stop_sandbox(&self, sandbox: &Sandbox) -> Result<(), Problem> {
+        for terminal in self.store.thread_terminals(sandbox.id()).await? {
+            self.terminals.end(&terminal.terminal_id).await?;
+        }
+        self.leases.stop(&sandbox.thread.lease_id).await?;
+        self.sandboxes
+            .processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(sandbox.id());
+        Ok(())
+    }
+
+    /// Gives the sessions of a sandbox another policy.
+    pub async fn set_sandbox_policy(
+        &self,
+        sandbox: &Sandbox,
+        policy: SessionPolicy,
+    ) -> Result<(), Problem> {
+        let choices = ThreadChoices { policy: Some(policy), ..ThreadChoices::default() };
+        self.store.put_thread(self.first_use(sandbox.id(), choices)).await?;
+        self.sessions.policy_changed(sandbox.id()).await?;
+        Ok(())
+    }
+
     /// Deletes a sandbox with everything in it; `false` if there is none.
     pub async fn kill_sandbox(&self, id: &ThreadId) -> Result<bool, Problem> {
         let _turn = self.sandboxes.turn(id).await;
@@ -470,7 +514,8 @@ impl App {
         loop {
             let page = self.store.threads(ThreadFilter::default(), request.clone()).await?;
             for sandbox in page.items.into_iter().filter_map(Sandbox::of) {
-                self.sandboxes.known().insert(sandbox.id().clone(), sandbox.ends);
+                let at = sandbox.looked_at(self.now().at);
+                self.sandboxes.known().insert(sandbox.id().clone(), at);
             }
             match page.next {
                 Some(next) => request.after = Some(next),
@@ -485,6 +530,17 @@ impl App {
             self.sandboxes.forget(id);
             return Ok(());
         };
+        if let Api::Daytona = sandbox.api {
+            let (_, lease) = self.sandbox_state(&sandbox).await?;
+            match super::daytona::deletes_at(&sandbox, lease.as_ref()) {
+                Some(at) if at <= self.now().at => {
+                    tracing::info!(sandbox = %id, "a stopped sandbox is deleted: its time is over");
+                    self.kill_sandbox(id).await?;
+                }
+                _ => self.sandboxes.note(id, sandbox.looked_at(self.now().at)),
+            }
+            return Ok(());
+        }
         if sandbox.ends > self.now().at {
             self.sandboxes.note(id, sandbox.ends);
             return Ok(());

@@ -1,4 +1,4 @@
-//! What E2B calls a sandbox, at the door: which key opens what.
+//! What E2B and Daytona call a sandbox, at the door: which key opens what.
 
 use serde_json::{Value, json};
 
@@ -43,6 +43,60 @@ const ROUTES: &[(&str, &str)] = &[
     ("POST", "/filesystem.Filesystem/CreateWatcher"),
     ("POST", "/filesystem.Filesystem/GetWatcherEvents"),
     ("POST", "/filesystem.Filesystem/RemoveWatcher"),
+];
+
+/// Every route of Daytona's that is served.
+const OF_DAYTONA: &[(&str, &str)] = &[
+    ("GET", "/config"),
+    ("GET", "/sandbox"),
+    ("POST", "/sandbox"),
+    ("GET", "/sandbox/paginated"),
+    ("GET", "/sandbox/x"),
+    ("DELETE", "/sandbox/x"),
+    ("POST", "/sandbox/x/start"),
+    ("POST", "/sandbox/x/stop"),
+    ("POST", "/sandbox/x/archive"),
+    ("POST", "/sandbox/x/recover"),
+    ("POST", "/sandbox/x/last-activity"),
+    ("PUT", "/sandbox/x/labels"),
+    ("POST", "/sandbox/x/autostop/1"),
+    ("POST", "/sandbox/x/autoarchive/1"),
+    ("POST", "/sandbox/x/autodelete/1"),
+    ("GET", "/sandbox/x/toolbox-proxy-url"),
+    ("GET", "/toolbox/x/version"),
+    ("GET", "/toolbox/x/work-dir"),
+    ("GET", "/toolbox/x/user-home-dir"),
+    ("GET", "/toolbox/x/project-dir"),
+    ("POST", "/toolbox/x/process/execute"),
+    ("POST", "/toolbox/x/process/code-run"),
+    ("GET", "/toolbox/x/process/session"),
+    ("POST", "/toolbox/x/process/session"),
+    ("GET", "/toolbox/x/process/session/s"),
+    ("DELETE", "/toolbox/x/process/session/s"),
+    ("POST", "/toolbox/x/process/session/s/exec"),
+    ("GET", "/toolbox/x/process/session/s/command/c"),
+    ("GET", "/toolbox/x/process/session/s/command/c/logs"),
+    ("POST", "/toolbox/x/process/session/s/command/c/input"),
+    ("GET", "/toolbox/x/process/pty"),
+    ("POST", "/toolbox/x/process/pty"),
+    ("GET", "/toolbox/x/process/pty/create-connect"),
+    ("GET", "/toolbox/x/process/pty/p"),
+    ("DELETE", "/toolbox/x/process/pty/p"),
+    ("POST", "/toolbox/x/process/pty/p/resize"),
+    ("GET", "/toolbox/x/process/pty/p/connect"),
+    ("GET", "/toolbox/x/files"),
+    ("DELETE", "/toolbox/x/files"),
+    ("GET", "/toolbox/x/files/info"),
+    ("POST", "/toolbox/x/files/folder"),
+    ("GET", "/toolbox/x/files/download"),
+    ("POST", "/toolbox/x/files/upload"),
+    ("POST", "/toolbox/x/files/bulk-upload"),
+    ("POST", "/toolbox/x/files/bulk-download"),
+    ("POST", "/toolbox/x/files/move"),
+    ("GET", "/toolbox/x/files/find"),
+    ("GET", "/toolbox/x/files/search"),
+    ("POST", "/toolbox/x/files/replace"),
+    ("POST", "/toolbox/x/files/permissions"),
 ];
 
 struct Sandbox {
@@ -91,6 +145,26 @@ fn no_route_is_open_without_a_key() {
             let body = answer.json();
             assert!(body["message"].is_string() && body["code"].is_number(), "{body}");
         }
+    }
+}
+
+#[test]
+fn no_route_of_daytona_is_open_without_the_token() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let key = make(&server).key;
+    for (method, target) in OF_DAYTONA {
+        let target = format!("/daytona{target}");
+        let wrong = Client::new(server.address, Some("wrong"));
+        for client in [server.stranger(), wrong, Client::new(server.address, Some(&key))] {
+            let answer = client.request(method, &target).header("x-access-token", &key).send();
+            assert!(answer.status == 401 || answer.status == 429, "{method} {target}");
+            assert!(answer.json()["statusCode"].is_number(), "{method} {target}");
+        }
+        // With it each is there, whatever it says to this.
+        let answer = server.client().request(method, &target).send();
+        assert!(!answer.text().contains("no_such_route"), "{method} {target}: {}", answer.text());
+        assert!(answer.status < 500, "{method} {target}: {}", answer.text());
     }
 }
 

@@ -1,0 +1,237 @@
+//! The API of Daytona below `/daytona`: its control plane, and the toolbox that it has in every sandbox.
+//!
+//! What is served is what the official clients call; `docs/migrate-daytona.md` lists it. A session of the
+//! toolbox is a terminal with a live shell, a PTY a terminal with a program of its own.
+
+mod control;
+mod files;
+mod process;
+mod pty;
+mod session;
+
+use axum::{
+    Router,
+    extract::{FromRequest, FromRequestParts, Path, Request},
+    http::{HeaderValue, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+    routing::{get, post, put},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+pub use control::deletes_at;
+
+use super::sandbox::{Api, Sandbox};
+use crate::{
+    api::{App, error::Problem, extract::OptionalJson},
+    model::Timestamp,
+    project::FileError,
+    store::StoreError,
+    terminal::TerminalError,
+};
+
+/// What every path begins with.
+const PREFIX: &str = "/daytona";
+/// The version of the toolbox that we do what it does.
+const TOOLBOX: &str = "0.190.0";
+
+/// Whether a path is one of Daytona's.
+pub fn is_path(path: &str) -> bool {
+    path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether the body is a file, which is streamed and may be large.
+pub fn is_file_upload(path: &str) -> bool {
+    is_path(path) && (path.ends_with("/files/bulk-upload") || path.ends_with("/files/upload"))
+}
+
+/// Every route. Clients are pointed at `/daytona` or, as they know it, at `/daytona/api`.
+pub fn routes() -> Router<App> {
+    let control = control_routes();
+    Router::new()
+        .nest("/daytona/api", control.clone())
+        .nest("/daytona", control)
+        .nest("/daytona/toolbox/{id}", toolbox())
+}
+
+fn control_routes() -> Router<App> {
+    Router::new()
+        .route("/config", get(control::config))
+        .route("/sandbox", get(control::list).post(control::create))
+        .route("/sandbox/paginated", get(control::list))
+        .route("/sandbox/{id}", get(control::show).delete(control::delete))
+        .route("/sandbox/{id}/start", post(control::start))
+        .route("/sandbox/{id}/stop", post(control::stop))
+        .route("/sandbox/{id}/archive", post(control::archive))
+        .route("/sandbox/{id}/recover", post(control::start))
+        .route("/sandbox/{id}/last-activity", post(control::touch))
+        .route("/sandbox/{id}/labels", put(control::labels))
+        .route("/sandbox/{id}/autostop/{minutes}", post(control::auto_stop))
+        .route("/sandbox/{id}/autoarchive/{minutes}", post(control::auto_archive))
+        .route("/sandbox/{id}/autodelete/{minutes}", post(control::auto_delete))
+        .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox_url))
+}
+
+fn toolbox() -> Router<App> {
+    Router::new()
+        .route("/version", get(process::version))
+        .route("/work-dir", get(process::work_dir))
+        .route("/user-home-dir", get(process::work_dir))
+        .route("/project-dir", get(process::work_dir))
+        .route("/process/execute", post(process::execute))
+        .route("/process/code-run", post(process::code_run))
+        .route("/process/session", get(session::list).post(session::create))
+        .route("/process/session/{session}", get(session::show).delete(session::delete))
+        .route("/process/session/{session}/exec", post(session::exec))
+        .route("/process/session/{session}/command/{command}", get(session::command))
+        .route("/process/session/{session}/command/{command}/logs", get(session::logs))
+        .route("/process/session/{session}/command/{command}/input", post(session::input))
+        .route("/process/pty", get(pty::list).post(pty::create))
+        .route("/process/pty/create-connect", get(pty::create_connect))
+        .route("/process/pty/{pty}", get(pty::show).delete(pty::delete))
+        .route("/process/pty/{pty}/resize", post(pty::resize))
+        .route("/process/pty/{pty}/connect", get(pty::connect))
+        .route("/files", get(files::list).delete(files::delete))
+        .route("/files/info", get(files::info))
+        .route("/files/folder", post(files::folder))
+        .route("/files/download", get(files::download))
+        .route("/files/upload", post(files::upload))
+        .route("/files/bulk-upload", post(files::bulk_upload))
+        .route("/files/bulk-download", post(files::bulk_download))
+        .route("/files/move", post(files::rename))
+        .route("/files/find", get(files::find))
+        .route("/files/search", get(files::search))
+        .route("/files/replace", post(files::replace))
+        .route("/files/permissions", post(files::permissions))
+}
+
+/// A refusal as clients of Daytona read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    /// With this status.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
+        Refusal { status, message: message.into() }
+    }
+
+    fn bad(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    fn missing(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// Its JSON.
+    fn body(&self) -> serde_json::Value {
+        let word = self.status.canonical_reason().unwrap_or("error");
+        let word = word.to_uppercase().replace([' ', '-'], "_");
+        json!({
+            "statusCode": self.status.as_u16(),
+            "message": self.message,
+            "error": word,
+            "code": word,
+            "timestamp": Timestamp::now().to_string(),
+            "path": "",
+            "method": "",
+        })
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        Refusal::new(problem.code().status().0, problem.detail())
+    }
+}
+
+impl From<TerminalError> for Refusal {
+    fn from(error: TerminalError) -> Refusal {
+        Problem::from(error).into()
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Refusal {
+        Problem::from(error).into()
+    }
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Refusal {
+        let status = match &error {
+            FileError::Missing { .. } => StatusCode::NOT_FOUND,
+            FileError::Exists { .. } => StatusCode::CONFLICT,
+            FileError::Forbidden { .. } => StatusCode::FORBIDDEN,
+            FileError::BadPath { .. }
+            | FileError::IsDirectory { .. }
+            | FileError::NotDirectory { .. }
+            | FileError::NotEmpty { .. }
+            | FileError::NotRegular { .. } => StatusCode::BAD_REQUEST,
+            _ => return Problem::from(error).into(),
+        };
+        Refusal::new(status, error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// A JSON body that may be left out, with refusals as clients of Daytona read them.
+pub struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
+        Ok(Asked(asked))
+    }
+}
+
+/// The sandbox that a path of the toolbox names, running.
+pub struct Guest(pub Sandbox);
+
+impl FromRequestParts<App> for Guest {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
+        let names =
+            Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, app);
+        let Path(names) = names.await.map_err(|error| Refusal::bad(error.body_text()))?;
+        let name = names.get("id").map_or("", String::as_str);
+        let sandbox = find(app, name).await?;
+        match control::life(app, &sandbox).await?.0 {
+            "started" => {}
+            state => {
+                let message = format!("Sandbox {name} is {state}; start it first");
+                return Err(Refusal::bad(message));
+            }
+        }
+        app.used(sandbox.id()).await;
+        Ok(Guest(sandbox))
+    }
+}
+
+/// The sandbox with this id or name.
+async fn find(app: &App, name: &str) -> Result<Sandbox, Refusal> {
+    let missing = || Refusal::missing(format!("Sandbox with ID or name {name} not found"));
+    if let Ok(id) = name.parse()
+        && let Some(sandbox) = app.sandbox(&id).await?
+        && sandbox.api == Api::Daytona
+    {
+        return Ok(sandbox);
+    }
+    let all = app.all_sandboxes(Api::Daytona).await?;
+    let named = |it: &Sandbox| it.more.get("name").is_some_and(|known| known == name);
+    all.into_iter().find(named).ok_or_else(missing)
+}

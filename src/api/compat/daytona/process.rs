@@ -1,0 +1,143 @@
+//! Commands that begin and end with their call, and what the toolbox tells of itself.
+
+use std::time::Duration;
+
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Asked, Guest, Refusal, TOOLBOX};
+use crate::{
+    api::{
+        App,
+        compat::{
+            instance::{absolute, relative},
+            process::{End, Ran, Start},
+            wrap::Config,
+        },
+    },
+    model::Env,
+    project::Kind,
+};
+
+/// The version of the toolbox.
+pub(super) async fn version() -> axum::Json<Value> {
+    axum::Json(json!({"version": TOOLBOX}))
+}
+
+/// Where programs start, which is where the user is at home.
+pub(super) async fn work_dir(Guest(sandbox): Guest) -> axum::Json<Value> {
+    axum::Json(json!({"dir": sandbox.home}))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Execute {
+    command: String,
+    cwd: Option<String>,
+    envs: Option<Env>,
+    env: Option<Env>,
+    timeout: Option<u64>,
+}
+
+/// Runs a command; both of its streams are one.
+pub(super) async fn execute(
+    State(app): State<App>,
+    guest: Guest,
+    Asked(asked): Asked<Execute>,
+) -> Result<axum::Json<Value>, Refusal> {
+    if asked.command.trim().is_empty() {
+        return Err(Refusal::bad("empty command"));
+    }
+    let words = ["-c".to_owned(), format!("exec 2>&1\n{}", asked.command)];
+    let envs = asked.envs.or(asked.env).unwrap_or_default();
+    let ran =
+        run(&app, &guest, "/bin/bash", words.to_vec(), envs, asked.cwd, asked.timeout).await?;
+    answer(ran)
+}
+
+fn answer(ran: Ran) -> Result<axum::Json<Value>, Refusal> {
+    let code = match ran.end {
+        End::Exit(code) => code,
+        End::Signal(signal) => 128 + signal,
+        End::TimedOut => {
+            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "command execution timeout"));
+        }
+        End::Lost => {
+            let message = "the command is gone, and nobody knows how it ended";
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
+        }
+    };
+    let text = String::from_utf8_lossy(&ran.stdout);
+    Ok(axum::Json(json!({"exitCode": code, "result": text})))
+}
+
+async fn run(
+    app: &App,
+    Guest(sandbox): &Guest,
+    cmd: &str,
+    args: Vec<String>,
+    envs: Env,
+    cwd: Option<String>,
+    seconds: Option<u64>,
+) -> Result<Ran, Refusal> {
+    let words = args.iter().chain(envs.values()).any(|word| word.contains('\0'));
+    if words {
+        return Err(Refusal::bad("neither commands nor variables may contain NUL"));
+    }
+    crate::api::terminals::check_env(Some(&envs), "/envs")?;
+    let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.home);
+    let (files, place) = (app.sandbox_files(sandbox).await?, cwd.clone());
+    let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
+    if !found.is_ok_and(|found| found.kind == Kind::Directory) {
+        return Err(Refusal::bad(format!("cwd {cwd} does not exist")));
+    }
+    let cwd = Some(cwd);
+    let start = Start {
+        config: Config { cmd: cmd.to_owned(), args, envs, cwd },
+        tag: None,
+        stdin: false,
+        timeout: seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+        pty: None,
+    };
+    Ok(app.run_process(sandbox, start).await?)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CodeRun {
+    code: String,
+    language: Option<String>,
+    argv: Option<Vec<String>>,
+    params: Option<Params>,
+    envs: Option<Env>,
+    timeout: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Params {
+    argv: Option<Vec<String>>,
+    env: Option<Env>,
+}
+
+/// Runs a program in a language.
+pub(super) async fn code_run(
+    State(app): State<App>,
+    guest: Guest,
+    Asked(asked): Asked<CodeRun>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let (cmd, flag) = match asked.language.as_deref() {
+        None | Some("python") => ("python3", "-c"),
+        Some("javascript" | "typescript") => ("node", "-e"),
+        Some(other) => return Err(Refusal::bad(format!("unsupported language: {other}"))),
+    };
+    let params = asked.params.unwrap_or_default();
+    let envs = asked.envs.or(params.env).unwrap_or_default();
+    // Both streams are one, in the order in which they are written.
+    let text = format!("exec 2>&1; exec {cmd} {flag} \"$@\"");
+    let mut args = vec!["-c".to_owned(), text, cmd.to_owned(), asked.code];
+    args.extend(asked.argv.or(params.argv).unwrap_or_default());
+    let ran = run(&app, &guest, "/bin/bash", args, envs, None, asked.timeout).await?;
+    answer(ran)
+}

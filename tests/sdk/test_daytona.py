@@ -1,0 +1,189 @@
+"""Programs written for Daytona's own Python client, against this server."""
+
+import os
+import threading
+import unittest
+
+from server import Server, main, until
+
+SERVER = Server()
+os.environ["DAYTONA_API_KEY"] = SERVER.token
+os.environ["DAYTONA_API_URL"] = f"{SERVER.url}/daytona"
+os.environ["DAYTONA_TARGET"] = "local"
+
+from daytona import (  # noqa: E402  (the client reads the environment)
+    CreateSandboxFromSnapshotParams,
+    Daytona,
+    SessionExecuteRequest,
+)
+from daytona.common.pty import PtySize  # noqa: E402
+
+DAYTONA = Daytona()
+
+
+def tearDownModule():
+    SERVER.close()
+
+
+def create(**choices):
+    return DAYTONA.create(CreateSandboxFromSnapshotParams(**choices))
+
+
+def listed(labels):
+    """The sandboxes with these labels, as newer and older clients ask for them."""
+    try:
+        from daytona import ListSandboxesQuery
+    except ImportError:
+        found = DAYTONA.list(labels)
+        return list(getattr(found, "items", found))
+    return list(DAYTONA.list(ListSandboxesQuery(labels=labels)))
+
+
+class Toolbox(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.sandbox = create(env_vars={"FOO": "bar"}, auto_stop_interval=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.sandbox.delete()
+
+    def test_commands(self):
+        answer = self.sandbox.process.exec("echo hi; echo $FOO; echo err >&2; pwd; exit 3")
+        self.assertEqual((answer.exit_code, answer.result), (3, "hi\nbar\nerr\n/home/daytona\n"))
+        answer = self.sandbox.process.exec("pwd; echo $X", cwd="/tmp", env={"X": "it's"})
+        self.assertEqual((answer.exit_code, answer.result), (0, "/tmp\nit's\n"))
+        with self.assertRaises(Exception):
+            self.sandbox.process.exec("sleep 100", timeout=1)
+        answer = self.sandbox.process.code_run("print(1+1)")
+        self.assertEqual((answer.exit_code, answer.result), (0, "2\n"))
+
+    def test_a_session_keeps_its_state(self):
+        process = self.sandbox.process
+        process.create_session("s1")
+        run = lambda text: process.execute_session_command(  # noqa: E731
+            "s1", SessionExecuteRequest(command=text)
+        )
+        first = run("cd /tmp; export A=1; f() { echo f-$A; }; echo out; echo err >&2")
+        self.assertEqual((first.exit_code, first.stdout, first.stderr), (0, "out\n", "err\n"))
+        second = run("pwd; f; (exit 5)")
+        self.assertEqual((second.exit_code, second.stdout), (5, "/tmp\nf-1\n"))
+        self.assertEqual(run("exit 4").exit_code, 4)
+        self.assertEqual(run("f").stdout, "f-1\n")
+        commands = process.get_session("s1").commands
+        self.assertEqual(len(commands), 4)
+        self.assertEqual(process.get_session_command("s1", commands[1].id).exit_code, 5)
+        with self.assertRaises(Exception):
+            process.create_session("s1")
+        self.assertIn("s1", [session.session_id for session in process.list_sessions()])
+        process.delete_session("s1")
+        with self.assertRaises(Exception):
+            process.get_session("s1")
+
+    def test_a_command_that_is_not_waited_for(self):
+        process = self.sandbox.process
+        process.create_session("s2")
+        begun = process.execute_session_command(
+            "s2",
+            SessionExecuteRequest(command="echo begun; read x; echo got $x", run_async=True),
+        )
+        process.send_session_command_input("s2", begun.cmd_id, "inp\n")
+        ended = lambda: process.get_session_command("s2", begun.cmd_id).exit_code == 0  # noqa: E731
+        until(ended, "its end")
+        logs = process.get_session_command_logs("s2", begun.cmd_id)
+        self.assertEqual(logs.stdout, "begun\ngot inp\n")
+        process.delete_session("s2")
+
+    def test_terminals(self):
+        process, seen = self.sandbox.process, bytearray()
+        handle = process.create_pty_session("p1", pty_size=PtySize(rows=24, cols=80))
+        end = []
+        listen = lambda: end.append(handle.wait(on_data=seen.extend))  # noqa: E731
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        handle.send_input("echo pty-$((1+1)); stty size\n")
+        until(lambda: b"pty-2" in seen and b"24 80" in seen, "the answer")
+        process.resize_pty_session("p1", PtySize(rows=30, cols=100))
+        handle.send_input("stty size\n")
+        until(lambda: b"30 100" in seen, "the other size")
+        self.assertEqual([one.id for one in process.list_pty_sessions()], ["p1"])
+        handle.send_input("exit 7\n")
+        thread.join(60)
+        self.assertEqual(end[0].exit_code, 7)
+
+    def test_files(self):
+        fs, root = self.sandbox.fs, f"/tmp/daytona-{os.getpid()}"
+        fs.create_folder(root, "755")
+        fs.upload_file(b"hello", f"{root}/a.txt")
+        self.assertEqual(fs.download_file(f"{root}/a.txt"), b"hello")
+        self.assertEqual([file.name for file in fs.list_files(root)], ["a.txt"])
+        info = fs.get_file_info(f"{root}/a.txt")
+        self.assertEqual((info.size, info.is_dir, info.permissions), (5, False, "0644"))
+        fs.move_files(f"{root}/a.txt", f"{root}/b.txt")
+        self.assertEqual(fs.search_files(root, "*.txt").files, [f"{root}/b.txt"])
+        found = fs.find_files(root, "hello")
+        self.assertEqual([(one.file, one.line) for one in found], [(f"{root}/b.txt", 1)])
+        fs.set_file_permissions(f"{root}/b.txt", mode="600")
+        self.assertEqual(fs.get_file_info(f"{root}/b.txt").permissions, "0600")
+        fs.replace_in_files([f"{root}/b.txt"], "hello", "bye")
+        self.assertEqual(fs.download_file(f"{root}/b.txt"), b"bye")
+        large = os.urandom(1 << 20) * 8
+        fs.upload_file(large, f"{root}/large")
+        self.assertEqual(fs.download_file(f"{root}/large"), large)
+        with self.assertRaises(Exception):
+            fs.download_file(f"{root}/nothing")
+        fs.delete_file(root, recursive=True)
+        with self.assertRaises(Exception):
+            fs.get_file_info(root)
+
+
+class Lives(unittest.TestCase):
+    def test_from_create_to_delete(self):
+        sandbox = create(labels={"k": "v"}, auto_stop_interval=30)
+        self.assertEqual(sandbox.state, "started")
+        sandbox.process.create_session("kept")
+        in_session = lambda text: sandbox.process.execute_session_command(  # noqa: E731
+            "kept", SessionExecuteRequest(command=text)
+        )
+        in_session("cd /tmp; X=1")
+        sandbox.set_labels({"a": "b"})
+        sandbox.set_autostop_interval(60)
+        found = DAYTONA.get(sandbox.id)
+        self.assertEqual((found.labels, found.auto_stop_interval), ({"a": "b"}, 60))
+        self.assertEqual([one.id for one in listed({"a": "b"})], [sandbox.id])
+        self.assertEqual(listed({"a": "c"}), [])
+        sandbox.stop()
+        self.assertEqual(DAYTONA.get(sandbox.id).state, "stopped")
+        with self.assertRaises(Exception):
+            sandbox.process.exec("true")
+        sandbox.start()
+        self.assertEqual(DAYTONA.get(sandbox.id).state, "started")
+        self.assertEqual(in_session("pwd; echo $X").stdout, "/tmp\n1\n")
+        sandbox.stop()
+        sandbox.archive()
+        self.assertEqual(DAYTONA.get(sandbox.id).state, "archived")
+        sandbox.delete()
+        with self.assertRaises(Exception):
+            DAYTONA.get(sandbox.id)
+
+
+class Crash(unittest.TestCase):
+    def test_the_server_is_killed_while_a_command_runs(self):
+        sandbox = create(auto_stop_interval=0)
+        sandbox.process.create_session("s")
+        begun = sandbox.process.execute_session_command(
+            "s", SessionExecuteRequest(command="X=1; echo begun; read y; echo got $y", run_async=True)
+        )
+        SERVER.kill()
+        SERVER.start()
+        again = DAYTONA.get(sandbox.id)
+        again.process.send_session_command_input("s", begun.cmd_id, "in\n")
+        ended = lambda: again.process.get_session_command("s", begun.cmd_id).exit_code == 0  # noqa: E731
+        until(ended, "its end")
+        logs = again.process.get_session_command_logs("s", begun.cmd_id)
+        self.assertEqual(logs.stdout, "begun\ngot in\n")
+        again.delete()
+
+
+if __name__ == "__main__":
+    main()
