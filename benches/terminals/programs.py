@@ -36,7 +36,7 @@ def coloured(count):
     for number in range(count):
         lines.append(
             f"\x1b[{31 + number % 7}mcompiling\x1b[0m \x1b[1mcrate-{number:04}\x1b[0m v0.4.2 "
-            f"(\x1b[36m/work/src/module-{number % 7}\x1b[0m) in 12 ms\n"
+            f"(\x1b[36m/src/lib/module-{number % 7}\x1b[0m) in 12 ms\n"
         )
     return "".join(lines).encode()
 

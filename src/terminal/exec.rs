@@ -128,10 +128,9 @@ impl Terminals {
         let (max_output, recorded) = (options.max_output.min(MAX_OUTPUT), options.keyed);
         let options = Arc::new(options);
         let stage = self.0.flights.begin(command, Some(options.clone()));
-        let progress = match self.hand_over(&link, terminal, &id, &options).await {
+        let progress = match self.hand_to_shell(link, terminal, &live, &id, &options).await {
             Ok(progress) => progress,
             Err(error) => {
-                link.forget(id.as_str());
                 self.0.flights.forget(&id);
                 return Err(error);
             }

@@ -20,7 +20,7 @@ use super::exec::{ExecOptions, IfBusy, request};
 use super::flight::Stage;
 use super::link::{Link, LinkError, Progress};
 use super::{Live, Resume, TerminalError, Terminals};
-use crate::model::{Command, CommandEnd, CommandId, Terminal, TerminalId};
+use crate::model::{Command, CommandEnd, CommandId, ShellKind, Terminal, TerminalId};
 
 /// How long a host is waited for that a command can be handed to.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,6 +68,34 @@ impl Terminals {
                     tokio::time::sleep(AGAIN).await;
                 }
                 other => return other,
+            }
+        }
+    }
+
+    /// Hands a command to a terminal's shell. One that has just ended for good, which its owner has yet
+    /// to hear, is waited out: the next one takes the command.
+    pub(super) async fn hand_to_shell(
+        &self,
+        mut link: Link,
+        terminal: &Terminal,
+        live: &Arc<Live>,
+        id: &CommandId,
+        options: &ExecOptions,
+    ) -> Result<watch::Receiver<Progress>, TerminalError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let handed = self.hand_over(&link, terminal, id, options).await;
+            if handed.is_err() {
+                link.forget(id.as_str());
+            }
+            match handed {
+                Err(TerminalError::NotDrivable)
+                    if terminal.shell != ShellKind::Plain && Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(AGAIN).await;
+                    link = self.alive_again(terminal, live, options.resume).await?;
+                }
+                handed => return handed,
             }
         }
     }
