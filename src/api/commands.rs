@@ -40,10 +40,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// Output that goes into a receipt asked for later; the rest is at `/output`.
 const RECEIPT_OUTPUT: u64 = 1 << 20;
-/// How long the end of a command that nobody follows may take to be put on record.
-const SETTLES: Duration = Duration::from_secs(10);
-/// How often that is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The longest wait for output.
 const MAX_WAIT_MS: u64 = 60_000;
 /// Bytes one answer of `/output` carries at most.
@@ -73,27 +69,24 @@ async fn read_receipt(app: &App, command: Command, terminal: &Terminal) -> Resul
     Ok(Ran::new(receipt, terminal))
 }
 
-/// The answer to a request whose key began a command that was then cut off.
+/// The answer to a request whose key began a command that was then cut off; `None` if it was cut off
+/// before its host heard of it.
 pub(super) async fn again(
     app: &App,
     begun: &str,
     terminal: &Terminal,
-) -> Result<Response, Problem> {
+) -> Result<Option<Response>, Problem> {
     let id: CommandId = begun.parse().map_err(|_| Problem::missing("command", begun))?;
-    let settled = tokio::time::Instant::now() + SETTLES;
-    loop {
-        if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
-            let receipt = execution.finished().await?;
-            return Ok(axum::Json(Ran::new(receipt, terminal)).into_response());
-        }
-        let command = app.store.command(&id).await?;
-        let command = command.ok_or_else(|| Problem::missing("command", &id))?;
-        // What the server before this one asked for may reach its host, or be put on record, only now.
-        if command.status.is_end() || tokio::time::Instant::now() >= settled {
-            return Ok(axum::Json(read_receipt(app, command, terminal).await?).into_response());
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
+    let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
+    if app.terminals.never_began(terminal, &command).await? {
+        return Ok(None);
     }
+    if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
+        let receipt = execution.finished().await?;
+        return Ok(Some(axum::Json(Ran::new(receipt, terminal)).into_response()));
+    }
+    let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
+    Ok(Some(axum::Json(read_receipt(app, command, terminal).await?).into_response()))
 }
 
 async fn head(

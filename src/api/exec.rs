@@ -260,8 +260,10 @@ async fn run(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let keyed = keyed.map(|Extension(keyed)| keyed);
-    if let Some(begun) = keyed.as_ref().and_then(Keyed::begun) {
-        return super::commands::again(&app, begun, &terminal).await;
+    if let Some(begun) = keyed.as_ref().and_then(Keyed::begun)
+        && let Some(answer) = super::commands::again(&app, begun, &terminal).await?
+    {
+        return Ok(answer);
     }
     let yield_after = exec.yield_ms.map(Duration::from_millis);
     let options = ExecOptions {

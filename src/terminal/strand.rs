@@ -20,7 +20,9 @@ use super::exec::{ExecOptions, IfBusy, request};
 use super::flight::Stage;
 use super::link::{Link, LinkError, Progress};
 use super::{Live, Resume, TerminalError, Terminals};
-use crate::model::{Command, CommandEnd, CommandId, ShellKind, Terminal, TerminalId};
+use crate::model::{
+    Command, CommandEnd, CommandId, CommandStatus, ShellKind, Terminal, TerminalId,
+};
 
 /// How long a host is waited for that a command can be handed to.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -137,6 +139,26 @@ impl Terminals {
                 Some(_) | None => self.end_as(&command, CommandEnd::Lost).await,
             }
         }
+    }
+
+    /// Whether a command that is on record never reached its host, and so never will: a host hears out
+    /// a server that is gone before it talks to the next. It is put on record as not started then.
+    pub async fn never_began(
+        &self,
+        terminal: &Terminal,
+        command: &Command,
+    ) -> Result<bool, TerminalError> {
+        if command.status != CommandStatus::Queued {
+            return Ok(false);
+        }
+        // What its host holds is known here after this.
+        let live = self.live(terminal).await;
+        self.alive_again(terminal, &live, Resume::Yes).await?;
+        if self.0.flights.command(&command.command_id).is_some() || self.began(command).await {
+            return Ok(false);
+        }
+        self.end_as(command, CommandEnd::NotStarted).await;
+        Ok(true)
     }
 
     /// Whether a host that is gone had begun a command; what cannot be told counts as begun.

@@ -119,15 +119,16 @@ impl Connection {
         }
     }
 
-    /// Reads what has come, at most one buffer, into the decoder. An error means it is over.
-    pub(super) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+    /// Reads what has come, at most one buffer, into the decoder, and tells how much that was. An error
+    /// means it is over.
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.socket, &mut *buffer)) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.decoder.feed(&buffer[..count]);
-                Ok(())
+                Ok(count)
             }
-            Err(Errno::AGAIN) => Ok(()),
+            Err(Errno::AGAIN) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }

@@ -279,6 +279,7 @@ impl Host {
             self.counters.refused_connections += 1;
             return;
         }
+        self.hear_out();
         let mut connection = Connection::new(socket);
         connection.push(&Event::Hello {
             version: wire::VERSION,
@@ -301,6 +302,20 @@ impl Host {
             }
         }
         self.flush(key);
+    }
+
+    /// Does what has been asked so far: whoever comes after a server that is gone finds all of it.
+    fn hear_out(&mut self) {
+        let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            while let Some(connection) = self.connections.get_mut(key) {
+                match connection.fill(self.buffer.as_mut_slice()) {
+                    Ok(0) => break,
+                    Ok(_) => self.answer_requests(key),
+                    Err(_) => self.disconnect(key),
+                }
+            }
+        }
     }
 
     fn listen(&self, flags: EventFlags) {
