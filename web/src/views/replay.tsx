@@ -1,6 +1,6 @@
 /** A terminal's past, played from its recording: play, pause, speed, any moment. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, getText } from "../api/client.ts";
 import type { Terminal } from "../api/types.ts";
 import { useDark, usePreferences } from "../lib/preferences.ts";
@@ -126,7 +126,8 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     now.drawn = position;
   }, [position]);
 
-  useEffect(() => {
+  // In the same turn as the button: a pause must not let one more frame through.
+  useLayoutEffect(() => {
     if (!playing) return;
     if (position >= events.length) return setPlaying(false);
     const began = performance.now();

@@ -90,7 +90,7 @@ test("the screen of an earlier moment is played from the recording", async () =>
   const { context, page } = await person(scene.browser, server);
   await server.exec("replayed", "echo first-thing");
   await server.exec("replayed", "echo second-thing");
-  await server.exec("replayed", "clear; echo third-thing");
+  await server.exec("replayed", "sleep 2; clear; echo third-thing");
   await page.goto(threadPage(server, "replayed", "timeline"));
   const entry = page.locator(".entry.command", { hasText: "echo second-thing" });
   await entry.locator("summary").click();
@@ -102,11 +102,17 @@ test("the screen of an earlier moment is played from the recording", async () =>
   await shows(page, "third-thing");
   await page.getByLabel("Moment").fill("0");
   await page.getByLabel("Speed").selectOption("0.5");
-  await page.getByRole("button", { name: "Play" }).click();
-  await page.getByRole("button", { name: "Pause", exact: true }).last().click();
-  const stopped = await page.locator(".player-time").getAttribute("data-position");
-  await page.getByRole("button", { name: "Play" }).waitFor();
-  expect(await page.locator(".player-time").getAttribute("data-position")).toBe(stopped);
+  const player = page.locator(".player");
+  const position = (): Promise<string | null> => player.locator(".player-time").getAttribute("data-position");
+  await player.getByRole("button", { name: "Play" }).click();
+  await until("the second command is played", async () => Number(await position()) > 1);
+  await player.getByRole("button", { name: "Pause" }).click();
+  await player.getByRole("button", { name: "Play" }).waitFor();
+  const stopped = await position();
+  await page.evaluate(async () => {
+    for (let frame = 0; frame < 60; frame += 1) await new Promise(requestAnimationFrame);
+  });
+  expect(await position()).toBe(stopped);
   await page.getByLabel("Moment").fill("0");
   await until("an empty screen", async () => (await screenText(page)).trim() === "");
   await context.close();
