@@ -312,6 +312,7 @@ impl Host {
                 match connection.fill(self.buffer.as_mut_slice()) {
                     Ok(0) => break,
                     Ok(_) => self.answer_requests(key),
+                    // What it asked and was not heard of is never done.
                     Err(_) => self.disconnect(key),
                 }
             }

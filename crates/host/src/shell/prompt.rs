@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use rustix::termios::{InputModes, LocalModes, Termios, tcgetattr, tcgetpgrp};
 
@@ -59,4 +60,11 @@ pub fn raw(modes: &Termios) -> bool {
     let input = modes.input_modes;
     !modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
         && (!input.contains(InputModes::ICRNL) || input.contains(InputModes::INLCR))
+}
+
+/// Whether the shell has written to the terminal what nobody has read.
+pub fn has_unread(master: BorrowedFd) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(master, PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }

@@ -16,6 +16,9 @@ use crate::wire::Outcome;
 /// After typed input the line discipline may still hold bytes the shell has not seen.
 pub(super) const SETTLE: Duration = Duration::from_millis(20);
 
+/// How long a command waits for what the shell drew before it to be read.
+const UNREAD: Duration = Duration::from_millis(20);
+
 /// What a person did at the keyboard.
 #[derive(Debug, Default)]
 pub(super) struct Person {
@@ -32,6 +35,8 @@ pub(super) struct Person {
 pub(super) struct Poll {
     pub(super) at: Option<Instant>,
     pub(super) step: Duration,
+    /// Since when the prompt is there with something that nobody has read.
+    pub(super) unread: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -77,6 +82,14 @@ impl Driver {
                 self.poll.at = Some(at.now + self.poll.step);
                 return;
             }
+            // What the shell has drawn comes before the command; a job that prints for ever does not.
+            if prompt::has_unread(at.master)
+                && at.now < *self.poll.unread.get_or_insert(at.now) + UNREAD
+            {
+                self.poll.at = Some(at.now);
+                return;
+            }
+            self.poll.unread = None;
             self.at_prompt = true;
             self.raw = tcgetattr(at.master).ok();
         }

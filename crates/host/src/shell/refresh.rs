@@ -11,14 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::fd::BorrowedFd;
 use rustix::termios::tcgetwinsize;
 
 use super::driver::{Driver, Phase};
 use super::pipes::write_fresh;
 use super::state::Changes;
-use super::{At, Effect, Kind, bash, screen};
+use super::{At, Effect, Kind, bash, prompt, screen};
 
 /// Commands that follow one another closely need no prompt between them.
 const AFTER: Duration = Duration::from_millis(25);
@@ -120,7 +118,7 @@ impl Driver {
             return;
         }
         // What is drawn may be there and not read yet.
-        let drawn = refresh.stashed && shown && !has_unread(at.master);
+        let drawn = refresh.stashed && shown && !prompt::has_unread(at.master);
         if !drawn && at.now < refresh.since + GIVE_UP {
             refresh.last = at.now;
             return;
@@ -148,10 +146,4 @@ impl Driver {
             effects.push(Effect::Type(bash::UNSTASH.to_vec()));
         }
     }
-}
-
-fn has_unread(master: BorrowedFd) -> bool {
-    let mut polled = [PollFd::from_borrowed_fd(master, PollFlags::IN)];
-    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }

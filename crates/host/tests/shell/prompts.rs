@@ -23,6 +23,19 @@ fn the_prompt_shows_where_a_command_went() {
 }
 
 #[test]
+fn a_command_right_behind_the_start_is_shown_at_the_prompt() {
+    let host = Host::start();
+    for _ in 0..20 {
+        let mut bench = Bench::new(&host, Shell::Bash);
+        bench.run("echo one");
+        bench.session.see("one\r\n");
+        let screen = bench.screen();
+        assert!(screen.contains("$ echo one\r\n"), "{screen:?}");
+        bench.close();
+    }
+}
+
+#[test]
 fn what_was_half_typed_outlives_a_new_prompt() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
