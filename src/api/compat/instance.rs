@@ -31,10 +31,18 @@ impl Files {
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
-        let Files { directory, owner, .. } = self.clone();
-        tokio::task::spawn_blocking(move || with_rights_of(owner, || act(&directory)))
+        let files = self.clone();
+        tokio::task::spawn_blocking(move || files.act_here(act))
             .await
             .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
+    }
+
+    /// The same on a thread that may block.
+    pub fn act_here<T>(
+        &self,
+        act: impl FnOnce(&Directory) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        with_rights_of(self.owner, || act(&self.directory))
     }
 
     /// The name of a user or group inside; the one that programs run as has the name clients expect.

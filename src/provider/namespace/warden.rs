@@ -96,8 +96,10 @@ impl Namespace {
             }
             shown.clone()
         };
-        // For the next server.
-        fs::write(self.dir(id).join(FILE), serde_json::to_vec(&shown)?)
+        // For the next server, whole or not at all.
+        let (dir, beside) = (self.dir(id), self.dir(id).join(format!("{FILE}.new")));
+        fs::write(&beside, serde_json::to_vec(&shown)?)?;
+        fs::rename(beside, dir.join(FILE))
     }
 
     /// Looks after what is written until told to stop.

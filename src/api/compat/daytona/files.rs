@@ -39,7 +39,9 @@ const MOST_FIELD: usize = 8 << 10;
 const MOST_TEXT: u64 = 16 << 20;
 /// Entries of one list.
 const MOST: usize = 100_000;
-/// What is between the files of an answer.
+/// Paths of one body whose files are yet to come.
+const MOST_PATHS: usize = 1_000;
+/// What the line between the files of an answer begins with.
 const BOUNDARY: &str = "DAYTONA-FILE-BOUNDARY";
 
 /// What a query may say.
@@ -254,10 +256,16 @@ pub(super) async fn bulk_upload(
                 let path =
                     String::from_utf8(field).map_err(|_| Refusal::bad("a path is not UTF-8"))?;
                 paths.insert(which.to_owned(), path);
+                if paths.len() > MOST_PATHS {
+                    return Err(Refusal::bad(format!(
+                        "more than {MOST_PATHS} paths without a file"
+                    )));
+                }
             }
             "file" => {
-                let asked = paths.get(which).ok_or_else(|| Refusal::bad("a file has no path"))?;
-                let path = absolute(asked, &sandbox.home);
+                let asked =
+                    paths.remove(which).ok_or_else(|| Refusal::bad("a file has no path"))?;
+                let path = absolute(&asked, &sandbox.home);
                 let bytes = receive(&files, &path, &mut parts).await?;
                 written.push(json!({"path": asked, "bytes": bytes}));
             }
@@ -280,23 +288,23 @@ pub(super) async fn bulk_download(
     Asked(asked): Asked<Paths>,
 ) -> Result<Response, Refusal> {
     let files = app.sandbox_files(&sandbox).await?;
-    let mut opened = Vec::new();
-    for asked in asked.paths {
-        let path = absolute(&asked, &sandbox.home);
-        let found = files.act(move |directory| directory.read(&relative(&path)?)).await;
-        let found = found.map_err(|error| refused(error, &asked));
-        opened.push((asked, found));
-    }
+    // No file can hold a line that is made only now.
+    let boundary = format!("{BOUNDARY}-{}", uuid::Uuid::now_v7().simple());
+    let kind = format!("multipart/form-data; boundary={boundary}");
     let (mut writer, sender, body) = BodyWriter::new();
     tokio::task::spawn_blocking(move || {
         let write = || -> std::io::Result<()> {
-            for (path, found) in opened {
+            for path in asked.paths {
+                // One at a time: a long list must not use up the server's descriptors.
+                let place = absolute(&path, &sandbox.home);
+                let found = files.act_here(|directory| directory.read(&relative(&place)?));
+                let found = found.map_err(|error| refused(error, &path));
                 let name = path.replace(['"', '\r', '\n'], "_");
                 let field = if found.is_ok() { "file" } else { "error" };
                 let escaped: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
                 write!(
                     writer,
-                    "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{field}\"; \
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; \
                      filename=\"{name}\"; filename*=utf-8''{escaped}\r\n"
                 )?;
                 match found {
@@ -318,14 +326,13 @@ pub(super) async fn bulk_download(
                 }
                 writer.write_all(b"\r\n")?;
             }
-            write!(writer, "--{BOUNDARY}--\r\n")?;
+            write!(writer, "--{boundary}--\r\n")?;
             writer.flush()
         };
         if let Err(error) = write() {
             let _ = sender.blocking_send(Err(error));
         }
     });
-    let kind = format!("multipart/form-data; boundary={BOUNDARY}");
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 

@@ -29,6 +29,8 @@ use crate::{
 
 /// Events of a watcher that nobody has asked for yet; the oldest go first.
 const WAITING: usize = 10_000;
+/// Names that are remembered; beyond them a file that is written again counts as new.
+const KNOWN: usize = 100_000;
 /// Watchers of one sandbox.
 const MOST: usize = 64;
 
@@ -101,7 +103,10 @@ impl Watching {
                 let written = found
                     .as_ref()
                     .is_some_and(|(stat, _)| stat.kind == Kind::File && stat.size > 0);
-                let is_new = self.known.insert(path.clone());
+                let is_new = !self.known.contains(&path);
+                if self.known.len() < KNOWN {
+                    self.known.insert(path.clone());
+                }
                 match (is_new, written) {
                     (true, true) => &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"],
                     (true, false) => &["EVENT_TYPE_CREATE"],
