@@ -28,7 +28,8 @@ for (const name of ['plain-log-lines', 'dense-colour', 'full-screen-redraw', 'CJ
     best = Math.min(best, spent(from));
     term.dispose();
   }
-  console.log(`${name.padEnd(20)}  ${(bytes.length / best).toFixed(1)}`);
+  const [speed, ours] = [bytes.length / best, Number(fs.readFileSync(path.join(process.argv[2], `${name}.speed`)))];
+  console.log(`${name.padEnd(20)}  ${speed.toFixed(1)}  (stead ${(ours / speed).toFixed(1)} x)`);
 }
 
 console.log('\n@xterm/addon-serialize, 5000 lines and the screen');

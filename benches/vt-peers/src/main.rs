@@ -1,7 +1,7 @@
 //! Throughput, memory and snapshots of the screen, beside `alacritty_terminal` and
 //! `vt100`. Processor time, the best of several rounds, the emulators taking turns.
 //!
-//! usage: vt-peers [DIRECTORY]    also writes the inputs there, for other programs
+//! usage: vt-peers [DIRECTORY]    also writes the inputs there, and our MB/s, for other programs
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -201,19 +201,23 @@ fn best<T>(mut work: impl FnMut() -> T) -> Duration {
 
 fn main() {
     let inputs = inputs();
+    let speeds = throughput(&inputs);
     if let Some(folder) = std::env::args().nth(1) {
-        for (name, bytes) in &inputs {
+        for ((name, bytes), speed) in inputs.iter().zip(speeds) {
             let path = Path::new(&folder).join(name.replace(' ', "-"));
-            fs::write(path, bytes).expect("the directory can be written");
+            fs::write(path.with_extension("speed"), speed.to_string())
+                .and_then(|()| fs::write(path, bytes))
+                .expect("the directory can be written");
         }
     }
-    throughput(&inputs);
     memory(&inputs);
     snapshots(&inputs);
 }
 
-fn throughput(inputs: &[(&str, Vec<u8>)]) {
+/// Prints the MB/s of all; answers ours.
+fn throughput(inputs: &[(&str, Vec<u8>)]) -> Vec<f64> {
     println!("\nMB/s");
+    let mut ours = Vec::new();
     for (name, bytes) in inputs {
         let mut times = [Duration::MAX; 3];
         for _ in 0..ROUNDS {
@@ -224,11 +228,14 @@ fn throughput(inputs: &[(&str, Vec<u8>)]) {
             }
         }
         print!("{name:20}");
-        for ((who, _), time) in emulators().iter().zip(times) {
-            print!("  {who} {:6.1}", bytes.len() as f64 / 1e6 / time.as_secs_f64());
+        let speeds = times.map(|time| bytes.len() as f64 / 1e6 / time.as_secs_f64());
+        for ((who, _), speed) in emulators().iter().zip(speeds) {
+            print!("  {who} {speed:6.1}");
         }
-        println!("  ({:.2} x alacritty)", times[1].as_secs_f64() / times[0].as_secs_f64());
+        println!("  ({:.2} x alacritty)", speeds[0] / speeds[1]);
+        ours.push(speeds[0]);
     }
+    ours
 }
 
 fn memory(inputs: &[(&str, Vec<u8>)]) {

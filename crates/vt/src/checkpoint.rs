@@ -19,7 +19,7 @@ use crate::style::Style;
 use crate::{Screen, Size};
 
 const MAGIC: &[u8; 4] = b"STVT";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const HEADER: usize = 10;
 
 /// Why a checkpoint cannot be read.

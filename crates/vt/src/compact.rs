@@ -57,50 +57,22 @@ pub(crate) fn bg_code(packed: u32) -> u32 {
     packed >> COLOR_BITS & COLOR_CODE
 }
 
-/// The attributes above both colours.
-#[inline]
-pub(crate) fn flags(packed: u32) -> [u8; 2] {
-    [(packed >> FLAGS & 0x3f) as u8, (packed >> FLAGS_BG & 0x1f) as u8]
-}
-
-#[inline]
-pub(crate) fn is_underlined(packed: u32) -> bool {
-    packed & UNDERLINE >> WORD << FLAGS != 0
-}
-
-/// What a colour code stands for.
-pub(crate) enum Color {
-    Default,
-    Base(u8),
-    Palette(u8),
-}
-
-#[inline]
-pub(crate) fn color(code: u32) -> Color {
-    match code {
-        0 => Color::Default,
-        P16_CODE..P256_CODE => Color::Base((code - P16_CODE) as u8),
-        _ => Color::Palette((code - P256_CODE) as u8),
-    }
-}
+/// By mode: what is added to a colour's value, and how many values there are.
+const CODES: [(u32, u32); 4] = [(0, 1), (P16_CODE, 16), (P256_CODE, 256), (0, 0)];
 
 #[inline]
 fn color_code(word: u32) -> Option<u32> {
     let value = word & 0xff_ffff;
-    match word & MODE {
-        0 if value == 0 => Some(0),
-        P16 if value < 16 => Some(P16_CODE + value),
-        P256 if value < 256 => Some(P256_CODE + value),
-        _ => None,
-    }
+    let (first, count) = CODES[((word & MODE) / P16) as usize];
+    (value < count).then_some(first + value)
 }
 
 #[inline]
 fn color_word(code: u32) -> u32 {
-    match color(code) {
-        Color::Default => 0,
-        Color::Base(value) => P16 | u32::from(value),
-        Color::Palette(value) => P256 | u32::from(value),
+    match code {
+        0 => 0,
+        P16_CODE..P256_CODE => P16 | (code - P16_CODE),
+        _ => P256 | (code - P256_CODE) & 0xff,
     }
 }
 
@@ -122,7 +94,6 @@ mod tests {
             let packed = pack(&style).expect("a usual style");
             assert_eq!(unpack(packed), style);
             assert_eq!(packed & INTERNED, 0);
-            assert_eq!(is_underlined(packed), style.fg & UNDERLINE != 0);
         }
         assert_eq!(pack(&Style::default()), Some(0));
     }

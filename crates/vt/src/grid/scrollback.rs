@@ -3,15 +3,17 @@
 //! ```text
 //! line    = length:u32  flags:u8  body  length:u32        (length of flags and body)
 //! body    = bytes, one for a cell                          plain: ASCII or 0, default style
-//!         | { change count:varint? cell{count} }           styled
+//!         | { run }                                        styled
+//! run     = (128 + count):u8 number:u32 cell{count}        a style that is its own number
+//!         | change count:varint? cell{count}
 //! change  = bits:u8 color? color? attributes:u16? (ext:u32 link:varint)?
 //! color   = 0..15 | 16 default | 17 index:u8 | 18 r g b
 //! cell    = 0 blank | 1 half of a wide character | 2 width length:varint text
 //!         | 3 width char | char                            the table's width, and its other half
 //! ```
 //! The low bits of a change say which parts of the style differ from the run before,
-//! the high ones count up to 15 cells. Styles are written out, not numbered, so that
-//! a number lives only as long as the screen shows it. The length of a line stands at
+//! the high ones count up to 7 cells. Styles of the table are written out, so that
+//! their numbers live only as long as the screen shows them. The length of a line stands at
 //! both ends so that lines can be taken back when the screen grows.
 
 use std::collections::VecDeque;
@@ -19,7 +21,7 @@ use std::collections::VecDeque;
 use super::cell::{CLUSTER_CHARS, Cell, Clusters, Glyph};
 use super::row::Row;
 use crate::ascii::{printable, printable_of_eight};
-use crate::compact::{self, Color, INTERNED};
+use crate::compact::{self, INTERNED};
 use crate::style::{COLOR, MODE, P16, P256, RGB, Style, Styles};
 use crate::width::width;
 
@@ -384,24 +386,26 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
     while end > 0 && cells[end - 1] == Cell::NULL {
         end -= 1;
     }
-    let (mut from, mut before) = (0, 0);
+    let cells = &cells[..end];
+    let mut from = pack_usual(cells, out);
+    let mut before = from.checked_sub(1).map_or(0, |last| cells[last].style);
     while from < end {
         let number = cells[from].style;
-        let mut to = from + 1;
-        while to < end && cells[to].style == number {
-            to += 1;
-        }
-        let count = to - from;
-        if (number | before) & INTERNED == 0 {
-            put_usual_change(out, before, number, count);
+        let same = cells[from..].iter().take_while(|cell| cell.style == number).count();
+        let count = if number & INTERNED == 0 {
+            let count = same.min(USUAL_MOST);
+            out.push(USUAL | count as u8);
+            out.extend_from_slice(&number.to_le_bytes());
+            count
         } else {
             let style = names.styles.get(number);
             seen.link |= style.link != 0;
             seen.odd |= style.is_odd();
-            put_change(out, &names.styles.get(before), &style, count);
-        }
+            put_change(out, &names.styles.get(before), &style, same);
+            same
+        };
         before = number;
-        let run = &cells[from..to];
+        let run = &cells[from..from + count];
         let mut at = 0;
         while at < count {
             match run[at].ascii() {
@@ -412,10 +416,46 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
                 None => at += pack_cell(run[at], run.get(at + 1).copied(), names.clusters, out),
             }
         }
-        from = to;
+        from += count;
     }
     seen
 }
+
+/// Packs the cells at the front that are ASCII in usual styles; says how many those are.
+fn pack_usual(cells: &[Cell], out: &mut Vec<u8>) -> usize {
+    const HEAD: usize = 5;
+    // Room for the most is made at once, and what is left of it taken back.
+    let start = out.len();
+    out.resize(start + cells.len() * (HEAD + 1), 0);
+    let room = &mut out[start..];
+    let (mut head, mut at, mut style, mut taken) = (0, 0, INTERNED, 0);
+    for cell in cells {
+        let Some(byte) = cell.ascii() else { break };
+        if cell.style != style || at - head == HEAD + USUAL_MOST {
+            if cell.style & INTERNED != 0 {
+                break;
+            }
+            if taken > 0 {
+                room[head] = USUAL | (at - head - HEAD) as u8;
+            }
+            (head, style) = (at, cell.style);
+            room[at + 1..at + HEAD].copy_from_slice(&style.to_le_bytes());
+            at += HEAD;
+        }
+        room[at] = byte;
+        at += 1;
+        taken += 1;
+    }
+    if taken > 0 {
+        room[head] = USUAL | (at - head - HEAD) as u8;
+    }
+    out.truncate(start + at);
+    taken
+}
+
+/// Marks the head of a run whose style is its own number; the other bits count its cells.
+const USUAL: u8 = 0x80;
+const USUAL_MOST: usize = 0x7f;
 
 const FG: u8 = 1;
 const BG: u8 = 2;
@@ -446,7 +486,7 @@ fn put_change(out: &mut Vec<u8>, from: &Style, to: &Style, count: usize) {
         out.extend_from_slice(&to.ext.to_le_bytes());
         put_varint(out, to.link);
     }
-    if count < 16 {
+    if count < 8 {
         bits |= (count as u8) << 4;
     } else {
         put_varint(out, count as u32);
@@ -454,57 +494,16 @@ fn put_change(out: &mut Vec<u8>, from: &Style, to: &Style, count: usize) {
     out[at] = bits;
 }
 
-/// The same for styles that are their own number.
-fn put_usual_change(out: &mut Vec<u8>, from: u32, to: u32, count: usize) {
-    // Room for the longest is made at once, and what is left of it taken back.
-    let start = out.len();
-    out.extend_from_slice(&[0; 16]);
-    let head = &mut out[start..];
-    let (mut at, mut bits) = (1, 0);
-    let mut color = |bit: u8, had: u32, code: u32| {
-        if had == code {
-            return;
-        }
-        bits |= bit;
-        match compact::color(code) {
-            Color::Default => head[at] = DEFAULT,
-            Color::Base(value) => head[at] = value,
-            Color::Palette(value) => {
-                head[at..at + 2].copy_from_slice(&[INDEXED, value]);
-                at += 1;
-            }
-        }
-        at += 1;
-    };
-    color(FG, compact::fg_code(from), compact::fg_code(to));
-    color(BG, compact::bg_code(from), compact::bg_code(to));
-    let flags = compact::flags(to);
-    if flags != compact::flags(from) {
-        bits |= ATTRIBUTES;
-        head[at..at + 2].copy_from_slice(&flags);
-        at += 2;
-        if compact::is_underlined(from) != compact::is_underlined(to) {
-            bits |= EXTENDED;
-            head[at..at + 4].copy_from_slice(&compact::unpack(to).ext.to_le_bytes());
-            // No link.
-            head[at + 4] = 0;
-            at += 5;
-        }
-    }
-    if count < 16 {
-        bits |= (count as u8) << 4;
-    }
-    head[0] = bits;
-    out.truncate(start + at);
-    if count >= 16 {
-        put_varint(out, count as u32);
-    }
-}
-
 /// Takes the head of a run and says how many cells it has.
 #[inline(always)]
 fn take_change(body: &mut &[u8], style: &mut Style) -> Option<usize> {
     let bits = take_byte(body)?;
+    if bits & USUAL != 0 {
+        let (number, rest) = body.split_first_chunk()?;
+        *body = rest;
+        *style = compact::unpack(u32::from_le_bytes(*number));
+        return Some(usize::from(bits & !USUAL));
+    }
     if bits & FG != 0 {
         style.fg = (style.fg & !COLOR) | take_color(body)?;
     }

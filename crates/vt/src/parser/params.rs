@@ -49,6 +49,28 @@ impl Params {
     /// long as there is room for them; returns how many bytes that were.
     #[inline]
     pub fn numbers(&mut self, bytes: &[u8]) -> usize {
+        let (mut len, mut at) = (usize::from(self.len), 0);
+        while let Some(ahead) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            let (value, digits) = short_number(*ahead);
+            if digits > 3 {
+                break;
+            }
+            self.values[len - 1] = value as i32;
+            at += digits;
+            if ahead[digits] != b';' || len >= ROOM {
+                self.len = len as u8;
+                return at;
+            }
+            len += 1;
+            at += 1;
+        }
+        self.len = len as u8;
+        self.values[len - 1] = 0;
+        at + self.long_numbers(&bytes[at..])
+    }
+
+    /// The same for a number of many digits, or near the end of what there is.
+    fn long_numbers(&mut self, bytes: &[u8]) -> usize {
         let mut len = usize::from(self.len);
         let (mut value, mut taken) = (0u32, bytes.len());
         for (at, &byte) in bytes.iter().enumerate() {
@@ -176,5 +198,81 @@ impl Params {
         if self.refuse_sub_digits || (self.in_sub && self.refuse_digits) {
             out.push(b':');
         }
+    }
+}
+
+/// The number that four bytes begin with and how many digits it has, without a branch. With four
+/// digits it may go on.
+#[inline]
+fn short_number(bytes: [u8; 4]) -> (u32, usize) {
+    const HIGH: u32 = 0x8080_8080;
+    let digits = u32::from_le_bytes(bytes) ^ 0x3030_3030;
+    // A byte's high bit comes out set when it is no digit.
+    let others = (((digits & !HIGH) + 0x7676_7676) | digits) & HIGH;
+    let count = (others.trailing_zeros() / 8) as usize;
+    // The last digit goes to the highest byte, then pairs are added up, and pairs of pairs.
+    let digits = (u64::from(digits) << (32 - 8 * count)) as u32;
+    let pairs = (digits * 10).wrapping_add(digits >> 8) & 0x00ff_00ff;
+    let value = (pairs * 100 + (pairs >> 16)) & 0xffff;
+    (value, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_numbers_are_read_whole() {
+        for value in 0..1000u32 {
+            for end in [b";;;;", b"mmmm", b":0:0", b"\xff\xff\xff\xff", b"\x1b[31"] {
+                let mut bytes = value.to_string().into_bytes();
+                let count = bytes.len();
+                bytes.extend_from_slice(end);
+                let ahead = [bytes[0], bytes[1], bytes[2], bytes[3]];
+                assert_eq!(short_number(ahead), (value, count), "{bytes:?}");
+            }
+        }
+        assert_eq!(short_number(*b"m123"), (0, 0));
+        assert_eq!(short_number(*b"1234").1, 4);
+        assert_eq!(short_number(*b"/9:9").1, 0);
+    }
+
+    #[test]
+    fn however_many_numbers_there_are_they_are_read_as_byte_by_byte() {
+        for text in [
+            "",
+            "m",
+            ";",
+            ";;m",
+            "1;2",
+            "38;5;123m",
+            "1;48;5;255m",
+            "007;0m",
+            "1234;5m",
+            "99999999999;1m",
+            "4:3;1m",
+        ] {
+            let (mut quick, mut slow) = (Params::default(), Params::default());
+            let taken = quick.numbers(text.as_bytes());
+            for byte in text.as_bytes() {
+                if !matches!(byte, 0x30..=0x3b) {
+                    break;
+                }
+                slow.byte(*byte);
+            }
+            for byte in &text.as_bytes()[taken..] {
+                if !matches!(byte, 0x30..=0x3b) {
+                    break;
+                }
+                quick.byte(*byte);
+            }
+            let values =
+                |params: &Params| (0..params.len()).map(|i| params.get(i)).collect::<Vec<_>>();
+            assert_eq!(values(&quick), values(&slow), "{text:?}");
+        }
+        let many = "1;".repeat(40);
+        let mut quick = Params::default();
+        assert_eq!(quick.numbers(many.as_bytes()), 2 * ROOM - 1);
+        assert_eq!(quick.len(), ROOM);
     }
 }
