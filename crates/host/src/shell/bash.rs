@@ -96,7 +96,7 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     }
     bind(&mut text, paths);
     // The last part is one group, so that it is read before anything in it can change how.
-    let restore = restore.unwrap_or(b"{\n");
+    let restore = restore.unwrap_or(NOTHING);
     text.extend_from_slice(restore);
     // A subshell keeps a DEBUG trap out, but has no job control.
     let debug = find(restore, b" DEBUG\n").is_some();
@@ -106,6 +106,9 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     put(&mut text, &[b">", &single(&paths.ctl(ready)), if debug { b")\n}\n" } else { b"\n}\n" }]);
     text
 }
+
+/// The beginning of that group, where nothing is restored.
+pub const NOTHING: &[u8] = b"{\n";
 
 /// Tells what a subshell cannot: that job control is on.
 const MONITORED: &[u8] = b"\\builtin printf 'monitor\\n'; ";

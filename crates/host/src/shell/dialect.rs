@@ -257,6 +257,14 @@ impl Kind {
         }
     }
 
+    /// What restores nothing, for a shell that starts without files of the person's.
+    pub(super) fn nothing(self) -> Vec<u8> {
+        match self {
+            Self::Bash => bash::NOTHING.to_vec(),
+            Self::Zsh | Self::Sh => Vec::new(),
+        }
+    }
+
     pub(super) fn drive(self, drive: &Drive) -> Vec<u8> {
         match self {
             Self::Bash => bash::drive(drive),

@@ -417,6 +417,9 @@ impl Driver {
         match self.failures {
             0..=3 => match self.launch(died) {
                 Ok(launch) => {
+                    if self.is_bare() {
+                        effects.push(Effect::Show(screen::BARE.to_vec()));
+                    }
                     let wanted = self.state.get("cwd");
                     if !wanted.is_empty() && launch.cwd.as_os_str().as_bytes() != wanted {
                         let notice = screen::moved(wanted, launch.cwd.as_os_str().as_bytes());

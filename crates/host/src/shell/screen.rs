@@ -124,6 +124,10 @@ impl Filter {
     }
 }
 
+/// What to show when a shell starts without what kept the one before from its prompt.
+pub const BARE: &[u8] =
+    b"\r\n\x1b[2m[the shell did not come to its prompt; this one has no start-up files]\x1b[0m\r\n";
+
 /// What to show when a fresh shell cannot be where the one before was.
 pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut shown = b"\r\n\x1b[2m[".to_vec();

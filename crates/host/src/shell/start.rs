@@ -23,6 +23,12 @@ impl Driver {
             .unwrap_or(0)
     }
 
+    /// Whether the next shell starts with nothing at all: with the person's own files, or with what is
+    /// kept, it did not come to its prompt.
+    pub(super) fn is_bare(&self) -> bool {
+        self.failures >= 3 || self.failures > 0 && self.state.is_empty()
+    }
+
     /// Writes the rc file of the next shell. After failures less and less is restored, so that a
     /// state that breaks the shell cannot break it for ever.
     pub(super) fn launch(&mut self, after_death: bool) -> io::Result<Launch> {
@@ -47,6 +53,7 @@ impl Driver {
             }
             self.setup.kind.restore(&state, &cwd, after_death)
         });
+        let restore = restore.or_else(|| self.is_bare().then(|| self.setup.kind.nothing()));
         write_fresh(
             &self.paths.rc(),
             &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready),

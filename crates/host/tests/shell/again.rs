@@ -51,3 +51,20 @@ fn zsh_starts_again_and_nothing_has_changed() {
 fn sh_starts_again_and_nothing_has_changed() {
     starts_again_quietly(Shell::Sh, "cd /usr; export A=1; b=2; trap : USR1; set -- x y");
 }
+
+#[test]
+fn a_persons_own_start_up_file_that_ends_the_shell_is_left_out() {
+    for (shell, file) in [(Shell::Bash, ".bashrc"), (Shell::Zsh, ".zshrc")] {
+        let host = Host::start();
+        let home = host.dir.0.join("home");
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join(file), "broken=yes\nexit 1\n").unwrap();
+        let mut bench = Bench::new(&host, shell);
+        assert_eq!(bench.run("echo ${broken-works}").text(), (0, "works\n", ""), "{file}");
+        bench.session.see("start-up files");
+        bench.run("kept=1");
+        bench.run("kill -9 $$");
+        assert_eq!(bench.run("echo $kept").text(), (0, "1\n", ""), "{file}");
+        bench.close();
+    }
+}

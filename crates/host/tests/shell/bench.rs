@@ -79,7 +79,9 @@ impl Bench {
         fs::create_dir_all(&work).unwrap();
         fs::create_dir_all(&home).unwrap();
         // The system's own prompt names user and machine.
-        fs::write(home.join(".bashrc"), "PS1='$ '\n").unwrap();
+        if !home.join(".bashrc").exists() {
+            fs::write(home.join(".bashrc"), "PS1='$ '\n").unwrap();
+        }
         let env = [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             ("HOME", home.to_str().unwrap()),
