@@ -434,14 +434,29 @@ impl Driver {
     }
 }
 
-/// Whether this is what a terminal answers to a query, and nobody's typing.
+/// Whether this is what a terminal answers to queries, and nobody's typing.
 fn is_answer(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some(length) = answer(rest) {
+        rest = &rest[length..];
+    }
+    rest.is_empty()
+}
+
+/// How long the answer is that `bytes` begin with.
+fn answer(bytes: &[u8]) -> Option<usize> {
     match bytes {
-        [0x1b, b'[', numbers @ .., b'R' | b'c' | b'n' | b'y' | b't'] => {
-            numbers.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b'?' | b'>' | b'$'))
+        [0x1b, b'[', rest @ ..] => {
+            let of_numbers = |byte: &u8| matches!(byte, b'0'..=b'9' | b';' | b'?' | b'>' | b'$');
+            let end = rest.iter().position(|byte| !of_numbers(byte))?;
+            matches!(rest[end], b'R' | b'c' | b'n' | b'y' | b't').then_some(end + 3)
         }
-        [0x1b, b']' | b'P', ..] => true,
-        _ => false,
+        [0x1b, b']' | b'P', rest @ ..] => {
+            let st = rest.windows(2).position(|two| two == b"\x1b\\").map(|at| at + 4);
+            let bell = rest.iter().position(|byte| *byte == 7).map(|at| at + 3);
+            Some(st.into_iter().chain(bell).min().unwrap_or(bytes.len()))
+        }
+        _ => None,
     }
 }
 
@@ -456,6 +471,11 @@ mod tests {
         check("\x1b[12;40R", true);
         check("\x1b[?62;22c", true);
         check("\x1b]11;rgb:0000/0000/0000\x1b\\", true);
+        // Under load several come at once.
+        check("\x1b[12;40R\x1b[12;40R", true);
+        check("\x1b]11;rgb:0/0/0\x07\x1b[1;1R\x1bP1$r0m\x1b\\\x1b[0n", true);
+        check("\x1b[12;40Rls", false);
+        check("\x1b[12;40R\x1b[A", false);
         check("\x1b[A", false);
         check("ls -R", false);
         check("\x1b[200~R", false);
