@@ -6,7 +6,7 @@
 use super::dialect::{Drive, Dump, Paths, put};
 use super::quote::{self, single};
 use super::state::State;
-use super::unclosed;
+use super::{options, unclosed};
 
 /// What the bound keys run, in the order they are tried: a command may have redefined any of these.
 /// A backslash keeps aliases out.
@@ -401,7 +401,8 @@ fn tell(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
     text.extend_from_slice(b")\n");
 }
 
-/// Prints everything with builtins alone. Functions come last: their text has no shape to rely on.
+/// Prints everything with builtins alone. Each line is a system call of the shell's, so the options are
+/// told in two. Functions come last: their text has no shape to rely on.
 /// `first` comes before all of it, `more` after the options of `set`.
 pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
     put(
@@ -409,9 +410,9 @@ pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
         &[
             b"{ ",
             first,
-            b"\\builtin set +o; ",
+            b"\\builtin printf '\\1set %s\\nshopt %s\\n' \"$SHELLOPTS\" \"$BASHOPTS\"; ",
             more,
-            b"\\builtin shopt -ps; \\builtin umask -p; \\builtin enable -n; \
+            b"\\builtin umask -p; \\builtin enable -n; \
               \\builtin printf args; \\builtin printf ' %q' \"$@\"; \
               \\builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; \\builtin printf '\\n'; \
               \\builtin complete -p; \\builtin trap -p; \\builtin alias -p; \
@@ -423,15 +424,16 @@ pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
     );
 }
 
+/// What a dump begins with.
+const BEGIN: &[u8] = b"\x01set ";
+
 /// Reads a dump.
 pub fn parse(raw: &[u8]) -> Dump {
     let mut state = State::default();
     let mut at = 0;
     let (mut history, mut typed) = (None, None);
-    if !raw.starts_with(b"set ") {
-        let start = find(raw, b"\nset -o allexport\n")
-            .or_else(|| find(raw, b"\nset +o allexport\n"))
-            .map_or(0, |found| found + 1);
+    if !raw.starts_with(BEGIN) {
+        let start = find(raw, &[b"\n", BEGIN].concat()).map_or(0, |found| found + 1);
         let mut before = &raw[..start];
         if let Some(rest) = before.strip_prefix(b"typed ") {
             let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -476,9 +478,17 @@ impl Seen {
         if self.vars.is_some() {
             return false;
         }
-        let section = match line.split(|byte| *byte == b' ').next().unwrap_or_default() {
-            b"set" => "set",
-            b"shopt" => "shopt",
+        let space = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+        let (word, rest) = (&line[..space], line[space..].trim_ascii_start());
+        let section = match word {
+            b"\x01set" => {
+                self.sections.push(("set", options::set(rest)));
+                return true;
+            }
+            b"shopt" => {
+                self.sections.push(("shopt", options::shopt(rest)));
+                return true;
+            }
             b"umask" => "umask",
             b"enable" => "enable",
             b"args" => "args",
@@ -575,7 +585,7 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = b"{\n".to_vec();
     let shopt: Vec<&[u8]> = state.lines("shopt").filter(|line| restorable(line)).collect();
     if !shopt.is_empty() {
-        // The state has those that are on. Each line of a dump is a system call of the shell's.
+        // The state has those that are on.
         text.extend_from_slice(b"\\builtin shopt -u ${BASHOPTS//:/ }\n");
     }
     builtins(&mut text, shopt.iter().copied());

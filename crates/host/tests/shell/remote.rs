@@ -156,7 +156,7 @@ fn every_kind_of_state_is_kept_over_plain_sh() {
 
 #[test]
 fn output_cannot_be_taken_for_the_mark() {
-    let ran = remote::read(b"mark1 bash 9\nmark2 bash 4\nset +o allexport\n", 1, "mark2");
+    let ran = remote::read(b"mark1 bash 9\nmark2 bash 4\n\x01set \nshopt \n", 1, "mark2");
     assert_eq!((ran.stdout.as_slice(), ran.exit_code), (&b"mark1 bash 9\n"[..], 4));
     let ran = remote::read(b"partial", 137, "mark");
     assert_eq!((ran.stdout.as_slice(), ran.exit_code), (&b"partial"[..], 137));
