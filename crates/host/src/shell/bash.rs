@@ -207,6 +207,13 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     if quote::lines(drive.state.get("traps")).any(|line| line.trim_ascii_end() == NO_DEBUG) {
         text.extend_from_slice(b"\\builtin trap - DEBUG\n");
     }
+    // At a prompt under TMOUT an alarm is set, which would end the shell within the command.
+    let alarmed = drive.state.lines("vars").any(is_tmout)
+        && !has_trap(drive.state, b"SIGALRM")
+        && find(drive.text, b"trap").is_none();
+    if alarmed {
+        text.extend_from_slice(b"\\builtin trap : ALRM\n");
+    }
     let traps = Traps::of(drive);
     if traps.err {
         // The command's text sets it again.
@@ -255,6 +262,9 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         text.extend_from_slice(BACK);
     }
     let mut after = Vec::new();
+    if alarmed {
+        put(&mut after, &[b"\\builtin trap - ALRM", OR_ELSE]);
+    }
     if option(drive.state, "monitor") {
         put(&mut after, &[b"\\builtin set -m", OR_ELSE]);
     }
@@ -275,6 +285,28 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     }
     tell(&mut text, drive, b"");
     text
+}
+
+/// Whether this line of `declare -p` is of the time after which bash leaves an idle prompt.
+fn is_tmout(line: &[u8]) -> bool {
+    line.starts_with(b"declare -")
+        && line
+            .splitn(3, |byte| *byte == b' ')
+            .nth(2)
+            .is_some_and(|rest| rest.starts_with(b"TMOUT="))
+}
+
+/// The shell left its prompt by itself: the next one does not wait for that again.
+pub fn forget_tmout(state: &mut State) {
+    if state.lines("vars").any(is_tmout) {
+        let vars: Vec<&[u8]> =
+            quote::lines(state.get("vars")).filter(|line| !is_tmout(line)).collect();
+        let vars = vars.concat();
+        let env = state.env().filter(|(name, _)| *name != b"TMOUT");
+        let env = env.flat_map(|(name, value)| [name, b"=", value, b"\0"].concat()).collect();
+        state.set("vars", vars);
+        state.set("env", env);
+    }
 }
 
 /// What comes before the command's own text, on its first line: traps that sourcing a file takes

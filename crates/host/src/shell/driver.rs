@@ -314,9 +314,10 @@ impl Driver {
             Phase::Idle => self.due.at,
             Phase::Absent | Phase::Over => None,
         };
+        let starting = matches!(self.phase, Phase::Starting { .. });
         let queued = self.queue.iter().filter_map(|waiting| match waiting {
-            Waiting::Command { until, .. } => *until,
-            Waiting::Quiet { .. } => None,
+            Waiting::Command { until, .. } if !starting => *until,
+            Waiting::Command { .. } | Waiting::Quiet { .. } => None,
         });
         let poll = match self.phase {
             Phase::Starting { ready: true, .. } | Phase::Idle => self.poll.at,
@@ -403,7 +404,10 @@ impl Driver {
                 self.ended_early(run, end, effects);
             }
             Phase::Starting { .. } => self.failures += 1,
-            Phase::Idle | Phase::Refreshing(_) => effects.push(Effect::Show(b"\r\n".to_vec())),
+            Phase::Idle | Phase::Refreshing(_) => {
+                super::bash::forget_tmout(&mut self.state);
+                effects.push(Effect::Show(b"\r\n".to_vec()));
+            }
             Phase::Absent | Phase::Over => {}
         }
         self.person = Person::default();

@@ -39,9 +39,13 @@ impl Driver {
                 run.step = (run.step * 2).min(Duration::from_secs(1));
                 run.check = at.now + run.step;
                 let end = (Outcome::Finished, run.status, None);
+                // In this order: what a shell has told before it left is there to be read.
+                let left = prompt::left_drive(self.pid, self.setup.kind, at.master);
                 self.read_state();
                 self.heed_pieces(true);
-                if !self.dumped && prompt::left_drive(self.pid, self.setup.kind, at.master) {
+                if self.dumped {
+                    self.try_finish(at, effects);
+                } else if left {
                     self.reread(end, at, effects);
                 }
             }

@@ -127,7 +127,11 @@ impl Driver {
         }
     }
 
+    /// Ends those that waited too long for others. How long a shell takes to start is not their time.
     pub(super) fn expire_queued(&mut self, at: At, effects: &mut Vec<Effect>) {
+        if matches!(self.phase, Phase::Starting { .. }) {
+            return;
+        }
         let expired = |waiting: &Waiting| match waiting {
             Waiting::Command { until, .. } => until.is_some_and(|until| until <= at.now),
             Waiting::Quiet { .. } => false,

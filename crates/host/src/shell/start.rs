@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::dialect::Launch;
 use super::driver::{Driver, Phase};
 use super::pipes::write_fresh;
+use super::queue::Waiting;
 use super::state::State;
 use super::{At, Effect, Happened};
 
@@ -106,6 +107,11 @@ impl Driver {
             effects.push(Effect::Emit(Happened::StateChanged { changes }));
         }
         self.failures = 0;
+        for waiting in &mut self.queue {
+            if let Waiting::Command { spec, until } = waiting {
+                *until = spec.timeout.map(|timeout| at.now + timeout);
+            }
+        }
         self.phase = Phase::Idle;
         self.at_prompt = false;
         self.poll.step = Duration::from_micros(100);

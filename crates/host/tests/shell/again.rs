@@ -1,6 +1,8 @@
 //! Shells that start again.
 
-use host::wire::{Event, Shell};
+use std::time::Duration;
+
+use host::wire::{Event, Outcome, Shell};
 
 use crate::bench::Bench;
 use crate::support::Host;
@@ -67,4 +69,34 @@ fn a_persons_own_start_up_file_that_ends_the_shell_is_left_out() {
         assert_eq!(bench.run("echo $kept").text(), (0, "1\n", ""), "{file}");
         bench.close();
     }
+}
+
+#[test]
+fn a_slow_start_is_not_a_commands_time() {
+    let host = Host::start();
+    let home = host.dir.0.join("home");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::write(home.join(".bashrc"), "sleep 1\n").unwrap();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    let mut spec = bench.spec(b"echo soon; sleep 60");
+    spec.timeout = Duration::from_millis(300);
+    let ran = bench.run_spec(&spec);
+    assert_eq!((ran.outcome, ran.stdout.as_slice()), (Outcome::TimedOut, &b"soon\n"[..]));
+    bench.close();
+}
+
+#[test]
+fn a_prompt_that_ends_by_itself_takes_no_command_along() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.run("kept=1; export TMOUT=1");
+    // From here on an alarm is set.
+    bench.types("\r");
+    assert_eq!(bench.run("sleep 1.5; echo $TMOUT").text(), (0, "1\n", ""));
+    assert_eq!(bench.run("trap -p").text(), (0, "", ""));
+    bench.types("\r");
+    bench.session.see("auto-logout");
+    let ran = bench.run("echo $kept ${TMOUT-no more}; printenv TMOUT");
+    assert_eq!(ran.text(), (1, "1 no more\n", ""));
+    bench.close();
 }
