@@ -309,8 +309,15 @@ impl Execution {
         Ok(receipt(command, stdout, stderr, progress.waiting))
     }
 
-    /// Puts a command that still runs on record, so that its id can be given out.
+    /// Makes a command be on record, so that its id can be given out and found.
     pub async fn put_on_record(&mut self) -> Result<(), TerminalError> {
+        self.note().await?;
+        // The receipt of one that has ended may still be on its way.
+        if self.is_over() { self.recorded().await.map(drop) } else { Ok(()) }
+    }
+
+    /// Puts a command that still runs on record.
+    async fn note(&mut self) -> Result<(), TerminalError> {
         if !self.recorded && !self.is_over() {
             let command = self.command_or_lost().await?;
             if !command.status.is_end() {
@@ -379,7 +386,7 @@ impl Execution {
                 return ended.map(drop).map_err(|_| TerminalError::Gone);
             }
             drop(soon);
-            self.put_on_record().await?;
+            self.note().await?;
         }
         self.stage.wait_for(is_end).await.map(drop).map_err(|_| TerminalError::Gone)
     }
