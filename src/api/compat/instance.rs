@@ -73,7 +73,8 @@ impl App {
             let detail = format!("the files of provider {provider} are reached by commands only");
             return Err(Problem::new(Code::NotSupported, detail));
         };
-        let directory = Directory::open(&root, None, Reach::InRoot)?;
+        // What is in a sandbox is as lasting as what its own programs write.
+        let directory = Directory::open(&root, None, Reach::InRoot)?.cached();
         let owner = match provider {
             "local" => {
                 let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());

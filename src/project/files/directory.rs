@@ -6,6 +6,7 @@
 //! All functions block.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -14,9 +15,11 @@ use std::{
 };
 
 use rustix::{
+    buffer::spare_capacity,
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fstat, mkdirat, openat2,
-        readlinkat, renameat, renameat_with, statat, unlinkat,
+        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fgetxattr, flistxattr,
+        flistxattr_query, fstat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
+        symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -34,6 +37,9 @@ use crate::{
 /// How often a resolution that a rename got in the way of is tried again.
 const ATTEMPTS: u32 = 128;
 
+/// The most bytes that the kernel has for the names of a file's attributes, or for one of them.
+const ATTRIBUTES: usize = 64 << 10;
+
 /// Where links may lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
@@ -50,6 +56,16 @@ pub struct Directory {
     /// Where files are made before they get their name, if not beside it.
     pub(super) staging: Option<Arc<OwnedFd>>,
     reach: Reach,
+    stays: Stays,
+}
+
+/// What of a change is on stable storage when it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    /// All of it.
+    Synced,
+    /// What the kernel has written by then, as with any program that does not ask for more.
+    Cached,
 }
 
 impl Directory {
@@ -61,7 +77,27 @@ impl Directory {
                 .map(Arc::new)
                 .map_err(|error| FileError::from_io("open", &path.display().to_string(), error))
         };
-        Ok(Self { root: open(root)?, staging: staging.map(open).transpose()?, reach })
+        let staging = staging.map(open).transpose()?;
+        Ok(Self { root: open(root)?, staging, reach, stays: Stays::Synced })
+    }
+
+    /// The same for files that are nobody's record, where no change waits for the disk.
+    #[must_use]
+    pub fn cached(self) -> Self {
+        Self { stays: Stays::Cached, ..self }
+    }
+
+    /// Makes a change in a directory stay.
+    pub(super) fn sync(&self, directory: &OwnedFd) -> io::Result<()> {
+        match self.stays {
+            Stays::Synced => sync_directory(directory),
+            Stays::Cached => Ok(()),
+        }
+    }
+
+    /// Whether files wait for the disk, too.
+    pub(super) fn is_synced(&self) -> bool {
+        self.stays == Stays::Synced
     }
 
     /// What is at a path; a link is not followed.
@@ -92,6 +128,36 @@ impl Directory {
         open_regular(&held, path.as_str())
     }
 
+    /// The extended attributes of a file whose names begin with this, by the rest of their names.
+    pub fn attributes(
+        &self,
+        path: &Relative,
+        prefix: &str,
+    ) -> Result<BTreeMap<String, String>, FileError> {
+        let (file, _) = self.read(path)?;
+        let mut attributes = BTreeMap::new();
+        match flistxattr_query(&file) {
+            // Most have none, and some file systems know of none.
+            Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(attributes),
+            Ok(_) => {}
+            Err(errno) => return Err(failed("look at", path)(errno)),
+        }
+        let mut names = Vec::with_capacity(ATTRIBUTES);
+        flistxattr(&file, spare_capacity(&mut names)).map_err(failed("look at", path))?;
+        for name in names.split(|byte| *byte == 0) {
+            let Some(rest) = std::str::from_utf8(name).ok().and_then(|it| it.strip_prefix(prefix))
+            else {
+                continue;
+            };
+            let mut value = Vec::with_capacity(ATTRIBUTES);
+            // It may be gone meanwhile.
+            if fgetxattr(&file, name, spare_capacity(&mut value)).is_ok() {
+                attributes.insert(rest.to_owned(), String::from_utf8_lossy(&value).into_owned());
+            }
+        }
+        Ok(attributes)
+    }
+
     /// Makes a directory; those above it must be there.
     pub fn make_directory(&self, path: &Relative) -> Result<(), FileError> {
         let Some((parent, name)) = self.parent(path)? else {
@@ -99,8 +165,19 @@ impl Directory {
         };
         mkdirat(&parent, name, Mode::from_raw_mode(0o755))
             .map_err(io::Error::from)
-            .and_then(|()| sync_directory(&parent))
+            .and_then(|()| self.sync(&parent))
             .map_err(failed_io("make", path))
+    }
+
+    /// Makes a symbolic link; the directories above it must be there.
+    pub fn make_link(&self, target: &str, path: &Relative) -> Result<(), FileError> {
+        let Some((parent, name)) = self.parent(path)? else {
+            return Err(FileError::Exists { path: path.to_string() });
+        };
+        symlinkat(target, &parent, name)
+            .map_err(io::Error::from)
+            .and_then(|()| self.sync(&parent))
+            .map_err(failed_io("link", path))
     }
 
     /// Makes a directory and all above it that are missing.
@@ -162,9 +239,7 @@ impl Directory {
             Err(errno) => return Err(failed("move", to)(errno)),
             Ok(()) => {}
         }
-        sync_directory(&to_parent)
-            .and_then(|()| sync_directory(&from_parent))
-            .map_err(failed_io("move", to))
+        self.sync(&to_parent).and_then(|()| self.sync(&from_parent)).map_err(failed_io("move", to))
     }
 
     /// Removes a file, a link or an empty directory.
@@ -174,7 +249,7 @@ impl Directory {
         let flags =
             if found.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&parent, name, flags).map_err(failed("remove", path))?;
-        sync_directory(&parent).map_err(failed_io("remove", path))
+        self.sync(&parent).map_err(failed_io("remove", path))
     }
 
     /// Removes something and all below it; links are removed, not followed. With a staging
@@ -189,7 +264,7 @@ impl Directory {
             let part = part_name().map_err(failed_io("remove", path))?;
             match renameat(&parent, name, staging, &part) {
                 Ok(()) => {
-                    sync_directory(&parent).map_err(failed_io("remove", path))?;
+                    self.sync(&parent).map_err(failed_io("remove", path))?;
                     return remove_tree_at(staging, &part).map_err(failed_io("remove", path));
                 }
                 // A mount in between: its parts are removed where they are.
@@ -198,7 +273,7 @@ impl Directory {
             }
         }
         remove_tree_at(&parent, name).map_err(failed_io("remove", path))?;
-        sync_directory(&parent).map_err(failed_io("remove", path))
+        self.sync(&parent).map_err(failed_io("remove", path))
     }
 
     /// Opens a directory to read what is in it.

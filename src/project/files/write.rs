@@ -9,19 +9,15 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, RenameFlags, fchmod, fchown, fstat, openat, readlinkat,
-        renameat, renameat_with, statat, unlinkat,
+        AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, fchown, fsetxattr, fstat,
+        openat, readlinkat, renameat, renameat_with, statat, unlinkat,
     },
     io::Errno,
     process::{Gid, Uid},
 };
 
 use super::directory::{Directory, Reach, stat_at};
-use crate::project::{
-    FileError, Relative, Stat,
-    durable::{part_name, sync_directory},
-    memory::Expect,
-};
+use crate::project::{FileError, Relative, Stat, durable::part_name, memory::Expect};
 
 /// Links followed at the end of a path, as the kernel does.
 const LINKS: u32 = 40;
@@ -44,6 +40,8 @@ pub struct Part {
     path: String,
     expect: Expect,
     finished: bool,
+    /// What it is written below, which knows whether to wait for the disk.
+    below: Directory,
 }
 
 /// Whether directories above a file come into being with it.
@@ -85,7 +83,8 @@ impl Directory {
         .map_err(|error| FileError::from_io("write", path.as_str(), error))?;
         let (file, part) = create(&staging, before.as_ref()).map_err(failed)?;
         let path = path.to_string();
-        Ok(Part { file: Some(file), staging, part, parent, name, path, expect, finished: false })
+        let (file, below) = (Some(file), self.clone());
+        Ok(Part { file, staging, part, parent, name, path, expect, finished: false, below })
     }
 
     /// The directory and the name that a write goes to, and the file that is there.
@@ -139,9 +138,17 @@ impl Part {
         written.map_err(|error| self.failed(error))
     }
 
-    /// Gives the file its name; it is on stable storage when this answers.
+    /// Gives the file an extended attribute.
+    pub fn set_attribute(&self, name: &str, value: &[u8]) -> Result<(), FileError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        fsetxattr(file, name, value, XattrFlags::empty()).map_err(|errno| self.failed(errno.into()))
+    }
+
+    /// Gives the file its name; it is on stable storage when this answers, if that was asked for.
     pub fn finish(mut self) -> Result<Stat, FileError> {
-        if let Some(file) = self.file.take() {
+        if let Some(file) = self.file.take()
+            && self.below.is_synced()
+        {
             file.sync_all().map_err(|error| self.failed(error))?;
         }
         match self.give_name() {
@@ -154,7 +161,7 @@ impl Part {
             Ok(()) => {}
         }
         self.finished = true;
-        sync_directory(&self.parent).map_err(|error| self.failed(error))?;
+        self.below.sync(&self.parent).map_err(|error| self.failed(error))?;
         stat_at(&self.parent, &self.name, &self.path).map_err(|errno| self.failed(errno.into()))
     }
 
