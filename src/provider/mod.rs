@@ -155,6 +155,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Box::pin(async { Ok(None) })
     }
 
+    /// Opens a stream to a port that a program inside listens on.
+    fn dial<'a>(&'a self, instance: &'a Instance, port: u16) -> Reply<'a, Connection> {
+        let _ = (instance, port);
+        unsupported(self.name(), "reach a port")
+    }
+
     /// Runs one command, where there is no host.
     fn execute<'a>(&'a self, instance: &'a Instance, _: &'a Execute) -> Reply<'a, Executed> {
         let _ = instance;

@@ -463,6 +463,13 @@ impl Provider for Docker {
         })
     }
 
+    fn dial<'a>(&'a self, instance: &'a Instance, port: u16) -> Reply<'a, Connection> {
+        Box::pin(async move {
+            let host = self.host(&instance.instance_id).await?;
+            crate::provider::namespace::port::dial(host.pid, port).await
+        })
+    }
+
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
         Box::pin(self.measure(&instance.instance_id))
     }

@@ -18,13 +18,14 @@ mod processes;
 
 use std::{
     fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::{net::TcpStream, time::timeout};
 
 use super::{
     Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Provider,
@@ -282,6 +283,17 @@ impl Provider for Local {
 
     fn root<'a>(&'a self, _: &'a Instance) -> Reply<'a, Option<PathBuf>> {
         Box::pin(async { Ok(Some("/".into())) })
+    }
+
+    fn dial<'a>(&'a self, _: &'a Instance, port: u16) -> Reply<'a, Connection> {
+        Box::pin(async move {
+            let failed = |source| ProviderError::failed("reach a port", source);
+            let here = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+            let places = here.map(|address| SocketAddr::new(address, port));
+            let stream = timeout(PATIENCE, TcpStream::connect(&places[..])).await;
+            let stream = stream.unwrap_or_else(|late| Err(io::Error::from(late)));
+            Ok(Box::new(stream.map_err(failed)?) as Connection)
+        })
     }
 
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {

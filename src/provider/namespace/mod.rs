@@ -28,6 +28,7 @@ pub(in crate::provider) mod make;
 mod network;
 pub(in crate::provider) mod place;
 mod pool;
+pub(in crate::provider) mod port;
 pub(in crate::provider) mod programs;
 pub(in crate::provider) mod seccomp;
 mod snapshot;
@@ -526,6 +527,13 @@ impl Provider for Namespace {
         Box::pin(async {
             let host = self.host(&instance.instance_id).await?;
             Ok(Some(format!("/proc/{}/root", host.pid).into()))
+        })
+    }
+
+    fn dial<'a>(&'a self, instance: &'a Instance, port: u16) -> Reply<'a, Connection> {
+        Box::pin(async move {
+            let host = self.host(&instance.instance_id).await?;
+            port::dial(host.pid, port).await
         })
     }
 
