@@ -76,6 +76,9 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     app.metrics.request(&method, route, status.as_u16(), started.elapsed());
     tracing::debug!(%method, route, status = status.as_u16(), elapsed = ?started.elapsed());
 
+    if response.extensions().get::<compat::port::Passed>().is_some() {
+        return response;
+    }
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         // A page may bring a policy of its own.
@@ -103,6 +106,10 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
                 host.as_str()
             ),
         ));
+    }
+    // A program inside a sandbox has its own door; nothing of ours answers there.
+    if let Some((sandbox, port)) = compat::e2b::to_program(&host, request.headers()) {
+        return Ok(compat::port::serve(app, &sandbox, port, request).await);
     }
     let origin = origin(request.headers(), &host)?;
     let public = open(request.method(), request.uri().path());

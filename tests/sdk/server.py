@@ -4,10 +4,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 DEADLINE = 60
 
@@ -79,6 +82,66 @@ class Server:
                     os.kill(pid, signal.SIGKILL)
         except (OSError, ValueError, IndexError):
             pass
+
+
+# A program that listens on a port of its own choice, which it tells: it answers a plain request with its
+# path and headers, and echoes what comes after an upgrade.
+LISTENER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.headers.get("Upgrade") == "echo":
+            self.send_response(101)
+            self.send_header("Connection", "upgrade")
+            self.send_header("Upgrade", "echo")
+            self.end_headers()
+            while data := self.rfile.read1():
+                self.wfile.write(data)
+            return
+        body = f"{self.path} {sorted(name.lower() for name in self.headers)}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Inside", "yes")
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def ask(server, host, path, headers=None):
+    """Asks the server for a path under one of the names of a sandbox; status, headers and body."""
+    request = urllib.request.Request(f"{server.url}{path}", headers={"Host": host, **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), error.read().decode()
+
+
+def echo(server, host, data, headers=""):
+    """Upgrades a connection under one of the names of a sandbox; what comes back of some bytes."""
+    address, port = server.address.rsplit(":", 1)
+    with socket.create_connection((address, int(port)), timeout=DEADLINE) as stream:
+        head = f"GET /up HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n{headers}\r\n"
+        stream.sendall(head.encode())
+        heard = b""
+        while b"\r\n\r\n" not in heard:
+            heard += stream.recv(4096) or b"\r\n\r\nclosed"
+        head, heard = heard.split(b"\r\n\r\n", 1)
+        if not head.startswith(b"HTTP/1.1 101"):
+            raise AssertionError(head)
+        stream.sendall(data)
+        while len(heard) < len(data):
+            more = stream.recv(4096)
+            if not more:
+                break
+            heard += more
+        return heard
 
 
 def until(condition, what, deadline=DEADLINE):

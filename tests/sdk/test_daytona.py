@@ -4,7 +4,7 @@ import os
 import threading
 import unittest
 
-from server import Server, main, until
+from server import LISTENER, Server, ask, echo, main, until
 
 SERVER = Server()
 os.environ["DAYTONA_API_KEY"] = SERVER.token
@@ -137,7 +137,108 @@ class Toolbox(unittest.TestCase):
             fs.get_file_info(root)
 
 
+    def test_git(self):
+        git, root = self.sandbox.git, f"/tmp/git-{os.getpid()}"
+        run = self.sandbox.process.exec
+        self.assertEqual(run(f"git init -q -b main {root}/a").exit_code, 0)
+        self.sandbox.fs.upload_file(b"one\n", f"{root}/a/one.txt")
+        (found,) = git.status(f"{root}/a").file_status
+        self.assertEqual((found.name, found.staging), ("one.txt", "Untracked"))
+        git.add(f"{root}/a", ["one.txt"])
+        (found,) = git.status(f"{root}/a").file_status
+        self.assertEqual((found.staging, found.worktree), ("Added", "Unmodified"))
+        made = git.commit(f"{root}/a", "First", "Ann", "ann@example.com")
+        self.assertEqual(run(f"git -C {root}/a log -1 --format='%H %an %s'").result, f"{made.sha} Ann First\n")
+        git.clone(f"file://{root}/a", f"{root}/b")
+        git.create_branch(f"{root}/b", "side")
+        self.assertEqual(git.status(f"{root}/b").current_branch, "side")
+        self.assertEqual(sorted(git.branches(f"{root}/b").branches), ["main", "side"])
+        git.checkout_branch(f"{root}/b", "main")
+        git.delete_branch(f"{root}/b", "side")
+        self.assertEqual(git.branches(f"{root}/b").branches, ["main"])
+        git.commit(f"{root}/a", "Second", "Ann", "ann@example.com", allow_empty=True)
+        git.pull(f"{root}/b")
+        status = git.status(f"{root}/b")
+        self.assertEqual((status.ahead, status.behind, status.branch_published), (0, 0, True))
+        self.assertEqual(run(f"git -C {root}/b log --format=%s").result, "Second\nFirst\n")
+        git.create_branch(f"{root}/b", "pushed")
+        git.commit(f"{root}/b", "Third", "Ben", "ben@example.com", allow_empty=True)
+        git.push(f"{root}/b")
+        self.assertIn("pushed", git.branches(f"{root}/a").branches)
+        with self.assertRaises(Exception):
+            git.status("/tmp")
+        with self.assertRaises(Exception):
+            git.clone("file:///nowhere", f"{root}/c")
+        self.sandbox.fs.delete_file(root, recursive=True)
+
+    def test_an_interpreter_remembers(self):
+        interpreter = self.sandbox.code_interpreter
+        seen = []
+        first = interpreter.run_code("x = 1\nprint('hi')", on_stdout=lambda it: seen.append(it.output))
+        self.assertEqual((first.stdout, "".join(seen), first.error), ("hi\n", "hi\n", None))
+        other = interpreter.create_context(cwd="/tmp")
+        self.assertIn(other.id, [context.id for context in interpreter.list_contexts()])
+        code = "import os, sys; print(x + 1, os.environ['A']); print('err', file=sys.stderr)"
+        second = interpreter.run_code(code, envs={"A": "b"})
+        self.assertEqual((second.stdout, second.stderr), ("2 b\n", "err\n"))
+        third = interpreter.run_code("print(x)", context=other)
+        self.assertEqual((third.error.name, third.stdout), ("NameError", ""))
+        self.assertEqual(interpreter.run_code("import os; print(os.getcwd())", context=other).stdout, "/tmp\n")
+        with self.assertRaises(Exception):
+            interpreter.run_code("import time\nwhile True: time.sleep(0.1)", timeout=1)
+        self.assertEqual(interpreter.run_code("print(x)").stdout, "1\n")
+        interpreter.delete_context(other)
+        self.assertEqual(interpreter.list_contexts(), [])
+        with self.assertRaises(Exception):
+            interpreter.run_code("1", context=other)
+
+    def test_ports(self):
+        self.sandbox.fs.upload_file(LISTENER.encode(), "/tmp/listen.py")
+        process = self.sandbox.process
+        process.create_session("ports")
+        begun = process.execute_session_command(
+            "ports", SessionExecuteRequest(command="python3 /tmp/listen.py", run_async=True)
+        )
+        told = lambda: process.get_session_command_logs("ports", begun.cmd_id).stdout  # noqa: E731
+        port = int(until(lambda: [text for text in [told() or ""] if "\n" in text], "the port")[0])
+        link = self.sandbox.get_preview_link(port)
+        host = link.url.split("//")[1]
+        key = {"x-daytona-preview-token": link.token}
+        self.assertEqual(ask(SERVER, host, "/a")[0], 401)
+        status, _, body = ask(SERVER, host, "/a", key)
+        self.assertEqual(status, 200)
+        self.assertTrue(body.startswith("/a "), body)
+        self.assertNotIn("preview-token", body)
+        self.assertEqual(echo(SERVER, host, b"abc", f"x-daytona-preview-token: {link.token}\r\n"), b"abc")
+        process.delete_session("ports")
+        until(lambda: ask(SERVER, host, "/a", key)[0] == 502, "the end of the program")
+
+
 class Lives(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.idle = create(auto_stop_interval=1)
+
+    def test_unused_for_a_minute_it_stops_by_itself(self):
+        state = lambda: DAYTONA.get(self.idle.id).state  # noqa: E731
+        until(lambda: state() == "stopped", "its stop", deadline=180)
+        self.idle.start()
+        self.assertEqual(self.idle.process.exec("echo again").result, "again\n")
+        self.idle.delete()
+
+    def test_deleted_when_it_stops(self):
+        sandbox = create(auto_delete_interval=0, auto_stop_interval=0)
+        self.assertEqual(DAYTONA.get(sandbox.id).auto_delete_interval, 0)
+        sandbox.stop()
+
+        def gone():
+            try:
+                return DAYTONA.get(sandbox.id) is None
+            except Exception as error:
+                return "not found" in str(error)
+
+        until(gone, "its end")
+
     def test_from_create_to_delete(self):
         sandbox = create(labels={"k": "v"}, auto_stop_interval=30)
         self.assertEqual(sandbox.state, "started")

@@ -1,5 +1,6 @@
 """Programs written for E2B's own Python client, against this server."""
 
+import inspect
 import json
 import os
 import threading
@@ -7,7 +8,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from server import Server, main, until
+from server import LISTENER, Server, ask, echo, main, until
 
 SERVER = Server()
 os.environ["E2B_API_KEY"] = SERVER.token
@@ -249,6 +250,16 @@ class Files(unittest.TestCase):
         self.files.write(f"{self.root}/large", data)
         self.assertEqual(bytes(self.files.read(f"{self.root}/large", format="bytes")), data)
 
+    def test_notes_on_files(self):
+        if "metadata" not in inspect.signature(self.sandbox.files.write).parameters:
+            self.skipTest("an older client")
+        path = f"{self.root}/noted"
+        written = self.sandbox.files.write(path, "x", metadata={"Kind": "a b"})
+        self.assertEqual(written.metadata, {"kind": "a b"})
+        self.assertEqual(self.sandbox.files.get_info(path).metadata, {"kind": "a b"})
+        self.sandbox.files.write(path, "y")
+        self.assertFalse(self.sandbox.files.get_info(path).metadata)
+
     def test_list_info_move_remove(self):
         place = f"{self.root}/place"
         self.assertTrue(self.files.make_dir(f"{place}/sub/below"))
@@ -401,6 +412,44 @@ class Lives(unittest.TestCase):
         with self.assertRaises(Exception):
             handle.wait()
 
+    def test_ports(self):
+        sandbox = Sandbox.create(timeout=600)
+        sandbox.files.write("listen.py", LISTENER)
+        seen = []
+        handle = sandbox.commands.run("python3 listen.py", background=True, timeout=0)
+        listen = lambda: handle.wait(on_stdout=seen.append)  # noqa: E731
+        threading.Thread(target=lambda: self.assertRaises(Exception, listen), daemon=True).start()
+        port = int(until(lambda: [text for text in ["".join(seen)] if "\n" in text], "the port")[0])
+        host = sandbox.get_host(port)
+        self.assertTrue(host.startswith(f"{port}-{sandbox.sandbox_id}."), host)
+        headers = {"Authorization": f"Bearer {SERVER.token}", "X-Own": "1"}
+        status, told, body = ask(SERVER, host, "/a?b=c", headers)
+        self.assertEqual((status, told.get("X-Inside")), (200, "yes"))
+        self.assertNotIn("content-security-policy", {name.lower() for name in told})
+        self.assertTrue(body.startswith("/a?b=c "), body)
+        self.assertIn("'x-own'", body)
+        self.assertNotIn("authorization", body)
+        self.assertEqual(echo(SERVER, host, b"x" * 100_000), b"x" * 100_000)
+        status, _, body = ask(SERVER, sandbox.get_host(1), "/")
+        self.assertEqual(status, 502)
+        self.assertIn("port is not open", body)
+        sandbox.kill()
+        status, _, body = ask(SERVER, host, "/")
+        self.assertEqual(status, 502)
+        self.assertIn("was not found", body)
+
+    def test_templates(self):
+        request = urllib.request.Request(
+            f"{SERVER.url}/templates", headers={"X-API-KEY": SERVER.token}
+        )
+        with urllib.request.urlopen(request) as answer:
+            names = [template["templateID"] for template in json.load(answer)]
+        self.assertIn("base", names)
+        self.assertIn("local", names)
+        if hasattr(e2b, "Template") and hasattr(e2b.Template, "exists"):
+            self.assertTrue(e2b.Template.exists("base"))
+            self.assertFalse(e2b.Template.exists("nothing-of-that-name"))
+
     def test_its_time_runs_out(self):
         sandbox = Sandbox.create(timeout=1)
         until(lambda: not sandbox.is_running(), "its end")
@@ -440,6 +489,8 @@ class Isolated(unittest.TestCase):
     def test_a_life(self):
         sandbox = Sandbox.create("namespace", timeout=600, envs={"A": "1"})
         self.assertEqual(sandbox.commands.run("echo $A; pwd; id -u").stdout, "1\n/home/user\n0\n")
+        self.assertEqual(sandbox.commands.run("whoami; id -gn").stdout, "user\nuser\n")
+        self.assertEqual(sandbox.commands.run("python -c 'print(6*7)'").stdout, "42\n")
         sandbox.files.write("a/b.txt", "one\n")
         sandbox.commands.run("echo two >> a/b.txt; mkdir made; touch made/c")
         self.assertEqual(sandbox.files.read("a/b.txt"), "one\ntwo\n")
@@ -458,6 +509,28 @@ class Isolated(unittest.TestCase):
         terminal.wait(on_pty=seen.extend)
         self.assertIn(b"in-42", seen)
         self.assertTrue(again.kill())
+
+
+    def test_without_a_network(self):
+        sandbox = Sandbox.create("namespace", timeout=600, allow_internet_access=False)
+        links = sandbox.commands.run("cut -s -d: -f1 /proc/net/dev").stdout.split()
+        self.assertEqual(links, ["lo"])
+        sandbox.kill()
+
+    @unittest.skipUnless(hasattr(Sandbox, "create_snapshot"), "an older client")
+    def test_snapshots(self):
+        sandbox = Sandbox.create("namespace", timeout=600)
+        sandbox.files.write("kept.txt", "before")
+        snapshot = sandbox.create_snapshot()
+        sandbox.files.write("kept.txt", "after")
+        listed = sandbox.list_snapshots()
+        self.assertIn(snapshot.snapshot_id, [one.snapshot_id for one in listed.next_items()])
+        again = Sandbox.create(snapshot.snapshot_id, timeout=600)
+        self.assertEqual(again.files.read("kept.txt"), "before")
+        for one in (sandbox, again):
+            one.kill()
+        self.assertTrue(Sandbox.delete_snapshot(snapshot.snapshot_id))
+        self.assertFalse(Sandbox.delete_snapshot(snapshot.snapshot_id))
 
 
 class Crash(unittest.TestCase):

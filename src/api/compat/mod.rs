@@ -3,7 +3,8 @@
 //! ```text
 //!   e2b, daytona ─┬─▶ sandbox   a thread, and what the other API wants to know of it beyond that
 //!                 ├─▶ process   its programs, each in a terminal of the thread
-//!                 └─▶ instance  its files
+//!                 ├─▶ instance  its files
+//!                 └─▶ port      what its programs listen on
 //! ```
 //! A sandbox is a thread, a program runs in a terminal: so they outlive the server, stand on any
 //! provider and can be watched in the app. Behind the guard like everything else; the keys of others
@@ -11,9 +12,11 @@
 
 pub mod daytona;
 pub mod e2b;
+mod home;
 mod instance;
 mod key;
 mod multipart;
+pub mod port;
 mod process;
 mod sandbox;
 mod unread;

@@ -8,10 +8,15 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{key::Keys, process::Processes};
+use super::{
+    home::{self, User},
+    key::Keys,
+    process::Processes,
+};
 use crate::{
     api::{
         App,
@@ -19,7 +24,7 @@ use crate::{
     },
     lease::LeaseError,
     model::{Env, InstanceState, Lease, OnExpiry, SessionPolicy, Thread, ThreadId, Timestamp},
-    project::Relative,
+    provider::ProviderError,
     store::{PageRequest, StoreError, ThreadChoices, ThreadFilter},
 };
 
@@ -161,6 +166,17 @@ pub struct NewSandbox {
     pub more: BTreeMap<String, String>,
     /// The policy of its sessions, if it has one beside its time.
     pub policy: Option<SessionPolicy>,
+    /// What it may reach.
+    pub network: Network,
+}
+
+/// What the programs of a sandbox may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// What the server's settings say.
+    Usual,
+    /// Nothing but themselves.
+    Nothing,
 }
 
 /// How a sandbox is.
@@ -222,7 +238,7 @@ impl Facts {
     fn looked_at(&self, now: Timestamp) -> Timestamp {
         match self.api {
             Api::Daytona if self.more.get("auto_delete").is_some_and(|it| !it.starts_with('-')) => {
-                now.checked_add(LOOK).unwrap_or(Timestamp::MAX)
+                now.checked_add(LOOK).unwrap_or(Timestamp::MAX).min(self.ends)
             }
             Api::E2b | Api::Daytona => self.ends,
         }
@@ -258,6 +274,8 @@ pub struct Sandboxes {
     processes: Mutex<HashMap<ThreadId, Arc<Processes>>>,
     /// Watched directories that are asked about.
     pub(super) watchers: super::e2b::Watchers,
+    /// Interpreters that remember.
+    pub(super) contexts: super::daytona::Contexts,
     /// One of them is held while a sandbox's labels change or it is deleted: neither may undo the other.
     changing: [tokio::sync::Mutex<()>; TURNS],
     /// Told when one of the times changed.
@@ -272,6 +290,7 @@ impl Sandboxes {
             known: Mutex::default(),
             processes: Mutex::default(),
             watchers: super::e2b::Watchers::default(),
+            contexts: super::daytona::Contexts::default(),
             changing: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             changed: Notify::new(),
         }
@@ -307,6 +326,7 @@ impl Sandboxes {
         self.known().remove(id);
         self.processes.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         self.watchers.forget(id);
+        self.contexts.forget(id);
     }
 }
 
@@ -352,8 +372,7 @@ impl App {
             return Err(Problem::new(Code::TooManyRequests, detail));
         }
         let NewSandbox { api, id, .. } = new.clone();
-        let named = self.leases.providers().named(&new.template).is_ok();
-        let provider = if named { new.template.clone() } else { self.provider.clone() };
+        let (provider, spec) = self.made_from(&new.template, new.network).await?;
         let home = home_on(&provider, api);
         let now = self.now().at;
         let mut env = Env::from([
@@ -361,6 +380,9 @@ impl App {
             ("USER".to_owned(), api.user().to_owned()),
             ("LOGNAME".to_owned(), api.user().to_owned()),
         ]);
+        if let Some(path) = self.path_inside(&provider) {
+            env.insert("PATH".to_owned(), format!("{home}/{}:{path}", home::PROGRAMS));
+        }
         env.extend(new.env);
         let facts = Facts {
             api,
@@ -375,6 +397,7 @@ impl App {
         };
         let choices = ThreadChoices {
             provider: Some(provider),
+            spec,
             policy: Some(new.policy.unwrap_or(LASTING)),
             env: Some(env),
             cwd: Some(home),
@@ -393,13 +416,57 @@ impl App {
         }
     }
 
+    /// The provider that a template stands for, and its settings. A template is the name of a provider or
+    /// of a snapshot of files; anything else is the server's own choice.
+    async fn made_from(
+        &self,
+        template: &str,
+        network: Network,
+    ) -> Result<(String, Option<Value>), Problem> {
+        let providers = self.leases.providers();
+        let (mut name, mut spec) = (self.provider.clone(), serde_json::Map::new());
+        if providers.named(template).is_ok() {
+            name = template.to_owned();
+        } else {
+            for provider in providers.all() {
+                // One that cannot tell has none to begin with.
+                let found = provider.snapshots().await.unwrap_or_default();
+                if found.iter().any(|snapshot| snapshot.name == template) {
+                    name = provider.name().to_owned();
+                    spec.insert("snapshot".to_owned(), template.into());
+                }
+            }
+        }
+        if let Network::Nothing = network {
+            spec.insert("egress".to_owned(), "none".into());
+        }
+        if spec.is_empty() {
+            return Ok((name, None));
+        }
+        let spec = Value::Object(spec);
+        let refused = |error: ProviderError| Problem::new(Code::NotSupported, error.to_string());
+        providers.named(&name).and_then(|it| it.accepts(&spec)).map_err(refused)?;
+        Ok((name, Some(spec)))
+    }
+
     /// Starts what a new sandbox stands on, and makes its home.
     async fn furnish(&self, sandbox: &Sandbox) -> Result<(), Problem> {
         self.leases.running(&sandbox.thread.lease_id).await?;
         let files = self.sandbox_files(sandbox).await?;
-        let home = sandbox.home.trim_start_matches('/').to_owned();
-        files.act(move |directory| directory.make_directories(&Relative::parse(&home)?)).await?;
+        let user = User { name: sandbox.api.user(), home: sandbox.home.clone() };
+        let (_, lease) = self.sandbox_state(sandbox).await?;
+        // On this machine itself the files are not ours to furnish.
+        let own = lease.is_some_and(|lease| lease.provider != "local");
+        files
+            .act(move |directory| if own { user.move_in(directory) } else { user.house(directory) })
+            .await?;
         Ok(())
+    }
+
+    /// Where programs are on a provider that has files of its own.
+    fn path_inside(&self, provider: &str) -> Option<String> {
+        let provider = self.leases.providers().named(provider).ok()?;
+        provider.environment()?.remove("PATH")
     }
 
     async fn save(&self, sandbox: &Sandbox) -> Result<(), Problem> {
@@ -478,6 +545,13 @@ impl App {
             self.terminals.end(&terminal.terminal_id).await?;
         }
         self.leases.stop(&sandbox.thread.lease_id).await?;
+        self.sandboxes.contexts.forget(sandbox.id());
+        if let Api::Daytona = sandbox.api {
+            let (_, lease) = self.sandbox_state(sandbox).await?;
+            if let Some(at) = super::daytona::deletes_at(sandbox, lease.as_ref()) {
+                self.sandboxes.note(sandbox.id(), at);
+            }
+        }
         self.sandboxes
             .processes
             .lock()
@@ -532,9 +606,10 @@ impl App {
         };
         if let Api::Daytona = sandbox.api {
             let (_, lease) = self.sandbox_state(&sandbox).await?;
-            match super::daytona::deletes_at(&sandbox, lease.as_ref()) {
-                Some(at) if at <= self.now().at => {
-                    tracing::info!(sandbox = %id, "a stopped sandbox is deleted: its time is over");
+            let stopped = super::daytona::deletes_at(&sandbox, lease.as_ref());
+            match stopped.unwrap_or(Timestamp::MAX).min(sandbox.ends) {
+                at if at <= self.now().at => {
+                    tracing::info!(sandbox = %id, "a sandbox is deleted: its time is over");
                     self.kill_sandbox(id).await?;
                 }
                 _ => self.sandboxes.note(id, sandbox.looked_at(self.now().at)),

@@ -10,7 +10,10 @@ use super::{Asked, Refusal, TOOLBOX, find};
 use crate::{
     api::{
         App,
-        compat::sandbox::{Api, LASTING, NewSandbox, OnTimeout, Sandbox},
+        compat::{
+            port,
+            sandbox::{Api, LASTING, Network, NewSandbox, OnTimeout, Sandbox},
+        },
         error::Problem,
     },
     model::{Desired, Env, Lease, OnExpiry, SessionPolicy, Timestamp},
@@ -30,6 +33,7 @@ pub(super) struct Create {
     image: Option<String>,
     env: Option<Env>,
     labels: Option<BTreeMap<String, String>>,
+    public: Option<bool>,
     auto_stop_interval: Option<u64>,
     auto_archive_interval: Option<u64>,
     auto_delete_interval: Option<i64>,
@@ -53,7 +57,7 @@ pub(super) async fn create(
     State(app): State<App>,
     Asked(asked): Asked<Create>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    if asked.network_block_all == Some(true) || asked.network_allow_list.is_some() {
+    if asked.network_allow_list.is_some_and(|list| !list.is_empty()) {
         let message = "network rules of a sandbox are the server's settings (`sandbox.egress`)";
         return Err(Refusal::bad(message));
     }
@@ -63,6 +67,8 @@ pub(super) async fn create(
     if asked.build_info.is_some_and(|info| !info.is_null()) {
         return Err(Refusal::bad("images are not built here; name a provider as the snapshot"));
     }
+    let cut_off = asked.network_block_all == Some(true);
+    let network = if cut_off { Network::Nothing } else { Network::Usual };
     let env = asked.env.unwrap_or_default();
     crate::api::terminals::check_env(Some(&env), "/env")?;
     let id = uuid::Uuid::now_v7().to_string();
@@ -73,7 +79,10 @@ pub(super) async fn create(
         return Err(Refusal::new(axum::http::StatusCode::CONFLICT, message));
     }
     let minutes = asked.auto_stop_interval.unwrap_or(AUTO_STOP);
+    let open_to = if asked.public == Some(true) { port::ANYBODY } else { port::KEY };
     let more = BTreeMap::from([
+        (port::OPEN_TO.to_owned(), open_to.to_owned()),
+        ("cut_off".to_owned(), cut_off.to_string()),
         ("name".to_owned(), name),
         ("auto_stop".to_owned(), minutes.to_string()),
         ("auto_archive".to_owned(), asked.auto_archive_interval.unwrap_or(10_080).to_string()),
@@ -90,6 +99,7 @@ pub(super) async fn create(
         metadata: asked.labels.unwrap_or_default(),
         more,
         policy: Some(policy(minutes)),
+        network,
     };
     let sandbox = app.make_sandbox(new).await?;
     shown(&app, &sandbox).await
@@ -128,8 +138,8 @@ fn body(app: &App, sandbox: &Sandbox, (state, desired): (&str, &str)) -> Value {
         "user": sandbox.api.user(),
         "env": env,
         "labels": sandbox.metadata,
-        "public": false,
-        "networkBlockAll": false,
+        "public": sandbox.more.get(port::OPEN_TO).is_some_and(|to| to == port::ANYBODY),
+        "networkBlockAll": sandbox.more.get("cut_off").is_some_and(|it| it == "true"),
         "kvm": false,
         "target": "local",
         "cpu": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -338,6 +348,51 @@ pub(super) async fn auto_delete(
 ) -> Result<axum::Json<Value>, Refusal> {
     change(&app, &name, |facts| {
         facts.more.insert("auto_delete".to_owned(), minutes.to_string());
+    })
+    .await
+}
+
+/// How many minutes after it was made a sandbox is deleted; 0 is never.
+pub(super) async fn ttl(
+    State(app): State<App>,
+    Path((name, minutes)): Path<(String, u64)>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let made = find(&app, &name).await?.thread.created_at;
+    let ends = match minutes {
+        0 => Timestamp::MAX,
+        _ => made
+            .checked_add(Duration::from_secs(minutes.saturating_mul(60)))
+            .unwrap_or(Timestamp::MAX),
+    };
+    change(&app, &name, |facts| facts.ends = ends).await
+}
+
+/// Where a program that listens on a port is reached from outside, and with which key.
+pub(super) async fn preview(
+    State(app): State<App>,
+    Path((name, number)): Path<(String, u16)>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let Some((scheme, domain)) = port::domain(&app) else {
+        let message =
+            "ports have names below a name of the server: put one into the setting `names`";
+        return Err(Refusal::bad(message));
+    };
+    Ok(axum::Json(json!({
+        "sandboxId": sandbox.id(),
+        "url": format!("{scheme}://{number}-{}.{domain}", sandbox.id()),
+        "token": app.sandboxes.keys.access(sandbox.id()),
+    })))
+}
+
+/// Opens the ports of a sandbox to anybody, or to its key alone.
+pub(super) async fn public(
+    State(app): State<App>,
+    Path((name, public)): Path<(String, bool)>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let to = if public { port::ANYBODY } else { port::KEY };
+    change(&app, &name, |facts| {
+        facts.more.insert(port::OPEN_TO.to_owned(), to.to_owned());
     })
     .await
 }

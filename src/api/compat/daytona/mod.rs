@@ -5,6 +5,8 @@
 
 mod control;
 mod files;
+mod git;
+mod interpreter;
 mod process;
 mod pty;
 mod session;
@@ -14,12 +16,13 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
-    routing::{get, post, put},
+    routing::{delete, get, post, put},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 pub use control::deletes_at;
+pub use interpreter::Contexts;
 
 use super::sandbox::{Api, Sandbox};
 use crate::{
@@ -69,6 +72,9 @@ fn control_routes() -> Router<App> {
         .route("/sandbox/{id}/autostop/{minutes}", post(control::auto_stop))
         .route("/sandbox/{id}/autoarchive/{minutes}", post(control::auto_archive))
         .route("/sandbox/{id}/autodelete/{minutes}", post(control::auto_delete))
+        .route("/sandbox/{id}/ttl/{minutes}", post(control::ttl))
+        .route("/sandbox/{id}/ports/{port}/preview-url", get(control::preview))
+        .route("/sandbox/{id}/public/{public}", post(control::public))
         .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox_url))
 }
 
@@ -78,6 +84,8 @@ fn toolbox() -> Router<App> {
         .route("/work-dir", get(process::work_dir))
         .route("/user-home-dir", get(process::work_dir))
         .route("/project-dir", get(process::work_dir))
+        .route("/port", get(process::ports))
+        .route("/port/{port}/in-use", get(process::port_in_use))
         .route("/process/execute", post(process::execute))
         .route("/process/code-run", post(process::code_run))
         .route("/process/session", get(session::list).post(session::create))
@@ -86,6 +94,9 @@ fn toolbox() -> Router<App> {
         .route("/process/session/{session}/command/{command}", get(session::command))
         .route("/process/session/{session}/command/{command}/logs", get(session::logs))
         .route("/process/session/{session}/command/{command}/input", post(session::input))
+        .route("/process/interpreter/execute", get(interpreter::execute))
+        .route("/process/interpreter/context", get(interpreter::list).post(interpreter::create))
+        .route("/process/interpreter/context/{context}", delete(interpreter::delete))
         .route("/process/pty", get(pty::list).post(pty::create))
         .route("/process/pty/create-connect", get(pty::create_connect))
         .route("/process/pty/{pty}", get(pty::show).delete(pty::delete))
@@ -103,6 +114,30 @@ fn toolbox() -> Router<App> {
         .route("/files/search", get(files::search))
         .route("/files/replace", post(files::replace))
         .route("/files/permissions", post(files::permissions))
+        .merge(repositories())
+}
+
+fn repositories() -> Router<App> {
+    Router::new()
+        .route("/git/clone", post(git::clone))
+        .route("/git/init", post(git::init))
+        .route("/git/status", get(git::status))
+        .route(
+            "/git/branches",
+            get(git::branches).post(git::create_branch).delete(git::delete_branch),
+        )
+        .route("/git/checkout", post(git::checkout))
+        .route("/git/add", post(git::add))
+        .route("/git/commit", post(git::commit))
+        .route("/git/history", get(git::history))
+        .route("/git/pull", post(git::pull))
+        .route("/git/push", post(git::push))
+        .route("/git/reset", post(git::reset))
+        .route("/git/restore", post(git::restore))
+        .route("/git/remotes", get(git::remotes).post(git::add_remote))
+        .route("/git/config", get(git::config).post(git::set_config))
+        .route("/git/config/user", post(git::set_user))
+        .route("/git/credentials", post(git::authenticate))
 }
 
 /// A refusal as clients of Daytona read it.

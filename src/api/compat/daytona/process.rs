@@ -1,8 +1,11 @@
 //! Commands that begin and end with their call, and what the toolbox tells of itself.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use axum::{extract::State, http::StatusCode};
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -28,6 +31,40 @@ pub(super) async fn version() -> axum::Json<Value> {
 /// Where programs start, which is where the user is at home.
 pub(super) async fn work_dir(Guest(sandbox): Guest) -> axum::Json<Value> {
     axum::Json(json!({"dir": sandbox.home}))
+}
+
+/// The ports that programs listen on.
+pub(super) async fn ports(
+    State(app): State<App>,
+    guest: Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned).to_vec();
+    let ran = run(&app, &guest, "cat", tables, Env::new(), None, Some(30)).await?;
+    Ok(axum::Json(json!({"ports": listening(&String::from_utf8_lossy(&ran.stdout))})))
+}
+
+/// Whether a program listens on a port.
+pub(super) async fn port_in_use(
+    State(app): State<App>,
+    guest: Guest,
+    Path(names): Path<std::collections::HashMap<String, String>>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let port = names.get("port").and_then(|port| port.parse::<u16>().ok());
+    let port = port.ok_or_else(|| Refusal::bad("a port is a number up to 65535"))?;
+    let axum::Json(all) = ports(State(app), guest).await?;
+    let used = all["ports"].as_array().is_some_and(|all| all.contains(&json!(port)));
+    Ok(axum::Json(json!({"isInUse": used})))
+}
+
+/// The ports in the kernel's tables on which somebody listens.
+fn listening(tables: &str) -> BTreeSet<u16> {
+    let port = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, state) = (fields.next()?, fields.nth(1)?);
+        let (_, port) = local.rsplit_once(':').filter(|_| state == "0A")?;
+        u16::from_str_radix(port, 16).ok()
+    };
+    tables.lines().filter_map(port).collect()
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -140,4 +177,19 @@ pub(super) async fn code_run(
     args.extend(asked.argv.or(params.argv).unwrap_or_default());
     let ran = run(&app, &guest, "/bin/bash", args, envs, None, asked.timeout).await?;
     answer(ran)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_from_the_tables_of_the_kernel() {
+        let tables = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+            0: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000\n   \
+            1: 0100007F:1F42 0100007F:D431 01 00000000:00000000 00:00000000\n   \
+            0: 00000000000000000000000000000000:0050 0000:0000 0A 00000000:00000000\n";
+        assert_eq!(listening(tables), BTreeSet::from([80, 8001]));
+        assert_eq!(listening(""), BTreeSet::new());
+    }
 }

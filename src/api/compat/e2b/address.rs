@@ -9,7 +9,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::json;
 
 use super::{
     Refusal,
@@ -21,6 +20,7 @@ use crate::{
         compat::{
             instance::home_of,
             key::{Operation, Signed},
+            port::unreachable,
             sandbox::{Sandbox, State},
         },
     },
@@ -60,7 +60,9 @@ fn is_daemon(path: &str) -> bool {
 /// Whether a path is one of E2B's.
 pub fn is_path(path: &str) -> bool {
     let rest = path.strip_prefix("/v2").unwrap_or(path);
-    is_daemon(path) || rest == "/sandboxes" || rest.starts_with("/sandboxes/")
+    let below =
+        |name: &str| rest.strip_prefix(name).is_some_and(|it| it.is_empty() || it.starts_with('/'));
+    is_daemon(path) || ["/sandboxes", "/templates", "/snapshots"].into_iter().any(below)
 }
 
 /// The port, the sandbox and the rest of a host `PORT-ID.REST`.
@@ -70,7 +72,8 @@ pub fn split_host(host: &Authority) -> Option<(u16, ThreadId, Authority)> {
     let rest: Authority = rest.parse().ok()?;
     // What is behind it must be a name: an address has no names below it.
     let is_name = rest.host().rsplit('.').next()?.bytes().any(|byte| byte.is_ascii_alphabetic());
-    (is_name && !id.contains('-')).then_some(())?;
+    // An id has no dash in it, or is a UUID.
+    (is_name && (!id.contains('-') || uuid::Uuid::try_parse(id).is_ok())).then_some(())?;
     Some((port.parse().ok()?, id.parse().ok()?, rest))
 }
 
@@ -90,6 +93,12 @@ fn named(host: &Authority, headers: &HeaderMap) -> Option<Addressed> {
     let id = sandbox_id(header(headers, "e2b-sandbox-id")?)?;
     let port = header(headers, "e2b-sandbox-port").and_then(|port| port.parse().ok());
     Some(Addressed { id, port: port.unwrap_or(DAEMON) })
+}
+
+/// The sandbox and the port that a request is for, if it is for a program inside and not for the daemon.
+pub fn to_program(host: &Authority, headers: &HeaderMap) -> Option<(ThreadId, u16)> {
+    let Addressed { id, port } = named(host, headers)?;
+    (port != DAEMON).then_some((id, port))
 }
 
 /// Looks at a request before it is let in.
@@ -182,17 +191,13 @@ impl FromRequestParts<App> for Guest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
-        let Some(Addressed { id, port }) = parts.extensions.get::<Addressed>().cloned() else {
+        let Some(Addressed { id, .. }) = parts.extensions.get::<Addressed>().cloned() else {
             return Err(unreachable("", "The sandbox was not found", None));
         };
         let failed = |problem| Refusal::from(problem).into_response();
         let Some(sandbox) = app.sandbox(&id).await.map_err(failed)? else {
             return Err(unreachable(id.as_str(), "The sandbox was not found", None));
         };
-        if port != DAEMON {
-            let message = "The sandbox is running but port is not open";
-            return Err(unreachable(id.as_str(), message, Some(port)));
-        }
         if app.sandbox_state(&sandbox).await.map_err(failed)?.0 == State::Paused {
             if !sandbox.auto_resume {
                 return Err(unreachable(id.as_str(), "The sandbox was not found", None));
@@ -201,15 +206,6 @@ impl FromRequestParts<App> for Guest {
         }
         Ok(Guest { sandbox, user: user(parts) })
     }
-}
-
-/// The answer for a sandbox that cannot be reached; clients know it by these words.
-fn unreachable(id: &str, message: &str, port: Option<u16>) -> Response {
-    let mut body = json!({"sandboxId": id, "message": message, "code": 502});
-    if let Some(port) = port {
-        body["port"] = port.into();
-    }
-    (StatusCode::BAD_GATEWAY, axum::Json(body)).into_response()
 }
 
 fn user(parts: &Parts) -> Option<String> {
@@ -267,6 +263,9 @@ mod tests {
         };
         check("49983-iabc.localhost:7832", Some((49983, "iabc", "localhost:7832")));
         check("3000-iabc.stead.example", Some((3000, "iabc", "stead.example")));
+        let uuid = "0193b3a5-7c1e-7b6e-8f1a-0c9d2e4f6a81";
+        check(&format!("80-{uuid}.localhost"), Some((80, uuid, "localhost")));
+        check("80-i-stead.localhost", None);
         check("localhost:7832", None);
         check("127.0.0.1:7832", None);
         check("1-i.127.0.0.1:7832", None);

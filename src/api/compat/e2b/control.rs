@@ -15,8 +15,11 @@ use super::{Asked, ENVD, Refusal, address::sandbox_id};
 use crate::{
     api::{
         App,
-        compat::sandbox::{Api, LONGEST, NewSandbox, OnTimeout, Sandbox, State as Life},
-        compat::wrap,
+        compat::{
+            port,
+            sandbox::{Api, LONGEST, Network, NewSandbox, OnTimeout, Sandbox, State as Life},
+            wrap,
+        },
         error::Problem,
     },
     model::{ThreadId, Timestamp},
@@ -31,6 +34,8 @@ const USUAL_SECONDS: u64 = 15;
 const PAGE: usize = 100;
 /// Log lines of an answer.
 const LINES: usize = 1000;
+/// What a rule calls all addresses.
+const EVERYTHING: &str = "0.0.0.0/0";
 /// Bytes of all notes of a sandbox.
 const MOST_NOTES: usize = 64 << 10;
 
@@ -83,11 +88,8 @@ pub(super) async fn create(
     State(app): State<App>,
     Asked(asked): Asked<Create>,
 ) -> Result<Response, Refusal> {
-    // What cannot be had is refused: a program that asks to be cut off from the network must not run
-    // believing that it is.
-    if asked.allow_internet_access == Some(false) || asked.network.is_some_and(|it| cuts_off(&it)) {
-        return Err(bad("network rules of a sandbox are the server's settings (`sandbox.egress`)"));
-    }
+    let rules = asked.network.unwrap_or_default();
+    let network = network(asked.allow_internet_access, &rules)?;
     if asked.volume_mounts.is_some_and(|mounts| !mounts.is_empty()) {
         return Err(bad("volumes are not supported"));
     }
@@ -127,34 +129,51 @@ pub(super) async fn create(
         auto_resume: resumes,
         env,
         metadata,
-        more: BTreeMap::new(),
+        more: BTreeMap::from([(port::OPEN_TO.to_owned(), open_to(&rules).to_owned())]),
         policy: None,
+        network,
     };
     let sandbox = app.make_sandbox(new).await?;
     Ok((StatusCode::CREATED, axum::Json(opened(&app, &sandbox))).into_response())
 }
 
-/// Whether rules for the network forbid anything.
-fn cuts_off(network: &Value) -> bool {
-    let forbids = |name: &str| match &network[name] {
-        Value::Null => false,
-        Value::Array(items) => !items.is_empty(),
-        _ => true,
+/// What a sandbox may reach. What cannot be had is refused: a program that asks to be cut off must not
+/// run believing that it is.
+fn network(allowed: Option<bool>, rules: &Value) -> Result<Network, Refusal> {
+    let list = |names: [&str; 2]| {
+        let given = names.iter().find_map(|name| rules[*name].as_array());
+        given.map_or(&[][..], Vec::as_slice)
     };
-    forbids("denyOut") || forbids("deny_out") || network["allowInternetAccess"] == json!(false)
+    let (denied, exempt) = (list(["denyOut", "deny_out"]), list(["allowOut", "allow_out"]));
+    let none = allowed == Some(false)
+        || rules["allowInternetAccess"] == json!(false)
+        || denied.contains(&json!(EVERYTHING));
+    match (none, denied.is_empty(), exempt.is_empty()) {
+        (true, _, true) => Ok(Network::Nothing),
+        (false, true, _) => Ok(Network::Usual),
+        _ => Err(bad("rules for single hosts are the server's settings (`sandbox.egress`)")),
+    }
+}
+
+/// Who may reach what its programs listen on.
+fn open_to(network: &Value) -> &'static str {
+    let public = [&network["allowPublicTraffic"], &network["allow_public_traffic"]];
+    if public.contains(&&json!(false)) { port::KEY } else { port::ANYBODY }
 }
 
 /// What opens a sandbox.
 fn opened(app: &App, sandbox: &Sandbox) -> Value {
+    let key = app.sandboxes.keys.access(sandbox.id());
+    let is_private = sandbox.more.get(port::OPEN_TO).is_some_and(|word| word == port::KEY);
     json!({
         "templateID": sandbox.template,
         "sandboxID": sandbox.id(),
         "alias": sandbox.template,
         "clientID": CLIENT,
         "envdVersion": ENVD,
-        "envdAccessToken": app.sandboxes.keys.access(sandbox.id()),
-        "trafficAccessToken": null,
-        "domain": null,
+        "envdAccessToken": key,
+        "trafficAccessToken": is_private.then_some(&key),
+        "domain": port::domain(app).map(|(_, name)| name),
     })
 }
 
@@ -165,7 +184,7 @@ fn missing(id: &str) -> Refusal {
     )
 }
 
-async fn find(app: &App, name: &str) -> Result<Sandbox, Refusal> {
+pub(super) async fn find(app: &App, name: &str) -> Result<Sandbox, Refusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
     let found = app.sandbox(&id).await?.filter(|sandbox| sandbox.api == Api::E2b);
     found.ok_or_else(|| missing(name))
@@ -194,17 +213,17 @@ fn shown(app: &App, sandbox: &Sandbox, state: Life) -> Value {
     shown
 }
 
-fn cpus() -> usize {
+pub(super) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn memory_bytes() -> u64 {
+pub(super) fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram * u64::from(info.mem_unit)
 }
 
 /// How much of the disk is used, and how much there is.
-fn disk_bytes(app: &App) -> (u64, u64) {
+pub(super) fn disk_bytes(app: &App) -> (u64, u64) {
     match rustix::fs::statvfs(&app.settings.home) {
         Ok(disk) => ((disk.f_blocks - disk.f_bfree) * disk.f_frsize, disk.f_blocks * disk.f_frsize),
         Err(_) => (0, 0),
@@ -558,4 +577,23 @@ pub(super) async fn logs(
 
 fn problem(error: crate::store::StoreError) -> Refusal {
     Problem::from(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_sandbox_may_reach_is_what_was_asked_for_or_refused() {
+        let check = |allowed, rules: Value, expected: Option<Network>| {
+            assert_eq!(network(allowed, &rules).ok(), expected, "{allowed:?} {rules}");
+        };
+        check(None, Value::Null, Some(Network::Usual));
+        check(Some(true), json!({"allowPublicTraffic": false}), Some(Network::Usual));
+        check(Some(false), Value::Null, Some(Network::Nothing));
+        check(None, json!({"denyOut": ["0.0.0.0/0"]}), Some(Network::Nothing));
+        check(None, json!({"deny_out": ["0.0.0.0/0"], "allow_out": ["1.1.1.1"]}), None);
+        check(None, json!({"denyOut": ["8.8.8.8"]}), None);
+        check(Some(false), json!({"allowOut": ["1.1.1.1"]}), None);
+    }
 }

@@ -1,6 +1,9 @@
 //! `/files`: whole files in and out.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use axum::{
     body::{Body, Bytes},
@@ -15,7 +18,7 @@ use flate2::{
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::{Refusal, address::Guest};
+use super::{Refusal, address::Guest, filesystem::NOTES};
 use crate::{
     api::{
         App,
@@ -172,6 +175,7 @@ pub(super) async fn write(
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
     };
+    let notes = notes_in(&headers);
     let mut chunks = Chunks::new(&app, body);
     let asked = path_of(&uri);
     let mut written = Vec::new();
@@ -180,7 +184,7 @@ pub(super) async fn write(
             Refusal::new(StatusCode::BAD_REQUEST, "path is required for a raw upload")
         })?;
         let path = absolute(&asked, home);
-        let mut incoming = Incoming::begin(&files, &path, gzip, most).await?;
+        let mut incoming = Incoming::begin(&files, &path, gzip, most, &notes).await?;
         while let Some(chunk) = chunks.next().await? {
             incoming.add(&files, chunk).await?;
         }
@@ -199,7 +203,7 @@ pub(super) async fn write(
             return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
         }
         let path = absolute(asked.as_deref().unwrap_or(&file), home);
-        let mut incoming = Incoming::begin(&files, &path, gzip, most).await?;
+        let mut incoming = Incoming::begin(&files, &path, gzip, most, &notes).await?;
         while let Some(piece) = parts.piece().await? {
             incoming.add(&files, piece).await?;
         }
@@ -208,11 +212,21 @@ pub(super) async fn write(
     Ok(axum::Json(json!(written)))
 }
 
+/// The notes of a client on the files that it writes.
+fn notes_in(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let note = |(name, value): (&header::HeaderName, &HeaderValue)| {
+        let name = name.as_str().strip_prefix("x-metadata-")?;
+        Some((name.to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    headers.iter().filter_map(note).collect()
+}
+
 /// A file that is being written, in turns on threads that may block.
 struct Incoming {
     path: String,
     sink: Option<Sink>,
     held: Vec<u8>,
+    notes: BTreeMap<String, String>,
 }
 
 enum Sink {
@@ -251,10 +265,21 @@ fn unwrapped(error: io::Error, path: &str) -> FileError {
 }
 
 impl Incoming {
-    async fn begin(files: &Files, path: &str, gzip: bool, most: u64) -> Result<Incoming, Refusal> {
-        let place = path.to_owned();
+    async fn begin(
+        files: &Files,
+        path: &str,
+        gzip: bool,
+        most: u64,
+        notes: &BTreeMap<String, String>,
+    ) -> Result<Incoming, Refusal> {
+        let (place, notes) = (path.to_owned(), notes.clone());
+        let attributes = notes.clone();
         let part = files.act(move |directory| {
-            directory.write(&relative(&place)?, Above::Make, Expect::Anything)
+            let part = directory.write(&relative(&place)?, Above::Make, Expect::Anything)?;
+            for (name, value) in attributes {
+                part.set_attribute(&format!("{NOTES}{name}"), value.as_bytes())?;
+            }
+            Ok(part)
         });
         let part = part.await.map_err(|error| refused(error, path))?;
         let limited = Limited { part, left: most };
@@ -263,7 +288,7 @@ impl Incoming {
         } else {
             Sink::Plain(limited)
         };
-        Ok(Incoming { path: path.to_owned(), sink: Some(sink), held: Vec::new() })
+        Ok(Incoming { path: path.to_owned(), sink: Some(sink), held: Vec::new(), notes })
     }
 
     async fn add(&mut self, files: &Files, bytes: Bytes) -> Result<(), Refusal> {
@@ -299,7 +324,11 @@ impl Incoming {
             finished.await.map_err(|error| refused(error, &self.path))?;
         }
         let name = self.path.rsplit('/').next().unwrap_or_default();
-        Ok(json!({"name": name, "path": self.path, "type": "file"}))
+        let mut written = json!({"name": name, "path": self.path, "type": "file"});
+        if !self.notes.is_empty() {
+            written["metadata"] = json!(self.notes);
+        }
+        Ok(written)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The file system service: look, list, make, move, remove.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,6 +18,8 @@ use crate::{
     project::{FileError, Kind, Stat, files::Directory, memory::Expect},
 };
 
+/// What the name of an attribute begins with that is a client's note on a file.
+pub(super) const NOTES: &str = "user.e2b.";
 /// Entries of one list.
 const MOST: usize = 100_000;
 /// Levels of one list.
@@ -103,9 +107,31 @@ async fn shown(
     what: &'static str,
 ) -> Result<axum::Json<Value>, Failed> {
     let asked = path.clone();
-    let found = files.act(move |directory| look(directory, &asked)).await;
-    let (stat, leads_to) = found.map_err(|error| failed(error, &path, what))?;
-    Ok(axum::Json(json!({"entry": entry(files, &stat, leads_to)})))
+    let found = files.act(move |directory| {
+        let (stat, leads_to) = look(directory, &asked)?;
+        let notes = notes(directory, &stat);
+        Ok((stat, leads_to, notes))
+    });
+    let (stat, leads_to, notes) = found.await.map_err(|error| failed(error, &path, what))?;
+    Ok(axum::Json(json!({"entry": noted(entry(files, &stat, leads_to), &notes)})))
+}
+
+/// A client's own notes on a file.
+fn notes(directory: &Directory, stat: &Stat) -> BTreeMap<String, String> {
+    if stat.kind != Kind::File {
+        return BTreeMap::new();
+    }
+    // What cannot be opened has none to tell.
+    let found = relative(&stat.path).and_then(|path| directory.attributes(&path, NOTES));
+    found.unwrap_or_default()
+}
+
+/// An entry with these notes.
+fn noted(mut entry: Value, notes: &BTreeMap<String, String>) -> Value {
+    if !notes.is_empty() {
+        entry["metadata"] = json!(notes);
+    }
+    entry
 }
 
 /// Makes a directory and all above it.
@@ -190,8 +216,8 @@ pub(super) async fn list_dir(
         }
         let found = directory.list(&path, depth, None, MOST + 1)?;
         let whole = found.into_iter().map(|stat| {
-            let leads_to = follow(directory, &stat);
-            (stat, leads_to)
+            let (leads_to, notes) = (follow(directory, &stat), notes(directory, &stat));
+            (stat, leads_to, notes)
         });
         Ok(Some(whole.collect::<Vec<_>>()))
     });
@@ -204,7 +230,8 @@ pub(super) async fn list_dir(
         let message = format!("there are more than {MOST} entries; ask for fewer levels");
         return Err(Failed::new(Code::ResourceExhausted, message));
     }
-    let entries = listed.iter().map(|(stat, leads_to)| entry(&files, stat, *leads_to));
+    let entries =
+        listed.iter().map(|(stat, leads_to, notes)| noted(entry(&files, stat, *leads_to), notes));
     Ok(axum::Json(json!({"entries": entries.collect::<Vec<_>>()})))
 }
 

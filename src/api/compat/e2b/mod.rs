@@ -9,6 +9,7 @@ mod control;
 mod files;
 mod filesystem;
 mod process;
+mod snapshot;
 mod watch;
 
 use axum::{
@@ -16,12 +17,12 @@ use axum::{
     extract::{FromRequest, Request, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use address::{Addressed, Door, is_path, knock, split_host};
+pub use address::{Addressed, Door, is_path, knock, split_host, to_program};
 pub use watch::Watchers;
 
 use crate::{
@@ -49,6 +50,12 @@ pub fn routes() -> Router<App> {
         .route("/sandboxes/{id}/metrics", get(control::metrics))
         .route("/sandboxes/{id}/logs", get(control::logs))
         .route("/v2/sandboxes/{id}/logs", get(control::logs))
+        .route("/sandboxes/{id}/snapshots", post(snapshot::create))
+        .route("/snapshots", get(snapshot::list))
+        .route("/templates", get(snapshot::templates))
+        .route("/v2/templates", get(snapshot::templates))
+        .route("/templates/{name}", delete(snapshot::remove))
+        .route("/templates/aliases/{name}", get(snapshot::alias))
         .route("/health", get(health))
         .route("/envs", get(envs))
         .route("/files", get(files::read).post(files::write))

@@ -1,0 +1,230 @@
+//! Programs that listen inside a sandbox, reached from outside: HTTP and what it is upgraded to.
+//!
+//! Who may ask is decided before (`admitted`): at E2B that is whoever knows the sandbox's id, unless it
+//! was made private; at Daytona whoever has its key, unless it was made public. What opens our own door
+//! is taken out of a request before a program inside can read it.
+
+use std::net::IpAddr;
+
+use axum::{
+    body::Body,
+    extract::Request,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri::Authority},
+    response::{IntoResponse, Response},
+};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+
+use super::sandbox::{Api, Sandbox, State};
+use crate::{
+    api::{App, error::Problem},
+    model::ThreadId,
+    provider::{Connection, ProviderError},
+};
+
+/// The name under which a sandbox remembers who may reach its ports.
+pub const OPEN_TO: &str = "ports";
+/// The word for anybody who knows its id.
+pub const ANYBODY: &str = "anybody";
+/// The word for whoever has its key.
+pub const KEY: &str = "key";
+
+/// Headers with the key of a sandbox.
+const KEYS: [&str; 2] = ["e2b-traffic-access-token", "x-daytona-preview-token"];
+/// The same in a query.
+const KEY_IN_QUERY: &str = "DAYTONA_SANDBOX_AUTH_KEY";
+/// What is between us and the client, and no program's business.
+const OURS: [&str; 5] =
+    ["x-api-key", "x-access-token", "e2b-sandbox-id", "e2b-sandbox-port", "proxy-authorization"];
+/// What is said of one connection and not of the next.
+const OF_ONE_CONNECTION: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// An answer of a program, which brings its own headers.
+#[derive(Debug, Clone, Copy)]
+pub struct Passed;
+
+/// Passes a request on to whatever listens on a port of a sandbox.
+pub async fn serve(app: &App, id: &ThreadId, port: u16, request: Request) -> Response {
+    match pass_on(app, id, port, request).await {
+        Ok(mut response) => {
+            response.extensions_mut().insert(Passed);
+            response
+        }
+        Err(response) => response,
+    }
+}
+
+async fn pass_on(
+    app: &App,
+    id: &ThreadId,
+    port: u16,
+    mut request: Request,
+) -> Result<Response, Response> {
+    let failed = |problem: Problem| problem.into_response();
+    let Some(sandbox) = app.sandbox(id).await.map_err(failed)? else {
+        return Err(unreachable(id.as_str(), "The sandbox was not found", None));
+    };
+    if !admitted(app, &sandbox, &request) {
+        let message = "a private port needs the key of its sandbox";
+        return Err((
+            StatusCode::UNAUTHORIZED,
+            axum::Json(json!({"code": 401, "message": message})),
+        )
+            .into_response());
+    }
+    awake(app, &sandbox).await?;
+    let closed = || {
+        let message = "The sandbox is running but port is not open";
+        unreachable(id.as_str(), message, Some(port))
+    };
+    let stream = dial(app, &sandbox, port).await.map_err(failed)?.map_err(|error| {
+        tracing::debug!(sandbox = %id, port, %error, "cannot reach a port");
+        closed()
+    })?;
+    clean(app, request.headers_mut());
+    let waiting = upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+    // Programs are asked as servers are, by path.
+    if let Some(path) = request.uri().path_and_query() {
+        *request.uri_mut() = path.as_str().parse().map_err(|_| closed())?;
+    }
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|_| closed())?;
+    app.tasks.spawn(async move {
+        // What goes wrong with it is told by the answer.
+        let _ = connection.with_upgrades().await;
+    });
+    let mut answer = sender.send_request(request).await.map_err(|error| {
+        tracing::debug!(sandbox = %id, port, %error, "a port gave no answer");
+        closed()
+    })?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(waiting) = waiting
+    {
+        let inside = hyper::upgrade::on(&mut answer);
+        let stopping = app.stopping.clone();
+        app.tasks.spawn(async move {
+            let (Ok(outside), Ok(inside)) = tokio::join!(waiting, inside) else { return };
+            let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut outside, &mut inside) => {}
+                () = stopping.cancelled() => {}
+            }
+        });
+        return Ok(answer.map(Body::new));
+    }
+    for name in OF_ONE_CONNECTION {
+        answer.headers_mut().remove(name);
+    }
+    Ok(answer.map(Body::new))
+}
+
+/// Whether a request may reach the ports of a sandbox.
+fn admitted(app: &App, sandbox: &Sandbox, request: &Request) -> bool {
+    let usual = match sandbox.api {
+        Api::E2b => ANYBODY,
+        Api::Daytona => KEY,
+    };
+    if sandbox.more.get(OPEN_TO).map_or(usual, String::as_str) == ANYBODY {
+        return true;
+    }
+    let right = |given: &str| app.sandboxes.keys.opens(given).as_ref() == Some(sandbox.id());
+    let header = |name: &&str| request.headers().get(*name).and_then(|value| value.to_str().ok());
+    let query = request.uri().query().unwrap_or_default();
+    let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == KEY_IN_QUERY);
+    KEYS.iter().filter_map(header).any(right) || asked.is_some_and(|(_, key)| right(&key))
+}
+
+/// Makes a sandbox that sleeps go on, if a request may do that.
+async fn awake(app: &App, sandbox: &Sandbox) -> Result<(), Response> {
+    let failed = |problem: Problem| problem.into_response();
+    let id = sandbox.id().as_str();
+    match sandbox.api {
+        Api::E2b => {
+            if app.sandbox_state(sandbox).await.map_err(failed)?.0 == State::Paused {
+                if !sandbox.auto_resume {
+                    return Err(unreachable(id, "The sandbox was not found", None));
+                }
+                app.wake_sandbox(sandbox, None).await.map_err(failed)?;
+            }
+        }
+        Api::Daytona => {
+            let (_, lease) = app.sandbox_state(sandbox).await.map_err(failed)?;
+            if lease.is_some_and(|lease| lease.desired == crate::model::Desired::Stopped) {
+                return Err(unreachable(id, "The sandbox is not started", None));
+            }
+            app.used(sandbox.id()).await;
+        }
+    }
+    Ok(())
+}
+
+/// A stream to a port, or why there is none.
+async fn dial(
+    app: &App,
+    sandbox: &Sandbox,
+    port: u16,
+) -> Result<Result<Connection, ProviderError>, Problem> {
+    let lease = &sandbox.thread.lease_id;
+    let running = app.leases.running_if(lease, crate::lease::IfPaused::Refuse).await?;
+    let provider = match app.leases.providers().named(&running.provider) {
+        Ok(provider) => provider,
+        Err(error) => return Ok(Err(error)),
+    };
+    Ok(provider.dial(&running.instance, port).await)
+}
+
+/// Takes out of a request what opens our own door, and what is said of its connection alone.
+fn clean(app: &App, headers: &mut HeaderMap) {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = bearer.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
+    if token.is_some_and(|token| app.auth.token(token)) {
+        headers.remove(header::AUTHORIZATION);
+    }
+    for name in OURS.iter().chain(&KEYS) {
+        headers.remove(*name);
+    }
+    let upgrade = upgrade_of(headers);
+    for name in OF_ONE_CONNECTION {
+        headers.remove(name);
+    }
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, upgrade);
+    }
+}
+
+/// What a request wants its connection to become.
+fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut words = headers.get_all(header::CONNECTION).iter().filter_map(|it| it.to_str().ok());
+    let asks =
+        words.any(|line| line.split(',').any(|it| it.trim().eq_ignore_ascii_case("upgrade")));
+    headers.get(header::UPGRADE).filter(|_| asks).cloned()
+}
+
+/// The name below which each port of each sandbox has one, and how it is reached.
+pub fn domain(app: &App) -> Option<(&'static str, String)> {
+    if let Some(name) = app.settings.names.first() {
+        // A name is a proxy's, which has TLS.
+        return Some(("https", name.clone()));
+    }
+    let here: Authority = app.url.strip_prefix("http://")?.parse().ok()?;
+    let address: IpAddr = here.host().trim_matches(['[', ']']).parse().ok()?;
+    let port = here.port_u16().unwrap_or(80);
+    address.is_loopback().then(|| ("http", format!("localhost:{port}")))
+}
+
+/// The answer for a sandbox that cannot be reached; clients know it by these words.
+pub fn unreachable(id: &str, message: &str, port: Option<u16>) -> Response {
+    let mut body = json!({"sandboxId": id, "message": message, "code": 502});
+    if let Some(port) = port {
+        body["port"] = port.into();
+    }
+    (StatusCode::BAD_GATEWAY, axum::Json(body)).into_response()
+}
