@@ -115,12 +115,13 @@ server.serve_forever()
 
 def ask(server, host, path, headers=None):
     """Asks the server for a path under one of the names of a sandbox; status, headers and body."""
+    lower = lambda given: {name.lower(): value for name, value in given.items()}  # noqa: E731
     request = urllib.request.Request(f"{server.url}{path}", headers={"Host": host, **(headers or {})})
     try:
         with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
-            return answer.status, dict(answer.headers), answer.read().decode()
+            return answer.status, lower(answer.headers), answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, dict(error.headers), error.read().decode()
+        return error.code, lower(error.headers), error.read().decode()
 
 
 def echo(server, host, data, headers=""):
