@@ -444,7 +444,7 @@ impl App {
             return Ok((name, None));
         }
         let spec = Value::Object(spec);
-        let refused = |error: ProviderError| Problem::new(Code::NotSupported, error.to_string());
+        let refused = |error: ProviderError| Problem::new(Code::InvalidRequest, error.to_string());
         providers.named(&name).and_then(|it| it.accepts(&spec)).map_err(refused)?;
         Ok((name, Some(spec)))
     }

@@ -22,6 +22,12 @@ const ROUTES: &[(&str, &str)] = &[
     ("GET", "/sandboxes/x/metrics"),
     ("GET", "/sandboxes/x/logs"),
     ("GET", "/v2/sandboxes/x/logs"),
+    ("POST", "/sandboxes/x/snapshots"),
+    ("GET", "/snapshots"),
+    ("GET", "/templates"),
+    ("GET", "/v2/templates"),
+    ("DELETE", "/templates/x"),
+    ("GET", "/templates/aliases/x"),
     ("GET", "/health"),
     ("GET", "/envs"),
     ("GET", "/files?path=/etc/passwd"),
@@ -62,6 +68,9 @@ const OF_DAYTONA: &[(&str, &str)] = &[
     ("POST", "/sandbox/x/autostop/1"),
     ("POST", "/sandbox/x/autoarchive/1"),
     ("POST", "/sandbox/x/autodelete/1"),
+    ("POST", "/sandbox/x/ttl/1"),
+    ("POST", "/sandbox/x/public/true"),
+    ("GET", "/sandbox/x/ports/80/preview-url"),
     ("GET", "/sandbox/x/toolbox-proxy-url"),
     ("GET", "/toolbox/x/version"),
     ("GET", "/toolbox/x/work-dir"),
@@ -84,6 +93,32 @@ const OF_DAYTONA: &[(&str, &str)] = &[
     ("DELETE", "/toolbox/x/process/pty/p"),
     ("POST", "/toolbox/x/process/pty/p/resize"),
     ("GET", "/toolbox/x/process/pty/p/connect"),
+    ("GET", "/toolbox/x/process/interpreter/execute"),
+    ("GET", "/toolbox/x/process/interpreter/context"),
+    ("POST", "/toolbox/x/process/interpreter/context"),
+    ("DELETE", "/toolbox/x/process/interpreter/context/c"),
+    ("GET", "/toolbox/x/port"),
+    ("GET", "/toolbox/x/port/80/in-use"),
+    ("POST", "/toolbox/x/git/clone"),
+    ("POST", "/toolbox/x/git/init"),
+    ("GET", "/toolbox/x/git/status"),
+    ("GET", "/toolbox/x/git/branches"),
+    ("POST", "/toolbox/x/git/branches"),
+    ("DELETE", "/toolbox/x/git/branches"),
+    ("POST", "/toolbox/x/git/checkout"),
+    ("POST", "/toolbox/x/git/add"),
+    ("POST", "/toolbox/x/git/commit"),
+    ("GET", "/toolbox/x/git/history"),
+    ("POST", "/toolbox/x/git/pull"),
+    ("POST", "/toolbox/x/git/push"),
+    ("POST", "/toolbox/x/git/reset"),
+    ("POST", "/toolbox/x/git/restore"),
+    ("GET", "/toolbox/x/git/remotes"),
+    ("POST", "/toolbox/x/git/remotes"),
+    ("GET", "/toolbox/x/git/config"),
+    ("POST", "/toolbox/x/git/config"),
+    ("POST", "/toolbox/x/git/config/user"),
+    ("POST", "/toolbox/x/git/credentials"),
     ("GET", "/toolbox/x/files"),
     ("DELETE", "/toolbox/x/files"),
     ("GET", "/toolbox/x/files/info"),
@@ -207,7 +242,14 @@ fn a_sandbox_is_found_by_the_name_of_its_host() {
     };
     assert_eq!(health(&format!("49983-{}.localhost:{port}", sandbox.id)), 204);
     assert_eq!(health(&format!("49983-{}.stead.example", sandbox.id)), 204);
-    assert_eq!(health(&format!("3000-{}.stead.example", sandbox.id)), 502);
+    // A port on which nobody listens; nothing of ours answers there, whatever is asked and by whom.
+    let inside = format!("1-{}.stead.example", sandbox.id);
+    assert_eq!(health(&inside), 502);
+    for target in ["/api/threads", "/", "/sandboxes"] {
+        let answer = server.client().request("GET", target).header("host", &inside).send();
+        assert_eq!(answer.status, 502, "{target}");
+        assert_eq!(answer.json()["port"], 1, "{target}");
+    }
     assert_eq!(health(&format!("49983-other.localhost:{port}")), 401);
     assert_eq!(health(&format!("49983-{}.evil.example", sandbox.id)), 403);
     assert_eq!(health(&format!("49983-{}.127.0.0.1:{port}", sandbox.id)), 403);
