@@ -9,6 +9,7 @@ fn main() -> ExitCode {
     match arguments.next() {
         Some(verb) if verb == "host" => host::main(arguments),
         Some(verb) if verb == "sandbox" => stead::provider::namespace::main(arguments),
+        Some(verb) if verb == "cloud" => stead::provider::cloud::main(arguments),
         Some(verb) if verb == "container" => stead::provider::docker::main(arguments),
         _ => stead::cli::main(),
     }

@@ -293,12 +293,17 @@ impl From<LeaseError> for Problem {
 }
 
 fn of_provider(error: &LeaseError, source: &ProviderError) -> Problem {
-    let detail = format!("{error}: {source}");
+    let mut detail = format!("{error}: {source}");
+    let mut cause = std::error::Error::source(source);
+    while let Some(why) = cause {
+        detail.push_str(&format!(": {why}"));
+        cause = why.source();
+    }
     match source {
         ProviderError::Unknown { .. } | ProviderError::Unsupported { .. } => {
             Problem::new(Code::NotSupported, detail)
         }
-        ProviderError::Busy { retry_after } => Problem::new(Code::ProviderUnavailable, detail)
+        ProviderError::Busy { retry_after, .. } => Problem::new(Code::ProviderUnavailable, detail)
             .retry_after(retry_after.map_or(1, |wait| wait.as_secs())),
         ProviderError::Gone { .. }
         | ProviderError::Refused { .. }

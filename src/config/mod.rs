@@ -18,7 +18,7 @@ use std::{
 
 use serde::Serialize;
 
-pub use value::{LogFormat, LogLevel, OnExpiry, parse_duration};
+pub use value::{LogFormat, LogLevel, OnExpiry, Secret, parse_duration};
 
 /// The effective settings of one server.
 #[derive(Debug, Clone)]
@@ -47,6 +47,10 @@ pub struct Settings {
     pub sandbox: Sandbox,
     /// The engine of containers.
     pub docker: Containers,
+    /// Sandboxes of E2B.
+    pub e2b: E2b,
+    /// Sandboxes of Daytona.
+    pub daytona: Daytona,
     /// Projects: how many, and for how long unused.
     pub project: Projects,
     /// Hot memories: how much, and how often they are written out.
@@ -83,6 +87,38 @@ pub struct Containers {
     pub host: String,
     /// The image of a container that names none, or `auto`.
     pub image: String,
+}
+
+/// Sandboxes of E2B.
+#[derive(Debug, Clone)]
+pub struct E2b {
+    /// What opens it; empty if it is not used.
+    pub key: Secret,
+    /// Where it is, or `auto`.
+    pub endpoint: String,
+    /// Where the daemons of its sandboxes are, or `auto`.
+    pub sandbox_url: String,
+    /// What a sandbox is made from that names nothing.
+    pub template: String,
+    /// How long a sandbox runs on when this server is gone.
+    pub timeout: Duration,
+    /// Where the host keeps its files inside.
+    pub directory: String,
+}
+
+/// Sandboxes of Daytona.
+#[derive(Debug, Clone)]
+pub struct Daytona {
+    /// What opens it; empty if it is not used.
+    pub key: Secret,
+    /// Where it is, or `auto`.
+    pub endpoint: String,
+    /// What a sandbox is made from that names nothing, or `auto`.
+    pub snapshot: String,
+    /// How long a sandbox runs on when this server is gone.
+    pub auto_stop: Duration,
+    /// Where the host keeps its files inside.
+    pub directory: String,
 }
 
 /// What one client may ask of the server.
@@ -317,6 +353,12 @@ pub fn load(said: &Said) -> Result<Loaded, ConfigError> {
     if let Some(home) = default_home(&said.environment) {
         chosen.insert("home", (home.display().to_string(), Origin::Default));
     }
+    // The names that the vendors' own programs know.
+    for (key, name) in table::KEYS {
+        if let Some(value) = said.environment.get(*name) {
+            chosen.insert(key, (value.clone(), Origin::Environment((*name).to_owned())));
+        }
+    }
     // The file may lie in the home directory, so the home is settled first.
     let mut outer: Vec<(&'static str, String, Origin)> = Vec::new();
     for setting in table::SETTINGS {
@@ -365,6 +407,8 @@ pub fn load(said: &Said) -> Result<Loaded, ConfigError> {
             reason,
         })?;
         let environment = variable(setting.key);
+        let secret = table::KEYS.iter().any(|(key, _)| *key == setting.key);
+        let value = if secret && !value.is_empty() { "(set)".to_owned() } else { value };
         shown.push(Shown { key: setting.key, value, origin, environment, doc: setting.doc });
     }
     if settings.no_auth && !settings.listen.ip().is_loopback() {

@@ -3,8 +3,8 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
-    Containers, History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy, Projects,
-    Sandbox, Settings, Terminals, value::put,
+    Containers, Daytona, E2b, History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy,
+    Projects, Sandbox, Secret, Settings, Terminals, value::put,
 };
 
 /// One row of the table.
@@ -14,6 +14,10 @@ pub(super) struct Setting {
     pub(super) doc: &'static str,
     pub(super) put: fn(&mut Settings, &str) -> Result<(), String>,
 }
+
+/// The settings that are secret, each with the variable that its vendor's own programs read.
+pub(super) const KEYS: &[(&str, &str)] =
+    &[("e2b.key", "E2B_API_KEY"), ("daytona.key", "DAYTONA_API_KEY")];
 
 /// The row of that name.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
@@ -102,6 +106,28 @@ settings! {
         "socket of the container engine (unix:///…); auto: DOCKER_HOST, else Docker's, else Podman's";
     "docker.image" = "auto" => docker.image,
         "image of a container that names none, imported or of a registry; auto: this machine's programs";
+    "e2b.key" = "" => e2b.key,
+        "what opens E2B; without it there is no provider e2b (also read from E2B_API_KEY)";
+    "e2b.endpoint" = "auto" => e2b.endpoint,
+        "control plane of E2B, or of somebody who speaks like it; auto: E2B's own";
+    "e2b.sandbox_url" = "auto" => e2b.sandbox_url,
+        "one address for the daemons of all sandboxes; auto: E2B's own, or the endpoint that is set";
+    "e2b.template" = "base" => e2b.template,
+        "template of a sandbox of E2B that names none";
+    "e2b.timeout" = "15m" => e2b.timeout,
+        "a sandbox of E2B is paused so long after this server was last heard of";
+    "e2b.directory" = "/tmp" => e2b.directory,
+        "directory inside a sandbox of E2B below which the host keeps its files";
+    "daytona.key" = "" => daytona.key,
+        "what opens Daytona; without it there is no provider daytona (also read from DAYTONA_API_KEY)";
+    "daytona.endpoint" = "auto" => daytona.endpoint,
+        "control plane of Daytona, or of somebody who speaks like it; auto: Daytona's own";
+    "daytona.snapshot" = "auto" => daytona.snapshot,
+        "snapshot of a sandbox of Daytona that names none; auto: Daytona's own choice";
+    "daytona.auto_stop" = "15m" => daytona.auto_stop,
+        "a sandbox of Daytona is stopped so long after this server was last heard of; whole minutes";
+    "daytona.directory" = "/tmp" => daytona.directory,
+        "directory inside a sandbox of Daytona below which the host keeps its files";
     "max_projects" = "1000" => project.most,
         "projects the server may have";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
@@ -181,6 +207,21 @@ pub(super) fn blank() -> Settings {
             warm: 0,
         },
         docker: Containers { host: String::new(), image: String::new() },
+        e2b: E2b {
+            key: Secret::default(),
+            endpoint: String::new(),
+            sandbox_url: String::new(),
+            template: String::new(),
+            timeout: Duration::ZERO,
+            directory: String::new(),
+        },
+        daytona: Daytona {
+            key: Secret::default(),
+            endpoint: String::new(),
+            snapshot: String::new(),
+            auto_stop: Duration::ZERO,
+            directory: String::new(),
+        },
         project: Projects {
             most: 0,
             cleanup_enabled: false,

@@ -54,6 +54,30 @@ impl Value for String {
     }
 }
 
+/// A text that is never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "Secret(none)" } else { "Secret(…)" })
+    }
+}
+
+impl Value for Secret {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
 impl Value for PathBuf {
     fn parse(text: &str) -> Result<Self, String> {
         std::path::absolute(text).map_err(|error| error.to_string())

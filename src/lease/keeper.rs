@@ -513,7 +513,7 @@ impl Keeper {
                 return Err(error);
             }
             let asked = match &error {
-                ProviderError::Busy { retry_after } => *retry_after,
+                ProviderError::Busy { retry_after, .. } => *retry_after,
                 _ => None,
             };
             sleep(self.shared.pace.wait(failures, asked)).await;

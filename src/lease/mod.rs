@@ -148,6 +148,20 @@ impl Leases {
         self.shared.providers.named(&running.provider).ok()?.environment()
     }
 
+    /// How long a host under a provider that cannot be reached is looked for.
+    #[must_use]
+    pub fn patience(&self, lease: &Lease) -> Duration {
+        let provider = self.shared.providers.named(&lease.provider);
+        provider.map_or(Duration::ZERO, |provider| provider.patience())
+    }
+
+    /// Whether what runs under a provider goes on after a pause.
+    #[must_use]
+    pub fn keeps_programs(&self, lease: &Lease) -> bool {
+        let provider = self.shared.providers.named(&lease.provider);
+        provider.is_ok_and(|provider| provider.capabilities().pause == Fidelity::Memory)
+    }
+
     /// How often the running instance of a lease met its limits; `None` if it has none.
     #[must_use]
     pub fn exceeded(&self, id: &LeaseId) -> Option<Exceeded> {

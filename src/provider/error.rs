@@ -28,10 +28,12 @@ pub enum ProviderError {
         instance: InstanceId,
     },
     /// Too much is asked of it; nothing was done.
-    #[error("the provider asks to wait")]
+    #[error("the provider asks to wait: {reason}")]
     Busy {
         /// How long, if it said so.
         retry_after: Option<Duration>,
+        /// What it said.
+        reason: String,
     },
     /// It said no, and would say so again.
     #[error("the provider refused to {doing}: {reason}")]

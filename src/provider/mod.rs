@@ -4,6 +4,7 @@
 //! reply and then does nothing, or what is still to be done. What it creates carries the lease and
 //! generation it was created for, so that it can be found again. It knows nothing of rows.
 
+pub mod cloud;
 pub mod docker;
 mod error;
 pub mod local;
@@ -16,11 +17,13 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
+    time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use cloud::Cloud;
 pub use docker::Docker;
 pub use error::ProviderError;
 pub use local::Local;
@@ -87,6 +90,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         let _ = instance;
         let seen = place.mounts.iter().map(|(outside, _)| (outside.clone(), outside.clone()));
         Box::pin(std::future::ready(Ok(Placed { dir: place.dir.clone(), seen: seen.collect() })))
+    }
+
+    /// How long a host that cannot be reached is looked for before it counts as gone.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(5)
     }
 
     /// Whether these settings of a lease can be taken.
@@ -325,7 +333,7 @@ impl Found {
 }
 
 /// What was killed or refused for going beyond a limit, since the instance began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exceeded {
     /// Processes that were killed because memory was at its limit.
     pub out_of_memory: u64,
@@ -336,7 +344,7 @@ pub struct Exceeded {
 }
 
 /// What an instance may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Memory.
     pub memory_bytes: u64,
@@ -350,7 +358,7 @@ pub struct Limits {
 }
 
 /// What an instance uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metrics {
     /// Processor time since it was made, in microseconds.
     pub cpu_us: u64,
@@ -378,7 +386,7 @@ pub struct Execute {
     /// Where it runs.
     pub cwd: Option<String>,
     /// How long it may take.
-    pub timeout: std::time::Duration,
+    pub timeout: Duration,
 }
 
 /// How a command ended.

@@ -10,7 +10,9 @@ use crate::{
     config::{Sandbox, Settings},
     event::Events,
     provider::{
-        Docker, Local, Namespace, Provider, Providers, docker,
+        Cloud, Docker, Local, Namespace, Provider, Providers,
+        cloud::{self, DaytonaOptions, E2bOptions, Key},
+        docker,
         namespace::{Check, Options},
     },
 };
@@ -70,21 +72,82 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         }
         absent.push(("docker".to_owned(), missing));
     }
+    for (name, cloud) in [("e2b", e2b(settings, events)?), ("daytona", daytona(settings, events)?)]
+    {
+        match cloud {
+            Some(cloud) => all.push(Arc::new(cloud)),
+            None => {
+                let missing =
+                    format!("key: set {name}.key or {}_API_KEY", name.to_ascii_uppercase());
+                if chosen == name {
+                    anyhow::bail!("provider {name} cannot be had here: {missing}");
+                }
+                absent.push((name.to_owned(), vec![missing]));
+            }
+        }
+    }
     let providers = Providers::new(all).without(absent);
     Ok(Compute { providers, chosen, sandboxes: ready })
+}
+
+/// What was said, unless that is `auto`.
+fn said(text: &str) -> String {
+    if text == "auto" { String::new() } else { text.to_owned() }
+}
+
+/// The sandboxes of E2B, as they are configured, if there is a key to them.
+fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
+    let e2b = &settings.e2b;
+    if e2b.key.reveal().is_empty() {
+        return Ok(None);
+    }
+    let vendor = E2bOptions {
+        key: Key::new(e2b.key.reveal()),
+        endpoint: said(&e2b.endpoint),
+        sandbox_url: said(&e2b.sandbox_url),
+        template: e2b.template.clone(),
+        timeout: e2b.timeout,
+    };
+    let options = cloud(settings, &e2b.directory, events);
+    Ok(Some(Cloud::e2b(vendor, options).context("cannot use E2B")?))
+}
+
+/// The sandboxes of Daytona, the same.
+fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
+    let daytona = &settings.daytona;
+    if daytona.key.reveal().is_empty() {
+        return Ok(None);
+    }
+    let vendor = DaytonaOptions {
+        key: Key::new(daytona.key.reveal()),
+        endpoint: said(&daytona.endpoint),
+        snapshot: said(&daytona.snapshot),
+        auto_stop: daytona.auto_stop,
+    };
+    let options = cloud(settings, &daytona.directory, events);
+    Ok(Some(Cloud::daytona(vendor, options).context("cannot use Daytona")?))
+}
+
+/// What holds for all providers that are somewhere else.
+fn cloud(settings: &Settings, directory: &str, events: &Events) -> cloud::Options {
+    cloud::Options {
+        inside: directory.to_owned(),
+        log_limit: settings.terminal.log_limit_bytes,
+        events: Some(events.clone()),
+        ..cloud::Options::new(&settings.home)
+    }
 }
 
 /// The provider of containers, as it is configured.
 fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
     let mut options = docker::Options::new(&settings.home);
-    let said = |text: &String| (text != "auto").then(|| text.clone());
-    options.host = said(&settings.docker.host).unwrap_or_default();
+    options.host = said(&settings.docker.host);
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
         .defaults
         .with(&limits(&settings.sandbox))
         .map_err(|bad| anyhow::anyhow!("the setting sandbox.{bad}"))?;
-    options.defaults.image = said(&settings.docker.image);
+    options.defaults.image = Some(said(&settings.docker.image)).filter(|image| !image.is_empty());
     options.events = Some(events.clone());
     Ok(Docker::new(options))
 }

@@ -33,8 +33,11 @@ const OUTPUT: usize = 128;
 const RECORDS: usize = 1024;
 /// Orders that wait for a scribe.
 const ORDERS: usize = 16;
-/// How long a host that was cut off is looked for.
-const RELINK: Duration = Duration::from_secs(5);
+/// How soon a host that was cut off is looked for again; where it may be away for long, less and less
+/// often.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A host that is looked for longer than this is not on this machine.
+const FAR: Duration = Duration::from_secs(5);
 
 /// What to do about a lease that is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +176,13 @@ impl Terminals {
         let leases: BTreeSet<LeaseId> = missing.iter().map(|row| row.lease_id.clone()).collect();
         let mut found = 0;
         for lease in leases {
+            if self.is_far(&lease).await {
+                // Nobody waits for a network. Whoever needs one of its terminals finds it, too.
+                missing.retain(|terminal| terminal.lease_id != lease);
+                let terminals = self.clone();
+                self.0.tasks.spawn(async move { terminals.look_for(None, None, &lease).await });
+                continue;
+            }
             match self.find(&lease).await {
                 Ok(Found::Running(link)) => found += self.take_up(&link, &mut missing).await?,
                 // Its shells are there; whoever needs one first resumes it.
@@ -276,6 +286,12 @@ impl Terminals {
         })
     }
 
+    /// Whether what is beneath a lease may be out of reach for a while and be there all the same.
+    async fn is_far(&self, lease: &LeaseId) -> bool {
+        let lease = self.0.store.lease(lease).await.ok().flatten();
+        lease.is_some_and(|lease| self.0.leases.patience(&lease) > FAR)
+    }
+
     /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
     async fn relink(&self, closed: &Link, instance: &InstanceId, lease: &LeaseId) {
         let mut links = self.0.links.lock().await;
@@ -283,9 +299,14 @@ impl Terminals {
             links.remove(instance);
         }
         drop(links);
-        if self.0.stopping.is_cancelled() {
-            return;
+        if !self.0.stopping.is_cancelled() {
+            self.look_for(Some(closed.boot_id()), Some(instance), lease).await;
         }
+    }
+
+    /// Looks for the host of a lease, which had this name if that is known. What it does not hold is
+    /// lost.
+    async fn look_for(&self, before: Option<&str>, instance: Option<&InstanceId>, lease: &LeaseId) {
         let mut missing: Vec<Terminal> = match self.0.store.live_terminals().await {
             Ok(all) => all.into_iter().filter(|terminal| terminal.lease_id == *lease).collect(),
             Err(error) => {
@@ -293,35 +314,48 @@ impl Terminals {
                 return;
             }
         };
-        let deadline = tokio::time::Instant::now() + RELINK;
-        let mut same = false;
+        let (patience, keeps) = match self.0.store.lease(lease).await {
+            Ok(Some(lease)) => {
+                (self.0.leases.patience(&lease), self.0.leases.keeps_programs(&lease))
+            }
+            Ok(None) | Err(_) => (FAR, true),
+        };
+        let deadline = tokio::time::Instant::now() + patience;
+        let (mut same, mut wait) = (false, LOOK_AGAIN);
         loop {
-            let _ = self.0.leases.lost(lease, instance).await;
+            if let Some(instance) = instance {
+                let _ = self.0.leases.lost(lease, instance).await;
+            }
             match self.find(lease).await {
                 Ok(Found::Running(link)) => match self.take_up(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
-                        same = link.boot_id() == closed.boot_id();
+                        same = before == Some(link.boot_id());
                         break;
                     }
                     Err(error) => tracing::warn!(%lease, %error, "a host was lost again"),
                 },
-                Ok(Found::Paused) => return,
-                Ok(Found::Nothing) => break,
+                // Its shells are there; whoever needs one first resumes it.
+                Ok(Found::Paused) if keeps => return,
+                Ok(Found::Paused | Found::Nothing) => break,
                 Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
             }
             if tokio::time::Instant::now() >= deadline {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.0.stopping.cancelled() => return,
+            }
+            wait = (wait * 2).min(patience / 100).max(LOOK_AGAIN);
         }
         for terminal in missing {
             if !self.is_alive(&terminal.terminal_id).await {
                 self.lost(&terminal.terminal_id).await;
             }
         }
-        if !same {
-            self.strand(closed.boot_id()).await;
+        if let (Some(before), false) = (before, same) {
+            self.strand(before).await;
         }
     }
 

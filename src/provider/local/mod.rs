@@ -36,6 +36,11 @@ use cgroup::Cgroup;
 use host::Host;
 pub(super) use metrics::disk;
 
+/// What a host uses with its descendants, and what these directories have on disk.
+pub(super) fn measured(host: i32, dirs: Vec<PathBuf>) -> Metrics {
+    metrics::measure(host, None, dirs)
+}
+
 /// How long a host has to come up, and to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 

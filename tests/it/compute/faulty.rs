@@ -84,7 +84,8 @@ impl Faulty {
                     first.or(second)
                 }
                 Fault::TooMany => {
-                    Err(ProviderError::Busy { retry_after: Some(Duration::from_millis(3)) })
+                    let retry_after = Some(Duration::from_millis(3));
+                    Err(ProviderError::Busy { retry_after, reason: "busy".into() })
                 }
                 Fault::ServerError => Err(ProviderError::failed("ask", "500")),
             }

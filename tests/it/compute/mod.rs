@@ -1,5 +1,6 @@
 //! Instances, leases and sessions, with real hosts and a real store.
 
+mod cloud;
 mod containers;
 mod faults;
 mod faulty;
@@ -8,6 +9,7 @@ mod link;
 mod provider;
 mod registry;
 mod session;
+pub mod vendor;
 
 use std::{
     path::{Path, PathBuf},

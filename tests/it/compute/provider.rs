@@ -3,22 +3,29 @@
 use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use stead::{
     model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp},
-    provider::{Intent, Local, Observed, Place, Provider, ProviderError, namespace::Check},
+    provider::{
+        Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
+        ProviderError, namespace::Check,
+    },
 };
 
 use super::{
     containers,
     link::{Link, TICKING},
     local, namespace,
+    vendor::{KINDS, Kind, Vendor},
 };
 use crate::harness::{Home, PATIENCE, engines};
 
 /// One provider with a home of its own.
 struct Fixture {
+    /// The vendor that it is a client of.
+    vendor: Option<(Kind, Vendor)>,
     home: Home,
     provider: Box<dyn Provider>,
 }
@@ -26,14 +33,21 @@ struct Fixture {
 fn fixtures() -> Vec<Fixture> {
     let plain = Home::new();
     let provider = Box::new(local(plain.path()));
-    let mut fixtures = vec![Fixture { home: plain, provider }, without_cgroup()];
+    let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
+    fixtures.extend(KINDS.map(at_a_vendor));
     fixtures.extend(engines().into_iter().map(|(_, engine)| {
         let home = Home::new();
         let provider = Box::new(containers(home.path(), &engine.address()));
-        Fixture { home, provider }
+        Fixture { vendor: None, home, provider }
     }));
     fixtures
+}
+
+fn at_a_vendor(kind: Kind) -> Fixture {
+    let (vendor, home) = (Vendor::start(), Home::new());
+    let provider = Box::new(vendor.provider(kind, home.path()));
+    Fixture { vendor: Some((kind, vendor)), home, provider }
 }
 
 /// Where instances are in a home, by the kinds of providers.
@@ -44,7 +58,7 @@ fn sandboxed() -> Option<Fixture> {
     let provider = namespace(home.path());
     let missing = Check::look(&provider).missing();
     if missing.is_empty() {
-        return Some(Fixture { provider: Box::new(provider), home });
+        return Some(Fixture { vendor: None, provider: Box::new(provider), home });
     }
     eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
     None
@@ -58,7 +72,7 @@ fn without_cgroup() -> Fixture {
     std::fs::write(&executable, script).unwrap();
     std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).unwrap();
     let provider = Box::new(Local::with_executable(home.path(), &executable));
-    Fixture { home, provider }
+    Fixture { vendor: None, home, provider }
 }
 
 impl Drop for Fixture {
@@ -109,8 +123,9 @@ impl Fixture {
 
     /// Ends a host as nothing it could see coming. Who listens on its socket is the host.
     fn kill_host(&self, instance: &InstanceId) {
-        let dirs = PLACES.map(|name| self.home.path().join(name));
-        let dir = dirs.iter().map(|dir| dir.join(instance.as_str())).find(|dir| dir.is_dir());
+        let dirs = PLACES.map(|name| self.home.path().join(name).join(instance.as_str()));
+        let far = self.home.path().join("inside").join(format!("stead-{instance}"));
+        let dir = dirs.into_iter().chain([far]).find(|dir| dir.is_dir());
         let stream = host::client::connect(&dir.unwrap()).unwrap();
         let pid = rustix::net::sockopt::socket_peercred(&stream).unwrap().pid;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -178,6 +193,9 @@ async fn what_is_not_there_is_gone_and_ending_it_is_no_failure() {
 async fn a_pause_stops_every_process_and_a_resume_continues_them() {
     for fixture in fixtures() {
         let provider = &fixture.provider;
+        if provider.capabilities().pause != Fidelity::Memory {
+            continue;
+        }
         let instance = fixture.create(&intent(1)).await;
         let mut link = fixture.link(&instance).await;
         fixture.open_ticking(&mut link, &instance).await;
@@ -244,6 +262,14 @@ async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
         let script = format!("trap '' HUP; while :; do sleep 1; : {mark}; done");
         fixture.open(&mut link, &instance, &["/bin/sh", "-c", &script]).await;
         fixture.kill_host(&intent.instance_id);
+        if fixture.vendor.is_some() {
+            // The sandbox is there with all its files: it gets another host.
+            assert_eq!(fixture.observed(&instance).await, Observed::Running);
+            drop(fixture.link(&instance).await);
+            fixture.provider.destroy(&instance).await.unwrap();
+            assert_eq!(living(fixture.home.path()), Vec::<String>::new());
+            continue;
+        }
         let deadline = std::time::Instant::now() + PATIENCE;
         while fixture.observed(&instance).await != Observed::Gone {
             assert!(std::time::Instant::now() < deadline, "its socket is still open");
@@ -284,13 +310,44 @@ async fn metrics_are_measured() {
 #[tokio::test]
 async fn what_a_provider_cannot_do_it_says() {
     for fixture in fixtures() {
-        if !fixture.provider.capabilities().hosted {
+        if !fixture.provider.capabilities().hosted || fixture.vendor.is_some() {
             continue;
         }
         let instance = fixture.create(&intent(1)).await;
         let refused = fixture.provider.read_file(&instance, "/etc/hostname").await;
         assert!(matches!(refused, Err(ProviderError::Unsupported { .. })), "{refused:?}");
         fixture.provider.destroy(&instance).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_vendors_sandbox_runs_commands_and_has_files_without_a_host_too() {
+    for kind in KINDS {
+        let fixture = at_a_vendor(kind);
+        let provider = &fixture.provider;
+        let instance = fixture.create(&intent(1)).await;
+        let command = Execute {
+            command: "printf \"$A\"; pwd; echo it\\'s wrong >&2; exit 3".to_owned(),
+            env: [("A".to_owned(), "a\n".to_owned())].into(),
+            cwd: Some("/usr".to_owned()),
+            timeout: PATIENCE,
+        };
+        let ran = provider.execute(&instance, &command).await.unwrap();
+        let (stdout, stderr) = (b"a\n/usr\n".to_vec(), b"it's wrong\n".to_vec());
+        assert_eq!(ran, Executed { exit_code: Some(3), stdout, stderr }, "{kind:?}");
+        let late =
+            Execute { command: "sleep 60".into(), timeout: Duration::from_secs(1), ..command };
+        let late = provider.execute(&instance, &late).await.unwrap();
+        assert_eq!(late.exit_code, None, "{kind:?}");
+        let dir = fixture.home.path().join("inside").display().to_string();
+        let bytes: Vec<u8> = (0..=255).collect();
+        provider.write_file(&instance, &format!("{dir}/a/b"), &bytes).await.unwrap();
+        assert_eq!(provider.read_file(&instance, &format!("{dir}/a/b")).await.unwrap(), bytes);
+        let listed = provider.list_dir(&instance, &format!("{dir}/a")).await.unwrap();
+        assert_eq!(listed, [Entry { name: "b".into(), is_dir: false, size: 256 }]);
+        let missing = provider.read_file(&instance, "/nowhere/at/all").await;
+        assert!(matches!(missing, Err(ProviderError::Refused { .. })), "{missing:?}");
+        provider.destroy(&instance).await.unwrap();
     }
 }
 

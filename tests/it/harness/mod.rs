@@ -20,7 +20,7 @@ use std::{
 };
 
 /// How long a test waits for what it expects.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again and again until `look` says yes, or fails with the last thing it saw.
 pub fn wait_for<T, S: Debug>(what: &str, mut look: impl FnMut() -> Result<T, S>) -> T {

@@ -6,6 +6,7 @@ use std::{path::PathBuf, thread, time::Instant};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
+use crate::compute::vendor::{KINDS, Vendor};
 use crate::harness::{Client, Home, Server, engines, has_sandboxes};
 
 fn case_files() -> Vec<PathBuf> {
@@ -38,6 +39,8 @@ enum Beside {
     Sandbox,
     /// All are in one container, each on a terminal of its own.
     Container,
+    /// All are in one sandbox of a vendor, the same.
+    Cloud,
 }
 
 /// All cases; in a short run only some, another part of them for each thing beside.
@@ -53,6 +56,7 @@ fn cases(beside: Beside) -> Vec<Value> {
         Beside::Watcher => (0, 8),
         Beside::Kills => (4, 8),
         Beside::Container => (0, 2),
+        Beside::Cloud => (2, 8),
     };
     all.into_iter().enumerate().filter(|(nth, _)| nth % of == part).map(|(_, case)| case).collect()
 }
@@ -100,6 +104,18 @@ fn hostile_cases_pass_in_a_container() {
     }
 }
 
+#[test]
+fn hostile_cases_pass_in_a_vendors_sandbox() {
+    for kind in KINDS {
+        let (vendor, home) = (Vendor::start(), Home::new());
+        let mut server = vendor.user(kind, &home);
+        super::exec(&server.client(), "ground", "true");
+        let lease = server.client().get("/api/threads/ground/lease").expect(200);
+        all_pass_on(&mut server, &home, Beside::Cloud, &lease["lease_id"]);
+        server.client().delete("/api/threads/ground").expect_success();
+    }
+}
+
 fn all_pass(beside: Beside) {
     let home = Home::new();
     let mut server = match beside {
@@ -142,7 +158,7 @@ fn play(
             assert_eq!(made["exit_code"], 0, "{made}");
             PathBuf::from("/srv").join(thread)
         }
-        Beside::Nothing | Beside::Watcher | Beside::Kills => {
+        Beside::Nothing | Beside::Watcher | Beside::Kills | Beside::Cloud => {
             let directory = home.path().join("cases").join(thread);
             std::fs::create_dir_all(&directory).unwrap();
             directory

@@ -170,6 +170,14 @@ impl Log {
         offset
     }
 
+    /// What lies between the end and a later offset was never written, and never will be.
+    pub fn skip_to(&mut self, offset: u64) {
+        if offset > self.end {
+            self.abandon();
+            self.end = offset;
+        }
+    }
+
     /// Notes that the screen has another size from here on.
     pub fn resize(&mut self, time_ms: u64, cols: u16, rows: u16) -> u64 {
         self.size = (cols, rows);

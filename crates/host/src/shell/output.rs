@@ -146,6 +146,17 @@ impl Output {
         self.written += bytes.len() as u64;
     }
 
+    /// What lies between the end and a later offset was written and not kept.
+    pub fn skip_to(&mut self, offset: u64) {
+        if offset <= self.written {
+            return;
+        }
+        if let Place::Memory(kept) = &self.place {
+            self.place = spill(&self.path, self.keep, kept).map_or(Place::Nowhere, Place::Disk);
+        }
+        self.written = offset;
+    }
+
     /// Takes the last occurrence of `bytes` out, while all is in memory.
     pub fn remove_last(&mut self, bytes: &[u8]) {
         if let Place::Memory(kept) = &mut self.place

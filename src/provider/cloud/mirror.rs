@@ -1,0 +1,587 @@
+//! The server's own copy of what terminals in other people's sandboxes write.
+//!
+//! ```text
+//!   server ◀── answers, output ── Mirror ◀──────────── host
+//!     │                             │  └▶ HOME/terminals/<id>/{log, commands}
+//!     └────── requests ──────────▶ Mirror ──────────▶ host
+//! ```
+//! A sandbox may vanish with everything in it. So whatever the host says of a terminal's output is
+//! written down here before the server hears it, in the same files that a host on this machine would
+//! write; what was printed while no server listened is fetched before the server is told how far a
+//! terminal is; and a command's output is fetched before the host may forget it.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use host::log::Log;
+use host::shell::{Keep, Output};
+use host::wire::{Decoder, Event, LogRecord, MAX_DATA, RecordKind, Request, Stream, TerminalInfo};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::DropGuard;
+
+/// Requests of our own have numbers from here on; the server counts from 1.
+const OURS: u32 = 1 << 31;
+/// Requests of ours that wait. There are a few at a time for each terminal and command.
+const WAITING: usize = 4096;
+/// Frames of the server's that wait for the host.
+const OUTGOING: usize = 64;
+/// What is kept back at most while something is fetched; more ends the connection.
+const MOST_HELD: usize = 64 << 20;
+/// What is kept of either end of a command's output where nobody said.
+const KEEP: Keep = Keep { head: 8 << 20, tail: 8 << 20 };
+/// Output up to this is in the command's receipt.
+const SMALL: u64 = 64 << 10;
+/// How often what was written goes to stable storage.
+const SYNC: Duration = Duration::from_secs(1);
+/// What is buffered between us and the server.
+const BUFFER: usize = 256 << 10;
+
+/// The copies of one home. A terminal's is written for one connection at a time, the latest.
+#[derive(Debug)]
+pub(super) struct Mirrors {
+    terminals: PathBuf,
+    /// How much is kept of each log that was begun by a server before.
+    limit: u64,
+    logs: Mutex<HashMap<String, Held>>,
+    connections: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Held {
+    connection: u64,
+    log: Log,
+}
+
+impl Mirrors {
+    pub(super) fn new(terminals: PathBuf, limit: u64) -> Self {
+        Self { terminals, limit, logs: Mutex::default(), connections: AtomicU64::new(1) }
+    }
+
+    /// The stream to a host, with a copy made of all that matters; `until` is dropped when it is over.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        host: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        until: DropGuard,
+    ) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(BUFFER);
+        let (from_host, to_host) = tokio::io::split(host);
+        let (from_server, to_server) = tokio::io::split(ours);
+        let (frames, outgoing) = mpsc::channel(OUTGOING);
+        let (own, own_outgoing) = mpsc::channel(WAITING);
+        let mirror = Arc::new(Mirror {
+            connection: self.connections.fetch_add(1, Ordering::Relaxed),
+            mirrors: self.clone(),
+            own,
+            state: Mutex::default(),
+        });
+        tokio::spawn(write(to_host, outgoing, own_outgoing));
+        let (up, down) = (mirror.clone(), mirror);
+        tokio::spawn(async move {
+            let up = up.up(from_server, frames);
+            // Whichever ends first ends the other: their halves are dropped with them.
+            tokio::select! {
+                () = up => {}
+                result = down.clone().down(from_host, to_server) => {
+                    if let Err(error) = result {
+                        tracing::debug!(%error, "a connection to a host in a sandbox ended");
+                    }
+                }
+            }
+            down.settle();
+            drop(until);
+        });
+        theirs
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection.
+struct Mirror {
+    connection: u64,
+    mirrors: Arc<Mirrors>,
+    own: mpsc::Sender<Vec<u8>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    seq: u32,
+    /// What requests of ours were about.
+    asked: HashMap<u32, Asked>,
+    /// Which outputs the server reads.
+    reads: HashMap<u32, (String, Stream)>,
+    commands: HashMap<String, Copied>,
+    /// Terminals whose log is being fetched, and how far.
+    behind: HashMap<String, u64>,
+    /// Commands that the server wants forgotten.
+    forgetting: HashMap<String, Vec<u8>>,
+}
+
+enum Asked {
+    Log(String),
+    Output(String, Stream),
+}
+
+/// The copy of a command's output.
+struct Copied {
+    terminal: String,
+    keep: Keep,
+    stdout: Option<Output>,
+    stderr: Option<Output>,
+    /// What the host said that there is in all.
+    total: Option<u64>,
+}
+
+impl Copied {
+    fn new(terminal: String, keep: Keep) -> Self {
+        Self { terminal, keep, stdout: None, stderr: None, total: None }
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(
+    mut host: W,
+    mut frames: mpsc::Receiver<Vec<u8>>,
+    mut own: mpsc::Receiver<Vec<u8>>,
+) {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            Some(frame) = own.recv() => frame,
+            frame = frames.recv() => match frame { Some(frame) => frame, None => return },
+        };
+        if host.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn encoded(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(payload.len() + 5);
+    let length = u32::try_from(payload.len() + 1).unwrap_or(u32::MAX);
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.push(kind);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn broken(why: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+}
+
+impl Mirror {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From the server to the host.
+    async fn up<R: AsyncRead + Unpin>(&self, mut server: R, frames: mpsc::Sender<Vec<u8>>) {
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let mut whole = Vec::new();
+            loop {
+                match decoder.next_frame() {
+                    Ok(Some(frame)) => {
+                        let bytes = encoded(frame.kind, frame.payload);
+                        let passes = match Request::decode(&frame) {
+                            Ok(Some(request)) => self.requested(request, &bytes),
+                            Ok(None) | Err(_) => true,
+                        };
+                        if passes {
+                            whole.push(bytes);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+            for frame in whole {
+                if frames.send(frame).await.is_err() {
+                    return;
+                }
+            }
+            match server.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(count) => decoder.feed(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Notes what the server asks; whether that goes to the host at once.
+    fn requested(&self, request: Request, frame: &[u8]) -> bool {
+        match request {
+            Request::Open { terminal, log_limit, base_offset, cols, rows, .. } => {
+                self.take_log(&terminal, log_limit, base_offset, (cols, rows));
+                true
+            }
+            Request::Close { terminal, .. } => {
+                self.mirrors.lock().remove(&terminal);
+                true
+            }
+            Request::Exec { terminal, command, keep_head, keep_tail, .. } => {
+                let keep = Keep { head: keep_head, tail: keep_tail };
+                self.lock().commands.insert(command, Copied::new(terminal, keep));
+                true
+            }
+            Request::ExecRead { seq, command, stream, .. } => {
+                self.lock().reads.insert(seq, (command, stream));
+                true
+            }
+            Request::ExecForget { command, .. } => self.may_forget(command, frame),
+            _ => true,
+        }
+    }
+
+    /// Whether the host may forget a command at once; else its output is fetched first.
+    fn may_forget(&self, command: String, frame: &[u8]) -> bool {
+        let mut state = self.lock();
+        match state.commands.get(&command) {
+            None => return true,
+            Some(copied) if copied.total.is_some_and(|total| total <= SMALL) => {
+                state.commands.remove(&command);
+                return true;
+            }
+            Some(_) => {}
+        }
+        if state.forgetting.insert(command.clone(), frame.to_vec()).is_none() {
+            self.fetch_output(&mut state, command, Stream::Stdout);
+        }
+        false
+    }
+
+    /// From the host to the server.
+    async fn down<R, W>(self: Arc<Self>, mut host: R, mut server: W) -> io::Result<()>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0; 64 << 10];
+        // Frames that wait until the copies are as far as they say.
+        let mut held: VecDeque<Vec<u8>> = VecDeque::new();
+        let mut held_bytes = 0;
+        let mut ticks = interval(SYNC);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            while let Some(frame) = decoder.next_frame().map_err(broken)? {
+                let bytes = encoded(frame.kind, frame.payload);
+                let event = Event::decode(&frame).map_err(broken)?;
+                if event.is_none_or(|event| self.said(event)) {
+                    held_bytes += bytes.len();
+                    held.push_back(bytes);
+                }
+            }
+            if self.lock().behind.is_empty() {
+                held_bytes = 0;
+                for frame in held.drain(..) {
+                    server.write_all(&frame).await?;
+                }
+            } else if held_bytes > MOST_HELD {
+                return Err(broken("too much came while a log was fetched"));
+            }
+            tokio::select! {
+                read = host.read(&mut buffer) => match read? {
+                    0 => return Ok(()),
+                    count => decoder.feed(&buffer[..count]),
+                },
+                _ = ticks.tick() => self.sync(),
+            }
+        }
+    }
+
+    /// Writes down what the host says; whether the server is to hear it.
+    fn said(&self, event: Event) -> bool {
+        match event {
+            Event::Output { terminal, offset, time_ms, bytes } => {
+                self.with_log(&terminal, |log| {
+                    append(log, RecordKind::Output, offset, time_ms, &bytes);
+                });
+                true
+            }
+            Event::Resized { terminal, offset, cols, rows, time_ms } => {
+                self.with_log(&terminal, |log| {
+                    if offset >= log.end() {
+                        log.resize(time_ms, cols, rows);
+                    }
+                });
+                true
+            }
+            Event::Gap { terminal, to, .. } => {
+                self.with_log(&terminal, |log| log.skip_to(to));
+                true
+            }
+            Event::Terminals { terminals, .. } => {
+                for info in terminals {
+                    self.catch_up(info);
+                }
+                true
+            }
+            Event::LogChunk { seq, next, records, .. } if seq >= OURS => {
+                self.fetched_log(seq, next, records);
+                false
+            }
+            Event::ExecChunk { seq, offset, bytes, .. } if seq >= OURS => {
+                self.fetched_output(seq, offset, &bytes);
+                false
+            }
+            // A request of ours was refused: there is nothing to fetch.
+            Event::Reply { seq, .. } if seq >= OURS => {
+                self.refused(seq);
+                false
+            }
+            Event::ExecChunk { seq, offset, bytes, .. } => {
+                let mut state = self.lock();
+                if let Some((command, stream)) = state.reads.remove(&seq)
+                    && let Some(output) = self.output(&mut state, &command, stream)
+                    // What is read from the middle is no part of what we have from the start.
+                    && offset <= output.written()
+                {
+                    copy(output, offset, &bytes);
+                }
+                true
+            }
+            Event::Sealed { command, stdout_bytes, stderr_bytes } => {
+                if let Some(copied) = self.lock().commands.get_mut(&command) {
+                    copied.total = Some(stdout_bytes + stderr_bytes);
+                }
+                true
+            }
+            Event::Reply { seq, .. } => {
+                self.lock().reads.remove(&seq);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Makes the log of a terminal be this connection's to write.
+    fn take_log(&self, terminal: &str, limit: u64, base: u64, size: (u16, u16)) {
+        let mut logs = self.mirrors.lock();
+        if logs.get(terminal).is_some_and(|held| held.connection > self.connection) {
+            return;
+        }
+        // Whoever had it lets go before it is opened again.
+        logs.remove(terminal);
+        let dir = self.mirrors.terminals.join(terminal).join("log");
+        match Log::open(dir, limit, base, size) {
+            Ok(log) => {
+                logs.insert(terminal.to_owned(), Held { connection: self.connection, log });
+            }
+            Err(error) => tracing::error!(terminal, %error, "no copy is kept of a terminal"),
+        }
+    }
+
+    fn with_log<T>(&self, terminal: &str, act: impl FnOnce(&mut Log) -> T) -> Option<T> {
+        let mut logs = self.mirrors.lock();
+        let held = logs.get_mut(terminal)?;
+        (held.connection == self.connection).then(|| {
+            let done = act(&mut held.log);
+            if held.log.is_due() {
+                sync(&mut held.log);
+            }
+            done
+        })
+    }
+
+    /// Fetches what a terminal printed that is not copied yet.
+    fn catch_up(&self, info: TerminalInfo) {
+        let TerminalInfo { terminal, cols, rows, end_offset, first_offset, commands, .. } = info;
+        // One that is being deleted has no directory, and is to have none.
+        if !self.mirrors.terminals.join(&terminal).is_dir() {
+            return;
+        }
+        let held = self.with_log(&terminal, |log| log.end());
+        let end = held.or_else(|| {
+            self.take_log(&terminal, self.mirrors.limit, 0, (cols, rows));
+            self.with_log(&terminal, |log| log.end())
+        });
+        let mut state = self.lock();
+        for command in commands {
+            let copied = || Copied::new(terminal.clone(), KEEP);
+            state.commands.entry(command.command).or_insert_with(copied);
+        }
+        let Some(end) = end.filter(|end| *end < end_offset) else { return };
+        if state.behind.insert(terminal.clone(), end_offset).is_none() {
+            self.fetch_log(&mut state, terminal, end.max(first_offset));
+        }
+    }
+
+    fn ask(&self, state: &mut State, about: Asked, make: impl FnOnce(u32) -> Request) {
+        let seq = OURS | state.seq;
+        state.seq = (state.seq + 1) % OURS;
+        let mut frame = Vec::new();
+        // One that does not fit ends like one that was refused.
+        if make(seq).encode(&mut frame).is_ok() && self.own.try_send(frame).is_ok() {
+            state.asked.insert(seq, about);
+        } else {
+            tracing::warn!("a copy cannot be completed: too much is asked of a host at once");
+            self.give_up(state, about);
+        }
+    }
+
+    fn fetch_log(&self, state: &mut State, terminal: String, from: u64) {
+        let limit = MAX_DATA as u32;
+        let name = terminal.clone();
+        self.ask(state, Asked::Log(name), |seq| Request::ReadLog { seq, terminal, from, limit });
+    }
+
+    fn fetched_log(&self, seq: u32, next: u64, records: Vec<LogRecord>) {
+        let mut state = self.lock();
+        let Some(Asked::Log(terminal)) = state.asked.remove(&seq) else { return };
+        let empty = records.is_empty();
+        let end = self.with_log(&terminal, |log| {
+            for LogRecord { kind, offset, time_ms, data } in records {
+                match (kind, data.as_slice()) {
+                    (RecordKind::Resize, [a, b, c, d]) if offset >= log.end() => {
+                        let (cols, rows) =
+                            (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
+                        log.resize(time_ms, cols, rows);
+                    }
+                    (RecordKind::Resize, _) => {}
+                    (kind, data) => append(log, kind, offset, time_ms, data),
+                }
+            }
+            log.end()
+        });
+        let wanted = state.behind.get(&terminal).copied().unwrap_or(0);
+        match end {
+            Some(end) if end < wanted && !empty => {
+                self.fetch_log(&mut state, terminal, next.max(end));
+            }
+            Some(_) | None => {
+                state.behind.remove(&terminal);
+            }
+        }
+    }
+
+    fn fetch_output(&self, state: &mut State, command: String, stream: Stream) {
+        let from = self.output(state, &command, stream).map_or(0, |output| output.written());
+        let limit = MAX_DATA as u32;
+        let about = Asked::Output(command.clone(), stream);
+        self.ask(state, about, |seq| Request::ExecRead { seq, command, stream, from, limit });
+    }
+
+    fn fetched_output(&self, seq: u32, offset: u64, bytes: &[u8]) {
+        let mut state = self.lock();
+        let Some(Asked::Output(command, stream)) = state.asked.remove(&seq) else { return };
+        if let Some(output) = self.output(&mut state, &command, stream) {
+            // What the host did not keep we cannot have either.
+            output.skip_to(offset);
+            copy(output, offset, bytes);
+        }
+        match (stream, bytes.is_empty()) {
+            (stream, false) => self.fetch_output(&mut state, command, stream),
+            (Stream::Stdout, true) => self.fetch_output(&mut state, command, Stream::Stderr),
+            (_, true) => self.forget(&mut state, &command),
+        }
+    }
+
+    fn refused(&self, seq: u32) {
+        let mut state = self.lock();
+        if let Some(about) = state.asked.remove(&seq) {
+            self.give_up(&mut state, about);
+        }
+    }
+
+    /// What cannot be fetched holds nobody up.
+    fn give_up(&self, state: &mut State, about: Asked) {
+        match about {
+            Asked::Log(terminal) => {
+                state.behind.remove(&terminal);
+            }
+            Asked::Output(command, _) => self.forget(state, &command),
+        }
+    }
+
+    /// The copy is whole: the host may forget.
+    fn forget(&self, state: &mut State, command: &str) {
+        if let Some(mut copied) = state.commands.remove(command) {
+            for output in [&mut copied.stdout, &mut copied.stderr].into_iter().flatten() {
+                output.settle();
+            }
+        }
+        if let Some(frame) = state.forgetting.remove(command)
+            && self.own.try_send(frame).is_err()
+        {
+            tracing::debug!(command, "a host remembers a command for longer than it need");
+        }
+    }
+
+    /// The copy of a command's stream.
+    fn output<'a>(
+        &self,
+        state: &'a mut State,
+        command: &str,
+        stream: Stream,
+    ) -> Option<&'a mut Output> {
+        let copied = state.commands.get_mut(command)?;
+        let (slot, suffix) = match stream {
+            Stream::Stderr => (&mut copied.stderr, "err"),
+            Stream::Stdout | Stream::Other(_) => (&mut copied.stdout, "out"),
+        };
+        if slot.is_none() {
+            let dir = self.mirrors.terminals.join(&copied.terminal).join("commands");
+            std::fs::create_dir_all(&dir).ok()?;
+            let path = dir.join(format!("{command}.{suffix}"));
+            let found = Output::left(path.clone());
+            *slot = Some(found.unwrap_or_else(|_| Output::new(path, copied.keep)));
+        }
+        slot.as_mut()
+    }
+
+    fn sync(&self) {
+        let mut logs = self.mirrors.lock();
+        for held in logs.values_mut().filter(|held| held.connection == self.connection) {
+            sync(&mut held.log);
+        }
+    }
+
+    /// The connection is over: what was copied is put where it is found without us.
+    fn settle(&self) {
+        let mut state = self.lock();
+        for copied in state.commands.values_mut() {
+            for output in [&mut copied.stdout, &mut copied.stderr].into_iter().flatten() {
+                output.settle();
+            }
+        }
+        self.sync();
+        let mut logs = self.mirrors.lock();
+        logs.retain(|_, held| held.connection != self.connection);
+    }
+}
+
+/// Appends what is not known yet of bytes that belong at an offset.
+fn append(log: &mut Log, kind: RecordKind, offset: u64, time_ms: u64, bytes: &[u8]) {
+    // What nobody told us of is a gap for us, too.
+    log.skip_to(offset);
+    let known = usize::try_from(log.end() - offset).unwrap_or(usize::MAX);
+    if let Some(fresh) = bytes.get(known..).filter(|fresh| !fresh.is_empty()) {
+        log.append(kind, time_ms, fresh);
+    }
+}
+
+/// The same of a command's output, where nothing is missing before it.
+fn copy(output: &mut Output, offset: u64, bytes: &[u8]) {
+    let known = output.written().checked_sub(offset).map(usize::try_from);
+    if let Some(Ok(known)) = known
+        && let Some(fresh) = bytes.get(known..)
+    {
+        output.append(fresh);
+    }
+}
+
+fn sync(log: &mut Log) {
+    if let Some(job) = log.sync() {
+        // A disk that fails is said by the log itself: its durable offset stands still.
+        tokio::task::spawn_blocking(move || job.run());
+    }
+}

@@ -1,0 +1,262 @@
+//! A vendor of sandboxes: a server of ours that speaks as vendors do, and somebody between it and its
+//! client who loses, delays and breaks what is said.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use stead::provider::{
+    Cloud,
+    cloud::{self, DaytonaOptions, E2bOptions, Key},
+};
+
+use crate::harness::{Home, Server};
+
+/// Whose API is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    E2b,
+    Daytona,
+}
+
+pub const KINDS: [Kind; 2] = [Kind::E2b, Kind::Daytona];
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::E2b => "e2b",
+            Kind::Daytona => "daytona",
+        }
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Kind::E2b => "",
+            Kind::Daytona => "/daytona/api",
+        }
+    }
+}
+
+/// The vendor.
+pub struct Vendor {
+    pub server: Server,
+    pub home: Home,
+}
+
+impl Vendor {
+    pub fn start() -> Vendor {
+        let home = Home::new();
+        Vendor { server: Server::start(&home), home }
+    }
+
+    /// Kills it and starts it again where it was.
+    pub fn restart(self) -> Vendor {
+        let Vendor { server, home } = self;
+        let address = server.address;
+        server.kill();
+        Vendor { server: Server::start_at(&home, address), home }
+    }
+
+    /// The settings of a server that uses it, through this address.
+    pub fn settings(&self, kind: Kind, through: SocketAddr, home: &Home) -> Vec<String> {
+        let name = kind.name();
+        let set = |key: &str, value: String| ["--set".to_owned(), format!("{name}.{key}={value}")];
+        let mut all = vec!["--provider".to_owned(), name.to_owned()];
+        all.extend(set("key", self.server.token.clone()));
+        all.extend(set("endpoint", format!("http://{through}{}", kind.prefix())));
+        all.extend(set("directory", inside(home.path())));
+        all
+    }
+
+    /// A server that uses it.
+    pub fn user(&self, kind: Kind, home: &Home) -> Server {
+        self.user_through(kind, self.server.address, home)
+    }
+
+    pub fn user_through(&self, kind: Kind, through: SocketAddr, home: &Home) -> Server {
+        let settings = self.settings(kind, through, home);
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        share_packed(home.path());
+        Server::start_with(home, &settings)
+    }
+
+    /// The provider itself, with everything in a home.
+    pub fn provider(&self, kind: Kind, home: &Path) -> Cloud {
+        share_packed(home);
+        let options = cloud::Options {
+            executable: env!("CARGO_BIN_EXE_stead").into(),
+            inside: inside(home),
+            ..cloud::Options::new(home)
+        };
+        let key = Key::new(self.server.token.clone());
+        let endpoint = format!("http://{}{}", self.server.address, kind.prefix());
+        match kind {
+            Kind::E2b => {
+                let vendor = E2bOptions {
+                    key,
+                    endpoint,
+                    sandbox_url: String::new(),
+                    template: "base".into(),
+                    timeout: Duration::from_secs(600),
+                };
+                Cloud::e2b(vendor, options).unwrap()
+            }
+            Kind::Daytona => {
+                let auto_stop = Duration::from_secs(600);
+                let snapshot = String::new();
+                let vendor = DaytonaOptions { key, endpoint, snapshot, auto_stop };
+                Cloud::daytona(vendor, options).unwrap()
+            }
+        }
+    }
+
+    /// The ids of its sandboxes.
+    pub fn sandboxes(&self, kind: Kind) -> Vec<String> {
+        let client = self.server.client();
+        let (target, name) = match kind {
+            Kind::E2b => ("/v2/sandboxes", "sandboxID"),
+            Kind::Daytona => ("/daytona/sandbox", "id"),
+        };
+        let answer = client.get(target).expect(200);
+        let items = answer.as_array().or(answer["items"].as_array()).unwrap();
+        items.iter().map(|it: &Value| it[name].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Deletes a sandbox, as nothing its user could see coming.
+    pub fn end(&self, kind: Kind, id: &str) {
+        let target = match kind {
+            Kind::E2b => format!("/sandboxes/{id}"),
+            Kind::Daytona => format!("/daytona/sandbox/{id}"),
+        };
+        self.server.client().delete(&target).expect_success();
+    }
+}
+
+/// Where hosts keep their files, which on a vendor without sandboxes is this machine.
+fn inside(home: &Path) -> String {
+    home.join("inside").display().to_string()
+}
+
+/// To pack the executable takes a second; all tests have the same.
+fn share_packed(home: &Path) {
+    let shared = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packed");
+    std::fs::create_dir_all(&shared).unwrap();
+    let _ = std::os::unix::fs::symlink(shared, home.join("programs"));
+}
+
+/// What is done to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Harm {
+    /// It is done, and nobody hears of it.
+    LoseReply,
+    /// It is not done, and this is the answer.
+    Answer(&'static str),
+    /// Half of the answer comes.
+    Half,
+    /// Nothing comes for so long.
+    Late(Duration),
+}
+
+type Plan = Arc<Mutex<Vec<(&'static str, Harm)>>>;
+
+/// Somebody in between.
+pub struct Proxy {
+    pub address: SocketAddr,
+    plan: Plan,
+}
+
+impl Proxy {
+    pub fn start(to: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let plan = Plan::default();
+        let harms = plan.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let harms = harms.clone();
+                std::thread::spawn(move || drop(pass(stream, to, &harms)));
+            }
+        });
+        Proxy { address, plan }
+    }
+
+    /// Does this to the next requests that begin so, in this order.
+    pub fn harm(&self, plan: &[(&'static str, Harm)]) {
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan.to_vec();
+    }
+
+    /// What has not happened yet.
+    pub fn left(&self) -> Vec<(&'static str, Harm)> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// One request each connection: the client is told so.
+fn pass(client: TcpStream, to: SocketAddr, plan: &Plan) -> std::io::Result<()> {
+    let mut reader = BufReader::new(client.try_clone()?);
+    let mut head = String::new();
+    let mut upgrade = false;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let lower = line.to_ascii_lowercase();
+        upgrade |= lower.starts_with("upgrade:");
+        if line == "\r\n" {
+            break;
+        }
+        if lower.starts_with("host:") {
+            head.push_str(&format!("host: {to}\r\n"));
+        } else if upgrade || !lower.starts_with("connection:") {
+            head.push_str(&line);
+        }
+    }
+    let end = if upgrade { "connection: upgrade\r\n\r\n" } else { "connection: close\r\n\r\n" };
+    head.push_str(end);
+    let harm = {
+        let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = plan.first().is_some_and(|(start, _)| head.starts_with(start));
+        first.then(|| plan.remove(0).1)
+    };
+    let mut server = TcpStream::connect(to)?;
+    if let Some(Harm::Answer(answer)) = harm {
+        let mut client = client;
+        client.write_all(answer.as_bytes())?;
+        // What it still sends is read, or it would not hear the answer.
+        client.shutdown(Shutdown::Write)?;
+        let _ = std::io::copy(&mut reader, &mut std::io::sink());
+        return Ok(());
+    }
+    if let Some(Harm::Late(wait)) = harm {
+        crate::harness::let_pass(wait);
+    }
+    server.write_all(head.as_bytes())?;
+    let mut back = server.try_clone()?;
+    let mut out = client.try_clone()?;
+    let answers = std::thread::spawn(move || match harm {
+        Some(Harm::LoseReply) => {
+            let _ = back.read(&mut [0; 1]);
+            let _ = out.shutdown(Shutdown::Both);
+        }
+        Some(Harm::Half) => {
+            let mut whole = Vec::new();
+            let _ = back.read_to_end(&mut whole);
+            let _ = out.write_all(&whole[..whole.len() - whole.len().min(20)]);
+            let _ = out.shutdown(Shutdown::Both);
+        }
+        Some(Harm::Answer(_) | Harm::Late(_)) | None => {
+            let _ = std::io::copy(&mut back, &mut out);
+            let _ = out.shutdown(Shutdown::Both);
+        }
+    });
+    let _ = std::io::copy(&mut reader, &mut server);
+    let _ = server.shutdown(Shutdown::Write);
+    let _ = answers.join();
+    Ok(())
+}
