@@ -25,7 +25,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
   await owner.page.goto(threadPage(server, "lent"));
   await connected(owner.page);
   const link = await share(owner.page, "review <b>x</b>");
-  expect(await owner.page.evaluate(() => navigator.clipboard.readText())).toBe(link);
+  await until("the link in the clipboard", async () => (await owner.page.evaluate(() => navigator.clipboard.readText())) === link);
   await owner.page.getByRole("dialog").locator(".shares").getByText("review <b>x</b>").waitFor();
   await owner.page.getByRole("button", { name: "Done" }).click();
 

@@ -70,7 +70,7 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   await page.getByRole("link", { name: "Timeline" }).click();
   const entry = page.locator(".entry.command", { hasText: "agent-$MARK" });
   await entry.waitFor();
-  expect(await entry.innerText()).toMatch(/exit 2/);
+  await until("its exit code", async () => (await entry.innerText()).includes("exit 2"));
   await entry.locator("summary").click();
   await until("the output", async () => (await entry.innerText()).includes("No such file or directory"));
   const text = await entry.innerText();

@@ -203,7 +203,7 @@ test("the exec box runs a command, shows its receipt and remembers it", async ()
   await receipt.locator(".output.stderr", { hasText: "err" }).waitFor();
   await until("the directory in the panel", async () => (await page.locator(".panel").innerText()).includes("/usr"));
   await box.press("ArrowUp");
-  expect(await box.inputValue()).toBe("cd /usr && echo out && echo err >&2 && false");
+  await until("the command before", async () => (await box.inputValue()) === "cd /usr && echo out && echo err >&2 && false");
   await box.fill("nano\u0000");
   await box.press("Enter");
   await page.locator(".remark").waitFor();
