@@ -210,6 +210,9 @@ class Toolbox(unittest.TestCase):
         self.assertTrue(body.startswith("/a "), body)
         self.assertNotIn("preview-token", body)
         self.assertEqual(echo(SERVER, host, b"abc", f"x-daytona-preview-token: {link.token}\r\n"), b"abc")
+        signed = self.sandbox.create_signed_preview_url(port, 600)
+        self.assertTrue(ask(SERVER, signed.url.split("//")[1], "/b")[2].startswith("/b "))
+        self.assertEqual(ask(SERVER, signed.url.split("//")[1].replace("-s", "-s0", 1), "/b")[0], 502)
         process.delete_session("ports")
         until(lambda: ask(SERVER, host, "/a", key)[0] == 502, "the end of the program")
 
@@ -229,6 +232,24 @@ class Lives(unittest.TestCase):
         self.idle.start()
         self.assertEqual(self.idle.process.exec("echo again").result, "again\n")
         self.idle.delete()
+
+    def test_paused_it_keeps_its_processes(self):
+        sandbox = create(auto_stop_interval=0)
+        if not hasattr(sandbox, "pause"):
+            sandbox.delete()
+            self.skipTest("an older client")
+        sandbox.process.create_session("s")
+        ask = SessionExecuteRequest(command="read x; echo got $x", run_async=True)
+        begun = sandbox.process.execute_session_command("s", ask)
+        sandbox.pause()
+        self.assertEqual(DAYTONA.get(sandbox.id).state, "paused")
+        with self.assertRaises(Exception):
+            sandbox.process.exec("true")
+        sandbox.start()
+        sandbox.process.send_session_command_input("s", begun.cmd_id, "in\n")
+        logs = lambda: sandbox.process.get_session_command_logs("s", begun.cmd_id).stdout  # noqa: E731
+        until(lambda: logs() == "got in\n", "what it was given")
+        sandbox.delete()
 
     def test_deleted_when_it_stops(self):
         sandbox = create(auto_delete_interval=0, auto_stop_interval=0)

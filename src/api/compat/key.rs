@@ -65,6 +65,31 @@ impl Keys {
     }
 }
 
+/// What a token of [`Keys::port`] begins with.
+const PORT: &str = "s";
+/// Digits of a UUID, and of the hash of such a token.
+const UUID_DIGITS: usize = 32;
+const PORT_DIGITS: usize = 16;
+
+impl Keys {
+    /// A name in place of a sandbox's that opens one port until a time, in seconds since 1970; short
+    /// enough for a label of a host. `None` for a sandbox whose id is no UUID.
+    pub fn port(&self, id: &ThreadId, port: u16, until: i64) -> Option<String> {
+        let id = uuid::Uuid::try_parse(id.as_str()).ok()?.simple().to_string();
+        let hash = blake3::keyed_hash(&self.0, format!("port {id} {port} {until}").as_bytes());
+        Some(format!("{PORT}{id}{}{until:x}", &hash.to_hex()[..PORT_DIGITS]))
+    }
+
+    /// The sandbox that such a name stands for at this time.
+    pub fn opens_port(&self, given: &str, port: u16, now: i64) -> Option<ThreadId> {
+        let rest = given.strip_prefix(PORT).filter(|rest| rest.is_ascii())?;
+        let (id, rest) = rest.split_at_checked(UUID_DIGITS)?;
+        let until = i64::from_str_radix(rest.get(PORT_DIGITS..)?, 16).ok()?;
+        let id: ThreadId = uuid::Uuid::try_parse(id).ok()?.to_string().parse().ok()?;
+        (same(&self.port(&id, port, until)?, given) && now <= until).then_some(id)
+    }
+}
+
 fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
@@ -98,6 +123,24 @@ mod tests {
         for wrong in ["", "ea_", "ea__", "secret", "ea_iabc_9"] {
             assert_eq!(keys.opens(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_name_of_a_port_opens_that_port_until_its_time_is_over() {
+        let keys = Keys::new("secret");
+        let id: ThreadId = "0193b3a5-7c1e-7b6e-8f1a-0c9d2e4f6a81".parse().unwrap();
+        let name = keys.port(&id, 65_535, 1_800_000_000).unwrap();
+        // With its port it is one label of a host.
+        assert!(name.len() + "65535-".len() <= 63, "{name}");
+        let check = |name: &str, port, now| keys.opens_port(name, port, now);
+        assert_eq!(check(&name, 65_535, 1_800_000_000), Some(id.clone()));
+        assert_eq!(check(&name, 65_535, 1_800_000_001), None);
+        assert_eq!(check(&name, 80, 1_800_000_000), None);
+        assert_eq!(Keys::new("another").opens_port(&name, 65_535, 0), None);
+        for wrong in ["", "s", &name[1..], &name[..40], &name.replace("6b49d200", "7b49d200")] {
+            assert_eq!(check(wrong, 65_535, 0), None, "{wrong}");
+        }
+        assert_eq!(keys.port(&"iabc".parse().unwrap(), 80, 0), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
         App,
         compat::{
             port,
-            sandbox::{Api, LASTING, Network, NewSandbox, OnTimeout, Sandbox},
+            sandbox::{Api, LASTING, Network, NewSandbox, OnTimeout, Sandbox, State as Life},
         },
         error::Problem,
     },
@@ -21,6 +21,8 @@ use crate::{
 
 /// Minutes without use after which a sandbox stops, where its client says nothing.
 const AUTO_STOP: u64 = 15;
+/// How long a signed link is good, where nobody says.
+const SIGNED_SECONDS: u32 = 60;
 /// Sandboxes of a page.
 const PAGE: usize = 100;
 
@@ -110,7 +112,10 @@ pub(super) async fn life(
     app: &App,
     sandbox: &Sandbox,
 ) -> Result<(&'static str, &'static str), Refusal> {
-    let (_, lease) = app.sandbox_state(sandbox).await?;
+    let (state, lease) = app.sandbox_state(sandbox).await?;
+    if state == Life::Paused && sandbox.more.contains_key("paused") {
+        return Ok(("paused", "paused"));
+    }
     let stopped = lease.is_some_and(|lease: Lease| lease.desired == Desired::Stopped);
     Ok(match stopped {
         true if sandbox.more.contains_key("archived") => ("archived", "archived"),
@@ -250,8 +255,10 @@ pub(super) async fn start(
     let sandbox = find(&app, &name).await?;
     app.used(sandbox.id()).await;
     app.leases.running(&sandbox.thread.lease_id).await.map_err(Problem::from)?;
-    let sandbox =
-        app.change_sandbox(sandbox.id(), |facts| drop(facts.more.remove("archived"))).await?;
+    let changed = app.change_sandbox(sandbox.id(), |facts| {
+        facts.more.retain(|name, _| name != "archived" && name != "paused");
+    });
+    let sandbox = changed.await?;
     let sandbox = sandbox.ok_or_else(|| Refusal::missing(format!("Sandbox {name} not found")))?;
     shown(&app, &sandbox).await
 }
@@ -373,16 +380,61 @@ pub(super) async fn preview(
     Path((name, number)): Path<(String, u16)>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let Some((scheme, domain)) = port::domain(&app) else {
-        let message =
-            "ports have names below a name of the server: put one into the setting `names`";
-        return Err(Refusal::bad(message));
-    };
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
-        "url": format!("{scheme}://{number}-{}.{domain}", sandbox.id()),
+        "url": link(&app, number, sandbox.id().as_str())?,
         "token": app.sandboxes.keys.access(sandbox.id()),
     })))
+}
+
+fn link(app: &App, number: u16, name: &str) -> Result<String, Refusal> {
+    let Some((scheme, domain)) = port::domain(app) else {
+        let message = "ports have names below one of the server: put one into the setting `names`";
+        return Err(Refusal::bad(message));
+    };
+    Ok(format!("{scheme}://{number}-{name}.{domain}"))
+}
+
+/// How long a link is to be good.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Expires {
+    expires_in_seconds: Option<u32>,
+}
+
+/// The same without a key, for a time.
+pub(super) async fn signed_preview(
+    State(app): State<App>,
+    Path((name, number)): Path<(String, u16)>,
+    Query(expires): Query<Expires>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let seconds = expires.expires_in_seconds.unwrap_or(SIGNED_SECONDS);
+    let until = app.now().at.as_second() + i64::from(seconds);
+    let token = app.sandboxes.keys.port(sandbox.id(), number, until);
+    let token = token.ok_or_else(|| Refusal::bad("the id of the sandbox is no UUID"))?;
+    Ok(axum::Json(json!({
+        "sandboxId": sandbox.id(),
+        "port": number,
+        "url": link(&app, number, &token)?,
+        "token": token,
+    })))
+}
+
+/// Makes a sandbox hold still, with its processes; a start makes it go on.
+pub(super) async fn pause(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    if life(&app, &sandbox).await?.0 != "started" {
+        return Err(Refusal::bad("Sandbox is not started"));
+    }
+    app.pause_sandbox(&sandbox).await?;
+    change(&app, &name, |facts| {
+        facts.more.insert("paused".to_owned(), "true".to_owned());
+    })
+    .await
 }
 
 /// Opens the ports of a sandbox to anybody, or to its key alone.

@@ -74,6 +74,8 @@ fn control_routes() -> Router<App> {
         .route("/sandbox/{id}/autodelete/{minutes}", post(control::auto_delete))
         .route("/sandbox/{id}/ttl/{minutes}", post(control::ttl))
         .route("/sandbox/{id}/ports/{port}/preview-url", get(control::preview))
+        .route("/sandbox/{id}/ports/{port}/signed-preview-url", get(control::signed_preview))
+        .route("/sandbox/{id}/pause", post(control::pause))
         .route("/sandbox/{id}/public/{public}", post(control::public))
         .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox_url))
 }
@@ -81,6 +83,7 @@ fn control_routes() -> Router<App> {
 fn toolbox() -> Router<App> {
     Router::new()
         .route("/version", get(process::version))
+        .route("/system/metrics", get(process::metrics))
         .route("/work-dir", get(process::work_dir))
         .route("/user-home-dir", get(process::work_dir))
         .route("/project-dir", get(process::work_dir))

@@ -14,6 +14,7 @@ use crate::{
     api::{
         App,
         compat::{
+            e2b::Used,
             instance::{absolute, relative},
             process::{End, Ran, Start},
             wrap::Config,
@@ -26,6 +27,14 @@ use crate::{
 /// The version of the toolbox.
 pub(super) async fn version() -> axum::Json<Value> {
     axum::Json(json!({"version": TOOLBOX}))
+}
+
+/// What the sandbox uses.
+pub(super) async fn metrics(
+    State(app): State<App>,
+    Guest(sandbox): Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    Ok(axum::Json(Used::of(&app, &sandbox).await?.of_control()))
 }
 
 /// Where programs start, which is where the user is at home.

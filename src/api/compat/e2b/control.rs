@@ -445,7 +445,7 @@ async fn extend(
 }
 
 /// What a sandbox uses at one moment.
-pub(super) struct Used {
+pub struct Used {
     at: Timestamp,
     cpu_percent: f64,
     memory: u64,
@@ -454,13 +454,13 @@ pub(super) struct Used {
 
 impl Used {
     /// Of this sandbox, now.
-    pub(super) async fn of(app: &App, sandbox: &Sandbox) -> Result<Used, Refusal> {
+    pub async fn of(app: &App, sandbox: &Sandbox) -> Result<Used, Problem> {
         let at = app.now().at;
         let (_, lease) = app.sandbox_state(sandbox).await?;
         let metrics = match &lease {
             Some(lease) => {
                 let measured = app.leases.metrics(lease).await;
-                measured.map_err(Problem::from)?.unwrap_or_default()
+                measured?.unwrap_or_default()
             }
             None => Default::default(),
         };
@@ -475,7 +475,8 @@ impl Used {
         Ok(Used { at, cpu_percent, memory: metrics.memory_bytes, disk: (disk, all) })
     }
 
-    fn of_control(&self) -> Value {
+    /// As the control plane writes it.
+    pub fn of_control(&self) -> Value {
         json!({
             "timestamp": self.at.to_string(),
             "timestampUnix": self.at.as_second(),
@@ -486,6 +487,7 @@ impl Used {
             "memCache": 0,
             "diskUsed": self.disk.0,
             "diskTotal": self.disk.1,
+            "diskFree": self.disk.1.saturating_sub(self.disk.0),
         })
     }
 

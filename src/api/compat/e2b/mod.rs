@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use address::{Addressed, Door, is_path, knock, split_host, to_program};
+pub(super) use control::Used;
 pub use watch::Watchers;
 
 use crate::{
