@@ -54,7 +54,10 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
         let Ok(entries) = fs::read_dir(folder) else { continue };
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.is_dir() {
-                folders.push(path);
+                // What the compiler makes is not ours.
+                if path.file_name().is_none_or(|name| name != "target") {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push((path.clone(), fs::read_to_string(path).unwrap()));
             }
