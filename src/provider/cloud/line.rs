@@ -12,8 +12,9 @@ use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 
 /// Bytes that may be on their way into a sandbox: what a terminal there takes at once is little.
 pub(super) const INWARD: u64 = 32 << 10;
-/// Bytes that may be on their way out of it.
-pub(super) const OUTWARD: u64 = 1 << 20;
+/// Bytes that may be on their way out of it: a terminal's watcher there that falls far behind gets a picture
+/// instead of what was written.
+pub(super) const OUTWARD: u64 = 256 << 10;
 /// Bytes in one line.
 pub(super) const PIECE: usize = 24 << 10;
 /// The longest line there can be.
@@ -160,6 +161,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         /// Whatever is torn, doubled or noise in between, the bytes come once and in order.
         #[test]
         fn bytes_come_once_and_in_order(
