@@ -22,6 +22,8 @@ OFFENDERS = {
     "disk filler": "for i in 1 2 3 4; do head -c 2G /dev/zero > /tmp/fill; done",
     "yes": "timeout 8 yes",
 }
+# All of them in one sandbox; output of several commands at once goes to the terminal, like that of one.
+OFFENDERS["sandbox with all four"] = " & ".join(f"( {one} )" for one in reversed(OFFENDERS.values())) + " & wait"
 
 
 def server_for(binary, provider, **more):

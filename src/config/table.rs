@@ -86,8 +86,8 @@ settings! {
         "lines of scrollback the screen keeps";
     "vt.checksum_reports" = "false" => terminal.checksum_reports,
         "answer DECRQCRA, which lets a program read the screen back; for conformance runs";
-    "sandbox.runtime" = "runc" => sandbox.runtime,
-        "OCI runtime of sandboxes: a name or a path";
+    "sandbox.runtime" = "stead" => sandbox.runtime,
+        "OCI runtime of sandboxes: `stead` for the one that is built in, or a name or path such as runc";
     "sandbox.memory" = "auto" => sandbox.memory,
         "memory of a sandbox that names none; auto: half of this machine's, at most 4 GiB";
     "sandbox.cpus" = "auto" => sandbox.cpus,

@@ -152,6 +152,24 @@ fn a_disk_filler_in_the_workspace_is_stopped() {
     assert!(written < 9000, "it was not stopped");
 }
 
+/// An empty file takes no room, but a disk has a place for only so many.
+#[test]
+fn empty_files_without_end_are_stopped() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let sandbox = world.sandbox("places");
+    let many = "mkdir /workspace/e; perl -e 'for (1 .. 2000000) { open(my $f, \">\", \"/workspace/e/$_\") or last }'";
+    let receipt = sandbox.receipt(many);
+    assert_eq!(receipt["limit_reached"], "disk_full", "{receipt}");
+    // What is started while it is stopped is ended, too.
+    wait_for("the files to be gone", || match sandbox.run("rm -rf /workspace/e && echo gone") {
+        gone if gone == "gone\n" => Ok(()),
+        other => Err(other),
+    });
+    // On its own disk there are as many places as that was made with.
+    let own = "mkdir -p /tmp/e; perl -e 'for (1 .. 2000000) { open(my $f, \">\", \"/tmp/e/$_\") or exit 3 }'; echo $?; rm -rf /tmp/e";
+    assert_eq!(sandbox.run(own).trim(), "3");
+}
+
 #[test]
 fn ram_disks_are_small() {
     check(

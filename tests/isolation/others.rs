@@ -48,6 +48,21 @@ fn a_sandbox_sees_nothing_of_another() {
     assert_ne!(users(&one), users(&two), "two sandboxes have the same users");
 }
 
+/// What ends a shell of this machine looks for what it left behind, and finds only that.
+#[test]
+fn the_end_of_a_local_shell_leaves_sandboxes_alone() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let sandbox = world.sandbox("beside");
+    sandbox.run("sleep 600 & sleep 601 &");
+    let client = world.server.client();
+    client.put("/api/threads/local", serde_json::json!({"provider": "local"})).expect_success();
+    let body = serde_json::json!({"command": "sleep 602 & true"});
+    client.post("/api/threads/local/exec", body).expect(200);
+    client.delete("/api/threads/local").expect_success();
+    let left = sandbox.run("pgrep -c -x sleep");
+    assert_eq!(left.trim(), "2", "processes of the sandbox were ended");
+}
+
 /// What the kernel counts for the whole machine, or by user, is not used up for others by one.
 #[test]
 fn what_one_sandbox_uses_up_others_still_have() {

@@ -164,9 +164,59 @@ pub const PROBES: &[Probe] = &[
     probe(
         "files",
         "other mounts of the machine",
-        "awk '{print $5}' /proc/self/mountinfo | grep -vE '^/($|proc|dev|sys|run|usr|bin|sbin|lib|\\.stead|workspace|memories)' | grep -q . && echo BREACH || echo SAFE",
+        "awk '{print $5}' /proc/self/mountinfo | grep -vE '^/($|proc|dev|sys|run|usr|bin|sbin|lib|\\.stead|workspace|memories|etc/(hosts|hostname|resolv.conf)$)' | grep -q . && echo BREACH || echo SAFE",
+    ),
+    probe(
+        "files",
+        "a file that nobody can remove",
+        "touch /workspace/i; denied chattr +i /workspace/i; rm -f /workspace/i",
+    ),
+    probe(
+        "files",
+        "freeze the machine's disk",
+        "perl -e 'opendir(D, \"/workspace\"); sysopen(F, \"/workspace\", 0) or exit 1; exit(syscall(16, fileno(F), 0xC0045877, 0) < 0 ? 1 : 0)' && echo BREACH || echo SAFE",
+    ),
+    probe(
+        "files",
+        "a way out of the workspace by links",
+        "ln -sfn / /workspace/up; ls \"/workspace/up$HOME_DIR\" >/dev/null 2>&1 && echo BREACH || echo SAFE; rm -f /workspace/up",
+    ),
+    probe(
+        "files",
+        "above the workspace",
+        "[ \"$(ls -di /workspace/.. | cut -d' ' -f1)\" = \"$(ls -di / | cut -d' ' -f1)\" ] && echo SAFE || echo BREACH",
+    ),
+    probe(
+        "files",
+        "keys of the machine's services",
+        "for f in /etc/ssh/*_key /etc/ssl/private/* /var/lib/private/* /etc/sudoers /etc/machine-id; do [ -s $f ] && [ -r $f ] && { echo $f; echo BREACH; exit; }; done; echo SAFE",
+    ),
+    probe(
+        "files",
+        "homes of the machine's people",
+        "[ -z \"$(ls -A /home 2>/dev/null)\" ] && echo SAFE || echo BREACH",
+    ),
+    probe(
+        "files",
+        "sockets of the machine's services",
+        "[ -z \"$(find / -xdev -type s 2>/dev/null; find /run /var/run/ /tmp -type s 2>/dev/null)\" ] && echo SAFE || echo BREACH",
+    ),
+    probe(
+        "files",
+        "an overlay or a file system in user space",
+        "mkdir -p /tmp/m; denied mount -t overlay -o lowerdir=/usr,upperdir=/tmp,workdir=/root none /tmp/m",
     ),
     // Processes.
+    probe(
+        "processes",
+        "an exit of process 1 by a trace of its child",
+        "dsc 101 16 $PPID 0 0 && sc 101 17 $PPID 0 0; kill -0 1 && echo SAFE || echo BREACH",
+    ),
+    probe(
+        "processes",
+        "a signal from another's name",
+        "perl -e '$i = pack(\"iiiiLLq12\", 9, 0, 0, 0, 0, 0); exit(syscall(129, 1, 9, $i) < 0 ? 1 : 0)'; sleep 0.2; kill -0 1 && echo SAFE || echo BREACH",
+    ),
     probe(
         "processes",
         "see the server",
@@ -402,7 +452,7 @@ pub const PROBES: &[Probe] = &[
     probe(
         "kernel",
         "the machine's /sys",
-        "ls /sys/kernel /sys/firmware /sys/class /sys/module >/dev/null 2>&1 && echo BREACH || echo SAFE",
+        "ls -A /sys/kernel /sys/firmware /sys/class /sys/module /sys/block 2>/dev/null | grep -vE '^(/sys/.*:)?$' | grep -q . && echo BREACH || echo SAFE",
     ),
     probe(
         "kernel",
@@ -453,7 +503,7 @@ pub const PROBES: &[Probe] = &[
     probe(
         "privileges",
         "a set-user-id program",
-        "[ \"$(perl -e 'print $>' )\" = 0 ] && find /usr -perm -4000 -type f 2>/dev/null | head -5 | while read f; do findmnt -no OPTIONS -T $f 2>/dev/null | grep -q nosuid || echo BREACH; done | grep -q BREACH && echo BREACH || echo SAFE",
+        "grep -q 'NoNewPrivs:.1' /proc/self/status && { echo SAFE; exit; }; find /usr -perm -4000 -type f 2>/dev/null | head -5 | while read f; do findmnt -no OPTIONS -T $f 2>/dev/null | grep -q nosuid || echo BREACH; done | grep -q BREACH && echo BREACH || echo SAFE",
     ),
     probe(
         "privileges",
@@ -518,7 +568,33 @@ pub const PROBES: &[Probe] = &[
         "more memory than it may",
         "grep -q . /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null && denied sh -c 'echo -1 > /sys/fs/cgroup/memory/memory.limit_in_bytes' || echo SAFE",
     ),
+    probe("resources", "disk time before all others", "dsc 251 1 0 8192"),
+    probe(
+        "resources",
+        "processor time by a deadline",
+        "perl -e '$a = pack(\"LLQlLQQQ\", 48, 6, 0, 0, 0, 10000000, 100000000, 100000000); exit(syscall(314, 0, $a, 0) < 0 ? 1 : 0)' && echo BREACH || echo SAFE",
+    ),
+    probe(
+        "resources",
+        "more memory locked than it may",
+        "perl -e '$x = \"x\" x (4 << 20); exit(syscall(149, $x, 4 << 20) < 0 ? 1 : 0)' && echo BREACH || echo SAFE",
+    ),
+    probe(
+        "resources",
+        "swap of its own",
+        "head -c 1M /dev/zero > /tmp/swap; dsc 167 s:/tmp/swap 0",
+    ),
     // The terminal.
+    probe(
+        "tty",
+        "take the console (TIOCCONS)",
+        "perl -e 'open(T, \"+<\", \"/dev/tty\") or exit 1; exit(syscall(16, fileno(T), 0x541d, 0) < 0 ? 1 : 0)' && echo BREACH || echo SAFE",
+    ),
+    probe(
+        "tty",
+        "mount the terminals of the machine",
+        "mkdir -p /tmp/pts; denied mount -t devpts devpts /tmp/pts",
+    ),
     probe(
         "tty",
         "type into the terminal (TIOCSTI)",
@@ -628,6 +704,32 @@ pub const PROBES: &[Probe] = &[
         "network",
         "the machine's sockets",
         "grep -q $CANARY /proc/net/unix && echo BREACH || echo SAFE",
+    ),
+    probe("network", "the loopback, mapped into version 6", "unreachable ::ffff:127.0.0.1 $PORT"),
+    probe("network", "the machine, mapped into version 6", "unreachable ::ffff:$MACHINE $PORT"),
+    probe(
+        "network",
+        "a metadata service, mapped into version 6",
+        "unreachable ::ffff:169.254.169.254 80",
+    ),
+    probe("network", "a private network, mapped into version 6", "unreachable ::ffff:10.1.2.3 80"),
+    probe("network", "the machine by its link", "unreachable fe80::1%eth0 $PORT"),
+    probe("network", "a metadata service in numbers", "unreachable 2852039166 80"),
+    probe("network", "all of this network", "unreachable 0 $PORT"),
+    probe(
+        "network",
+        "another sandbox's end of the wire",
+        "for n in 1 5 9 253; do timeout 1 bash -c \"exec 9<>/dev/tcp/198.18.0.$n/$PORT\" 2>/dev/null && { echo BREACH; exit; }; done; echo SAFE",
+    ),
+    probe(
+        "network",
+        "a datagram to the machine",
+        "perl -MSocket -e 'socket(S, AF_INET, SOCK_DGRAM, 0); connect(S, pack_sockaddr_in($ENV{PORT}, inet_aton($ENV{GATEWAY}))) or exit 1; send(S, \"x\", 0) or exit 1; select(undef, undef, undef, 0.3); exit(send(S, \"x\", 0) && $ENV{GATEWAY} ne \"0.0.0.0\" ? 0 : 1)' && echo BREACH || echo SAFE",
+    ),
+    probe(
+        "network",
+        "a group of the machine's network",
+        "perl -MSocket -e 'socket(S, AF_INET, SOCK_DGRAM, 0); exit(send(S, \"x\", 0, pack_sockaddr_in(5353, inet_aton(\"224.0.0.251\"))) ? 0 : 1)' && echo BREACH || echo SAFE",
     ),
     // The server.
     probe(

@@ -1,6 +1,8 @@
 //! What a sandbox reaches, by its egress.
 
-use crate::harness::engines;
+use std::process::Command;
+
+use crate::harness::{Engine, engines, wait_for};
 use crate::probes::WORDS;
 use crate::world::{PUBLIC, World};
 
@@ -59,6 +61,38 @@ fn a_container_reaches_what_a_sandbox_does() {
             check(&[&container[..], &[egress]].concat(), expected);
         }
     }
+}
+
+/// Docker has all that is passed on dropped, unless it is told of an exception.
+#[test]
+fn public_is_the_internet_beside_docker_too() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=public"]) else { return };
+    let engine = match Engine::docker_with_network() {
+        Ok(engine) => engine,
+        Err(why) => {
+            eprintln!("{why}");
+            return;
+        }
+    };
+    let rules = || {
+        let listed = Command::new("iptables").args(["-w", "-S"]).output().unwrap();
+        String::from_utf8_lossy(&listed.stdout).into_owned()
+    };
+    assert!(rules().contains("-P FORWARD DROP"), "{}", rules());
+    let sandbox = world.sandbox("beside-docker");
+    sandbox.words(KNOCK);
+    for (address, port, reached) in OF_PUBLIC {
+        let said = sandbox.run(&format!("knock {address} {port}"));
+        assert_eq!(said.contains("the internet"), *reached, "{address}: {said:?}\n{}", rules());
+    }
+    // A container is no more reached than before.
+    assert!(!sandbox.run("knock 172.31.99.1 81").contains("the internet"));
+    world.server.client().delete("/api/threads/beside-docker").expect_success();
+    wait_for("the exception to be taken back", || {
+        let rules = rules();
+        if rules.contains("stead") { Err(rules) } else { Ok(()) }
+    });
+    drop(engine);
 }
 
 #[test]

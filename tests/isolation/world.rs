@@ -128,7 +128,7 @@ impl Sandbox {
     }
 }
 
-fn has(tool: &str) -> bool {
+pub fn has(tool: &str) -> bool {
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     path.split(':').any(|dir| std::path::Path::new(dir).join(tool).is_file())
 }

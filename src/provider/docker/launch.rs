@@ -25,16 +25,19 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
+use rustix::mount::MountFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use rustix::thread::LinkNameSpaceType;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::provider::namespace::Egress;
+use crate::provider::namespace::bundle;
 use crate::provider::namespace::cgroup;
-use crate::provider::namespace::launch::{self, LOCK, Reach, TERMINALS, doing, open_dir};
+use crate::provider::namespace::connect::{self, Reach};
+use crate::provider::namespace::launch::{self, LOCK, TERMINALS, doing, open_dir};
 use crate::provider::namespace::sys::{self, Allows};
 
 /// What a launcher is told, as it stands in the instance's directory.
@@ -99,6 +102,7 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let pid = rustix::net::sockopt::socket_peercred(&stream)?.pid.as_raw_nonzero().get();
     apart(pid)?;
     let users = users(pid)?;
+    few_terminals(pid).map_err(doing("bound the container's terminals"))?;
     let files = Allows { writing: true, running: false };
     let terminals = sys::tree(&dir.join(TERMINALS), files, users.as_ref().map(AsFd::as_fd))
         .map_err(doing("map the directory of terminals"))?;
@@ -109,7 +113,7 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let machine = sys::network()?;
     let theirs = File::open(format!("/proc/{pid}/ns/net"))?;
     sys::enter(theirs.as_fd(), LinkNameSpaceType::Network)?;
-    launch::connect(dir, &launch.egress, &reach, slot, machine.as_fd())
+    connect::connect(dir, &launch.egress, &reach, slot, machine.as_fd())
         .map_err(doing("connect the container's network"))?;
     let filters = launch::filters()?;
     hand_over(&stream, &[socket.as_fd(), terminals.as_fd(), filters.as_fd(), slot_lock.as_fd()])
@@ -140,6 +144,22 @@ fn apart(pid: i32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Terminals are counted for the whole machine; an engine lets a container have all of them.
+fn few_terminals(pid: i32) -> io::Result<()> {
+    let mounts = File::open(format!("/proc/{pid}/ns/mnt"))?;
+    let map = fs::read_to_string(format!("/proc/{pid}/gid_map"))?;
+    let first = map.split_ascii_whitespace().nth(1).and_then(|first| first.parse::<u32>().ok());
+    let options = bundle::terminal_options(first.unwrap_or(0));
+    let remounted = sys::beside(|| {
+        sys::leave(UnshareFlags::FS)?;
+        sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+        Ok(rustix::mount::mount_remount("/dev/pts", flags, options.as_c_str())?)
+    })?;
+    remounted.join()
 }
 
 /// The user namespace of a process whose user 0 is another than here.

@@ -33,8 +33,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::namespace::cgroup::Cgroups;
+use super::namespace::connect::disconnect;
 use super::namespace::host::Host;
-use super::namespace::launch::{LOCK, TERMINALS, disconnect, give_slot_back, lock};
+use super::namespace::launch::{LOCK, TERMINALS, give_slot_back, lock};
 use super::namespace::make::find_program;
 use super::namespace::programs::Programs;
 use super::namespace::{

@@ -178,14 +178,16 @@ fn is_about_to_stop(pid: i32) -> bool {
     ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|signals| signals & stop != 0)
 }
 
-/// Whether a process was started in a terminal whose directory is among these.
+/// Whether a process was started in a terminal whose directory is among these. A link there is a terminal
+/// of a sandbox, whose processes are not ours to end.
 fn is_of(terminals: &Path, pid: i32) -> bool {
     let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
     environ
         .split(|byte| *byte == 0)
         .filter_map(|entry| entry.strip_prefix(b"STEAD_TERMINAL="))
         .filter_map(|name| std::str::from_utf8(name).ok()?.parse::<TerminalId>().ok())
-        .any(|id| terminals.join(id.as_str()).is_dir())
+        .filter_map(|id| fs::symlink_metadata(terminals.join(id.as_str())).ok())
+        .any(|kind| kind.is_dir())
 }
 
 fn all() -> Vec<Stat> {

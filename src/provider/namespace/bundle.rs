@@ -105,8 +105,11 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .build()
 }
 
-/// Terminals are counted for the whole machine: one sandbox gets no more than its share.
-const PTS: &str = "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5,max=256";
+/// Terminals are counted for the whole machine: one sandbox gets no more than its share. Of a sandbox
+/// whose group 0 is this one of whoever mounts it.
+pub(in crate::provider) fn terminal_options(first_group: u32) -> String {
+    format!("newinstance,ptmxmode=0666,mode=0620,gid={},max=256", first_group.saturating_add(5))
+}
 
 /// What our executable is told to be the host of a sandbox.
 pub(in crate::provider) fn host_arguments(label: &str) -> Vec<String> {
@@ -119,10 +122,11 @@ pub(in crate::provider) fn host_arguments(label: &str) -> Vec<String> {
 /// The mounts of the sandbox's own namespaces. RAM disks are small, because what is in them is
 /// memory that killing a process does not give back.
 fn mounts() -> Result<Vec<Mount>, OciSpecError> {
+    let terminals = format!("nosuid,noexec,{}", terminal_options(0));
     [
         ("/proc", "proc", "proc", "nosuid,noexec,nodev"),
         ("/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k"),
-        ("/dev/pts", "devpts", "devpts", PTS),
+        ("/dev/pts", "devpts", "devpts", &terminals),
         ("/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777,size=8m"),
         ("/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev"),
         ("/sys", "tmpfs", "tmpfs", "nosuid,noexec,nodev,ro,mode=555,size=4k"),

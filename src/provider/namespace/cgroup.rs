@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use oci_spec::runtime::LinuxResources;
+
 use crate::provider::Exceeded;
 
 /// A version 1 controller, or the one hierarchy of version 2.
@@ -53,6 +55,88 @@ impl Cgroups {
     /// Whether memory, processes and processor time can be limited here.
     pub(super) fn limits(&self) -> bool {
         ["memory", "pids", "cpu"].iter().all(|name| self.with(name).is_some())
+    }
+
+    /// Makes it, with these limits.
+    pub(super) fn make(&self, limits: &LinuxResources) -> io::Result<()> {
+        for hierarchy in self.joined() {
+            let dir = self.dir(hierarchy);
+            fs::create_dir_all(&dir)?;
+            if hierarchy.controllers.is_empty() {
+                hand_down(&hierarchy.mount, &dir)?;
+            }
+        }
+        let number = |value: Option<i64>| value.unwrap_or(-1).to_string();
+        if let Some(memory) = limits.memory() {
+            let (limit, swap) = (number(memory.limit()), number(memory.swap()));
+            if self.is_old("memory") {
+                self.set("memory", "memory.limit_in_bytes", &limit)?;
+                // Not on every machine.
+                let _ = self.set("memory", "memory.memsw.limit_in_bytes", &swap);
+            } else {
+                self.set("memory", "memory.max", &limit)?;
+                let _ = self.set("memory", "memory.swap.max", "0");
+            }
+        }
+        if let Some(pids) = limits.pids() {
+            self.set("pids", "pids.max", &pids.limit().to_string())?;
+        }
+        if let Some(cpu) = limits.cpu() {
+            let (period, shares) = (cpu.period().unwrap_or(100_000), cpu.shares().unwrap_or(1024));
+            let quota = number(cpu.quota());
+            if self.is_old("cpu") {
+                self.set("cpu", "cpu.shares", &shares.to_string())?;
+                self.set("cpu", "cpu.cfs_period_us", &period.to_string())?;
+                self.set("cpu", "cpu.cfs_quota_us", &quota)?;
+            } else {
+                // Of 2 to 262,144 shares to 1 to 10,000 of weight.
+                let weight = 1 + (shares.saturating_sub(2) * 9999) / 262_142;
+                self.set("cpu", "cpu.weight", &weight.to_string())?;
+                self.set("cpu", "cpu.max", &format!("{quota} {period}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a process in.
+    pub(super) fn take_in(&self, pid: u32) -> io::Result<()> {
+        for hierarchy in self.joined() {
+            fs::write(self.dir(hierarchy).join("cgroup.procs"), pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Denies whatever is in it all devices but the harmless ones and its terminals. Where there is no
+    /// such controller, nobody inside can make a device, and none but these is shown.
+    pub(super) fn deny_devices(&self) -> io::Result<()> {
+        if self.with("devices").is_none() {
+            return Ok(());
+        }
+        self.set("devices", "devices.deny", "a")?;
+        for device in ["1:3", "1:5", "1:7", "1:8", "1:9", "5:0", "5:2", "136:*"] {
+            self.set("devices", "devices.allow", &format!("c {device} rw"))?;
+        }
+        Ok(())
+    }
+
+    /// The hierarchies that bound, count or hold something of a sandbox.
+    fn joined(&self) -> impl Iterator<Item = &Hierarchy> {
+        self.hierarchies.iter().filter(|hierarchy| {
+            let wanted = |name: &String| JOINED.contains(&name.as_str());
+            hierarchy.controllers.is_empty() || hierarchy.controllers.iter().any(wanted)
+        })
+    }
+
+    /// Whether a controller is one of version 1.
+    fn is_old(&self, controller: &str) -> bool {
+        self.with(controller).is_some_and(|hierarchy| !hierarchy.controllers.is_empty())
+    }
+
+    fn set(&self, controller: &str, file: &str, value: &str) -> io::Result<()> {
+        let missing = || io::Error::other(format!("this machine has no cgroup for {controller}"));
+        let hierarchy = self.with(controller).ok_or_else(missing)?;
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{file}: {error}"));
+        fs::write(self.dir(hierarchy).join(file), value).map_err(named)
     }
 
     /// Makes everything in it hold still; returns when it does.
@@ -231,6 +315,27 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
         }
     }
     list
+}
+
+/// The controllers of version 1 that a sandbox is under.
+const JOINED: [&str; 6] = ["memory", "pids", "cpu", "cpuacct", "devices", "freezer"];
+
+/// Lets the limits of version 2 hold below everything from the mount down to above `dir`.
+fn hand_down(mount: &Path, dir: &Path) -> io::Result<()> {
+    let Ok(below) = dir.strip_prefix(mount) else { return Ok(()) };
+    let mut at = mount.to_owned();
+    for name in below {
+        let has = fs::read_to_string(at.join("cgroup.controllers"))?;
+        let on = fs::read_to_string(at.join("cgroup.subtree_control"))?;
+        let word = |text: &str, wanted: &str| text.split_whitespace().any(|name| name == wanted);
+        for controller in ["memory", "pids", "cpu"] {
+            if word(&has, controller) && !word(&on, controller) {
+                fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"))?;
+            }
+        }
+        at.push(name);
+    }
+    Ok(())
 }
 
 fn members(dir: &Path) -> Vec<rustix::process::Pid> {

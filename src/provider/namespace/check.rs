@@ -10,7 +10,7 @@ use serde_json::json;
 use super::cgroup::Cgroups;
 use super::make::find_program;
 use super::spec::Egress;
-use super::{Namespace, Options, launch};
+use super::{Namespace, OWN_RUNTIME, Options, connect, launch};
 use crate::model::{Instance, InstanceId, LeaseId, Timestamp};
 use crate::provider::{Intent, Provider};
 
@@ -61,9 +61,13 @@ impl Check {
             if root { Verdict::Yes } else { Verdict::No },
             if root { "the server runs as root" } else { "run the server as root" },
         );
-        check.tool(&provider.0.options.runtime, Verdict::No, "install runc");
+        match provider.0.options.runtime.as_path() {
+            own if own == Path::new(OWN_RUNTIME) => check.add("runtime", Verdict::Yes, "our own"),
+            named => {
+                check.tool(named, Verdict::No, "install it, or set sandbox.runtime = \"stead\"")
+            }
+        }
         check.tool(Path::new("mkfs.ext4"), Verdict::No, "install e2fsprogs");
-        check.tool(Path::new("ip"), Verdict::No, "install iproute2");
         check.tool(
             Path::new("nft"),
             Verdict::Without,
@@ -92,7 +96,7 @@ impl Check {
             if users { Verdict::Yes } else { Verdict::No },
             if users { "a user range of its own for each" } else { "set user.max_user_namespaces" },
         );
-        let uplink = launch::uplink();
+        let uplink = connect::uplink();
         let route = !uplink.name.is_empty();
         check.add(
             "network",
@@ -110,8 +114,8 @@ impl Check {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let runtime = find_program(&inner.options.runtime).unwrap_or_default();
         let program = inner.programs.name().unwrap_or_default();
-        let tools = ["nft", "ip"].map(|tool| find_program(Path::new(tool)).is_some());
-        let now = format!("{} {} {program} {tools:?}", boot.trim(), runtime.display());
+        let nft = find_program(Path::new("nft")).is_some();
+        let now = format!("{} {} {program} {nft}", boot.trim(), runtime.display());
         let then = fs::read_to_string(&note).unwrap_or_default();
         if let Some(reach) = then.strip_prefix(&now) {
             let mut check = Self::look(provider);
@@ -185,7 +189,6 @@ impl Check {
     }
 }
 
-/// Makes a small sandbox and ends it.
 /// Makes a sandbox and ends it; no other is kept ready for it.
 async fn trial(provider: &Namespace, spec: serde_json::Value) -> Result<Duration, String> {
     let provider = Namespace::new(Options { warm: 0, ..provider.0.options.clone() });

@@ -1,5 +1,5 @@
 //! The launcher: a process of one thread that makes a sandbox's namespaces and mounts, and then
-//! becomes the OCI runtime.
+//! is, or becomes, the OCI runtime.
 //!
 //! Everything it makes hangs on namespaces that only it and the sandbox are in: whenever both are
 //! gone, the kernel has taken down every mount, loop device and network interface. So a server that is
@@ -7,24 +7,26 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use oci_spec::runtime::Spec;
 use rustix::fs::{AtFlags, FlockOperation, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
 use super::bundle::{self, Plan};
-use super::disk::{HOSTS, PATH, TOP};
+use super::cgroup::Cgroups;
+use super::connect::{self, Reach};
+use super::disk::{PATH, TOP};
 use super::filter;
-use super::network::{self, SLOTS, Uplink, Wire};
-use super::spec::{Destination, Egress, SandboxSpec};
+use super::network::SLOTS;
+use super::runtime;
+use super::spec::SandboxSpec;
 use super::sys::{self, Allows};
 
 /// What a launcher is told, as it stands in the sandbox's directory.
@@ -44,8 +46,8 @@ pub(super) struct Launch {
     pub(super) programs: PathBuf,
     /// See `programs`.
     pub(super) program: String,
-    /// The OCI runtime.
-    pub(super) runtime: PathBuf,
+    /// The OCI runtime; `None` for our own.
+    pub(super) runtime: Option<PathBuf>,
     /// Directories of this machine that are shown read-only.
     pub(super) shown: Vec<PathBuf>,
 }
@@ -58,14 +60,6 @@ pub(in crate::provider) const LOCK: &str = "launch.lock";
 
 /// The directory of the terminals of an instance.
 pub(in crate::provider) const TERMINALS: &str = "t";
-
-/// The file with the name of the machine's end of its wire, if it has one.
-const WIRE: &str = "wire";
-
-/// The file that says what came of its network: [`CONNECTED`], or what went wrong.
-const NETWORK: &str = "network";
-
-const CONNECTED: &str = "connected";
 
 /// The file with the number of its slot.
 const SLOT: &str = "slot";
@@ -87,33 +81,48 @@ pub(in crate::provider) const FILES: u64 = 65_536;
 pub(in crate::provider) const SIGNALS: u64 = 16_384;
 
 /// Descriptors from here on are in nobody's way.
-const ABOVE: i32 = 64;
+pub(super) const ABOVE: i32 = 64;
 
 /// What is shown in a sandbox of this machine's programs.
 const SHOWN: Allows = Allows { writing: false, running: true };
 
-/// Launches the sandbox of a directory. Returns only when that failed.
-pub(super) fn launch(dir: &Path) -> io::Error {
-    match prepare(dir) {
-        Ok(Prepared { mut runtime, handed }) => {
-            let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
-            sys::become_with(&mut runtime, &handed)
-        }
-        Err(error) => error,
-    }
+/// Launches the sandbox of a directory. With a runtime that is a program, returns only when that
+/// failed.
+pub(super) fn launch(dir: &Path) -> io::Result<()> {
+    let Prepared { launch, bundle, users, handed } = prepare(dir)?;
+    let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
+    let Some(runtime) = &launch.runtime else {
+        return runtime::run(&bundle, users.as_fd(), &handed);
+    };
+    let files = dir.join("bundle");
+    fs::create_dir_all(&files)?;
+    fs::write(files.join("config.json"), serde_json::to_vec(&bundle)?)?;
+    let mut runtime = Command::new(runtime);
+    runtime
+        .arg("--root")
+        .arg(dir.join("state"))
+        .args(["run", "--detach", "--preserve-fds", &handed.len().to_string(), "--bundle"])
+        .arg(&files)
+        .arg(&launch.name)
+        .env_clear()
+        .env("PATH", PATH)
+        .current_dir("/");
+    Err(sys::become_with(&mut runtime, &handed))
 }
 
 /// Keeps what a descriptor is open on for the life of this process, whatever it becomes, under a
 /// number that what is handed over does not take.
-fn hold(fd: BorrowedFd<'_>) -> io::Result<i32> {
+fn hold(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let held = rustix::io::fcntl_dupfd_cloexec(fd, ABOVE)?;
     sys::keep(&held)?;
-    Ok(std::mem::ManuallyDrop::new(held).as_raw_fd())
+    Ok(held)
 }
 
-/// A runtime that is ready to run.
+/// Everything that a runtime needs.
 struct Prepared {
-    runtime: Command,
+    launch: Launch,
+    bundle: Spec,
+    users: OwnedFd,
     handed: Vec<OwnedFd>,
 }
 
@@ -123,7 +132,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     // Nothing that ends the server's group ends this.
     let _ = rustix::process::setsid();
     // Kept for the life of the process, whatever it becomes.
-    hold(lock(&dir.join(LOCK))?.as_fd())?;
+    std::mem::forget(hold(lock(&dir.join(LOCK))?.as_fd())?);
 
     let (slot, slot_lock) = slot(dir, &launch.name).map_err(doing("take a slot"))?;
     let first_user = FIRST_USER + slot * bundle::USERS;
@@ -142,46 +151,49 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .map_err(doing("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let stage = stage(dir, &launch)?;
-    // The network takes as long as the disk and the runtime. Whoever launches waits for both.
-    sys::beside(|| {
-        let connected = connect(dir, &launch.spec.egress, &reach, slot, machine.as_fd());
-        let word = connected.map_or_else(|error| error.to_string(), |()| CONNECTED.to_owned());
-        fs::write(dir.join(NETWORK), word)
-    })?;
-    drop(machine);
-    let root = mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
-
     // This process becomes the runtime that opens it.
     let users = hold(users.as_fd())?;
-    let users_path = PathBuf::from(format!("/proc/{}/fd/{users}", std::process::id()));
-
-    let config = bundle::config(&Plan {
+    let root = stage.join(ROOT);
+    let cgroup = format!("{CGROUP}/{}", launch.name);
+    let bundle = bundle::config(&Plan {
         root: &root,
         spec: &launch.spec,
         first_user,
-        users: &users_path,
-        cgroup: &format!("{CGROUP}/{}", launch.name),
+        users: Path::new(&format!("/proc/{}/fd/{}", std::process::id(), users.as_raw_fd())),
+        cgroup: &cgroup,
         program: &launch.program,
         label: &launch.label,
     })
     .map_err(io::Error::other)?;
-    let bundle = dir.join("bundle");
-    fs::create_dir_all(&bundle)?;
-    fs::write(bundle.join("config.json"), serde_json::to_vec(&config)?)?;
-
+    // The network takes as long as the disk and the runtime. Whoever launches waits for both.
+    sys::beside(|| {
+        connect::connect_and_say(dir, &launch.spec.egress, &reach, slot, machine.as_fd())
+    })?;
+    drop(machine);
+    let cgroups = match &launch.runtime {
+        None => Some(enter_cgroups(&cgroup, &bundle)?),
+        Some(_) => None,
+    };
+    mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
     limit(launch.spec.disk).map_err(doing("lower its limits"))?;
     let handed = vec![socket, terminals, filters()?, slot_lock];
-    let mut runtime = Command::new(&launch.runtime);
-    runtime
-        .arg("--root")
-        .arg(dir.join("state"))
-        .args(["run", "--detach", "--preserve-fds", &handed.len().to_string(), "--bundle"])
-        .arg(&bundle)
-        .arg(&launch.name)
-        .env_clear()
-        .env("PATH", PATH)
-        .current_dir("/");
-    Ok(Prepared { runtime, handed })
+    if let Some((cgroups, entered)) = cgroups {
+        entered.join().map_err(doing("enter its cgroups"))?;
+        cgroups.deny_devices().map_err(doing("deny it devices"))?;
+    }
+    Ok(Prepared { launch, bundle, users, handed })
+}
+
+/// Makes the cgroups, with the limits of a bundle, and lets this process be taken in beside: the kernel
+/// lets all processors come to rest before it moves one.
+fn enter_cgroups(path: &str, bundle: &Spec) -> io::Result<(Cgroups, sys::Beside)> {
+    let cgroups = Cgroups::new(path)?;
+    let limits = bundle.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+    let limits = limits.ok_or_else(|| io::Error::other("a bundle without limits"))?;
+    cgroups.make(limits).map_err(doing("make its cgroups"))?;
+    let own = std::process::id();
+    let entered = sys::beside(|| cgroups.take_in(own))?;
+    Ok((cgroups, entered))
 }
 
 /// Lowers what one process may have of each, for this one and so for all in the sandbox. Not by the
@@ -212,14 +224,17 @@ pub(in crate::provider) fn filters() -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Puts the sandbox's root together; returns where it is.
+/// The name of the root on the stage.
+const ROOT: &str = "root";
+
+/// Puts the sandbox's root together.
 fn mount_root(
     launch: &Launch,
     reach: &Reach,
     stage: &Path,
     users: BorrowedFd<'_>,
     first_user: u32,
-) -> io::Result<PathBuf> {
+) -> io::Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
     // Opened before the stage covers anything.
     let image = match &launch.image {
@@ -243,7 +258,7 @@ fn mount_root(
     let mount_tmpfs = rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k");
     mount_tmpfs.map_err(|error| doing("mount the stage")(error.into()))?;
     let [disk, mapped, lower, root] =
-        ["disk", "mapped", "lower", "root"].map(|name| stage.join(name));
+        ["disk", "mapped", "lower", ROOT].map(|name| stage.join(name));
     for dir in [&disk, &mapped, &lower, &root] {
         fs::create_dir(dir)?;
     }
@@ -278,7 +293,7 @@ fn mount_root(
         let at = Inside(inside.as_fd()).open(path).map_err(doing("find a place inside"))?;
         sys::attach(tree.as_fd(), at.as_fd()).map_err(doing("mount into the sandbox"))?;
     }
-    Ok(root)
+    Ok(())
 }
 
 /// Makes the places that are mounted on, and writes the files that say where names are looked up.
@@ -311,181 +326,6 @@ pub(in crate::provider) fn machine_directories(shown: &[PathBuf]) -> Vec<PathBuf
     list
 }
 
-/// What can be reached, and by which names.
-#[derive(Debug)]
-pub(in crate::provider) struct Reach {
-    uplink: Uplink,
-    allowed: Vec<(String, Ipv4Addr, u16)>,
-}
-
-impl Reach {
-    pub(in crate::provider) fn of(egress: &Egress) -> Self {
-        match egress {
-            Egress::None => Self { uplink: Uplink::default(), allowed: vec![] },
-            Egress::Public | Egress::All => Self { uplink: uplink(), allowed: vec![] },
-            Egress::Only(list) => {
-                Self { uplink: uplink(), allowed: list.iter().flat_map(addresses).collect() }
-            }
-        }
-    }
-
-    /// What `/etc/hosts` and `/etc/resolv.conf` say. With an allow-list, its names are written down
-    /// and nobody can be asked for others: a question is a way out, too.
-    pub(in crate::provider) fn names(&self, egress: &Egress) -> (String, String) {
-        let mut hosts = HOSTS.to_owned();
-        for (name, address, _) in &self.allowed {
-            hosts.push_str(&format!("{address} {name}\n"));
-        }
-        let resolv = match egress {
-            Egress::None | Egress::Only(_) => String::new(),
-            Egress::Public | Egress::All => {
-                self.uplink.resolvers.iter().map(|at| format!("nameserver {at}\n")).collect()
-            }
-        };
-        (hosts, resolv)
-    }
-}
-
-/// The addresses of one destination.
-fn addresses(destination: &Destination) -> Vec<(String, Ipv4Addr, u16)> {
-    let Destination { host, port } = destination;
-    let Ok(found) = (host.as_str(), *port).to_socket_addrs() else {
-        eprintln!("no address of {host} is known");
-        return vec![];
-    };
-    found
-        .filter_map(|address| match address {
-            SocketAddr::V4(address) => Some((host.clone(), *address.ip(), *port)),
-            SocketAddr::V6(_) => None,
-        })
-        .take(16)
-        .collect()
-}
-
-/// Gives the network namespace this process is in its rules, and a wire to the machine.
-pub(in crate::provider) fn connect(
-    dir: &Path,
-    egress: &Egress,
-    reach: &Reach,
-    slot: u32,
-    machine: BorrowedFd<'_>,
-) -> io::Result<()> {
-    let Some(wire) = Wire::new(slot, egress) else {
-        return run("ip", &["-batch", "-"], "link set lo up\n");
-    };
-    let sandbox = sys::network()?;
-    let uplink = &reach.uplink;
-    let allowed: Vec<(Ipv4Addr, u16)> =
-        reach.allowed.iter().map(|(_, address, port)| (*address, *port)).collect();
-    let rules = network::sandbox_rules(egress, &uplink.resolvers, &allowed);
-    let rules = sys::beside(|| run("nft", &["-f", "-"], &rules))?;
-    sys::enter(machine, LinkNameSpaceType::Network)?;
-    {
-        let _others = lock(&machine_lock("network")?)?;
-        run("nft", &["-f", "-"], &network::machine_rules(uplink))?;
-        fs::write(dir.join(WIRE), &wire.name)?;
-        // A path, because a number would be taken for a process.
-        let path = format!("/proc/{}/fd/{}", std::process::id(), sandbox.as_raw_fd());
-        run("ip", &["-batch", "-"], &wire.machine_side(&path))?;
-        for name in [wire.name.as_str(), uplink.name.as_str()] {
-            if !name.is_empty() {
-                forward(name)?;
-            }
-        }
-    }
-    sys::enter(sandbox.as_fd(), LinkNameSpaceType::Network)?;
-    // The wire carries version 4 alone; where the kernel has no version 6 there is nothing to do.
-    let _ = set_sysctl("net/ipv6/conf/eth0/disable_ipv6", "1");
-    // Before there is a way out.
-    rules.join().map_err(doing("load its rules"))?;
-    run("ip", &["-batch", "-"], &wire.sandbox_side())
-}
-
-/// Whether the network of a sandbox is as it is to be; `None` while that is not known.
-pub(super) fn connected(dir: &Path) -> Option<Result<(), String>> {
-    match fs::read_to_string(dir.join(NETWORK)).ok()?.as_str() {
-        "" => None,
-        CONNECTED => Some(Ok(())),
-        wrong => Some(Err(format!("cannot set up the network: {wrong}"))),
-    }
-}
-
-/// Makes an interface pass on what is not for this machine, and remembers one that did not before.
-fn forward(name: &str) -> io::Result<()> {
-    let setting = format!("net/ipv4/conf/{name}/forwarding");
-    let before = fs::read_to_string(Path::new("/proc/sys").join(&setting))?;
-    if before.trim() == "0" && !name.starts_with(network::PREFIX) {
-        fs::write(machine_lock("forwarding")?, name)?;
-    }
-    if before.trim() == "0" {
-        set_sysctl(&setting, "1")?;
-    }
-    Ok(())
-}
-
-/// Takes back what was changed in this machine's network, once no sandbox has a wire; waits a moment
-/// for the kernel to take down the wire of the sandbox whose directory this is.
-pub(in crate::provider) fn disconnect(dir: &Path) -> io::Result<()> {
-    let Ok(wire) = fs::read_to_string(dir.join(WIRE)) else { return Ok(()) };
-    let interfaces = || -> io::Result<Vec<String>> {
-        Ok(network::interfaces(&fs::read_to_string("/proc/thread-self/net/dev")?))
-    };
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while interfaces()?.contains(&wire) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let _others = lock(&machine_lock("network")?)?;
-    if interfaces()?.iter().any(|name| name.starts_with(network::PREFIX)) {
-        return Ok(());
-    }
-    let _ = run("nft", &["-f", "-"], network::NO_MACHINE_RULES);
-    let remembered = machine_lock("forwarding")?;
-    if let Ok(name) = fs::read_to_string(&remembered) {
-        let _ = set_sysctl(&format!("net/ipv4/conf/{name}/forwarding"), "0");
-        fs::remove_file(remembered)?;
-    }
-    Ok(())
-}
-
-/// How this machine reaches others.
-pub(super) fn uplink() -> Uplink {
-    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
-    let mut resolvers =
-        network::resolvers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
-    if resolvers.is_empty() {
-        // Where the machine asks a service of its own, that service's sources.
-        let upstream = fs::read_to_string("/run/systemd/resolve/resolv.conf").unwrap_or_default();
-        resolvers = network::resolvers(&upstream);
-    }
-    Uplink { name: network::default_interface(&routes).unwrap_or_default(), resolvers }
-}
-
-fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
-    fs::write(Path::new("/proc/sys").join(name), value)
-}
-
-/// Runs a tool of the machine with something to read.
-pub(super) fn run(tool: &str, args: &[&str], input: &str) -> io::Result<()> {
-    let mut child = Command::new(tool)
-        .args(args)
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot run {tool}: {error}")))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input.as_bytes())?;
-    }
-    let output = child.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{tool}: {}", said.trim())))
-}
-
 /// A number that no other living sandbox of this machine has, and what holds it: the sandbox keeps
 /// that open, so that the kernel gives the number back with the sandbox's last process.
 pub(in crate::provider) fn slot(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
@@ -510,11 +350,29 @@ pub(in crate::provider) fn slot(dir: &Path, name: &str) -> io::Result<(u32, Owne
     Err(io::Error::other("as many sandboxes as this machine has numbers for are running"))
 }
 
+/// Removes the files of slots that nobody has: what is left of servers that were killed.
+pub(super) fn sweep_slots() -> io::Result<()> {
+    let dir = machine_lock("network")?;
+    for entry in fs::read_dir(dir.parent().unwrap_or(&dir))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let slot = name.strip_suffix(".lock").and_then(|slot| slot.parse::<u32>().ok());
+        if slot.is_some() {
+            give_back(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes the file of the slot of a sandbox that is gone.
 pub(in crate::provider) fn give_slot_back(dir: &Path) -> io::Result<()> {
-    let Ok(slot) = fs::read_to_string(dir.join(SLOT)) else { return Ok(()) };
-    let path = machine_lock(&slot)?;
-    let Ok(file) = File::open(&path) else { return Ok(()) };
+    match fs::read_to_string(dir.join(SLOT)) {
+        Ok(slot) => give_back(&machine_lock(&slot)?),
+        Err(_) => Ok(()),
+    }
+}
+
+fn give_back(path: &Path) -> io::Result<()> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
     // Another that has it already keeps it.
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => fs::remove_file(path),
@@ -542,7 +400,7 @@ pub(in crate::provider) fn lock(path: &Path) -> io::Result<File> {
 }
 
 fn stage(dir: &Path, launch: &Launch) -> io::Result<&'static Path> {
-    let ours = [Some(dir), Some(launch.runtime.as_path())];
+    let ours = [Some(dir), launch.runtime.as_deref()];
     STAGES
         .iter()
         .map(Path::new)
@@ -560,7 +418,7 @@ pub(in crate::provider) fn doing(what: &'static str) -> impl FnOnce(io::Error) -
 }
 
 /// A tree whose content is not ours: nothing leads out of it, and no link is followed.
-struct Inside<'a>(BorrowedFd<'a>);
+pub(super) struct Inside<'a>(pub(super) BorrowedFd<'a>);
 
 impl Inside<'_> {
     /// What is at a path.
@@ -572,7 +430,7 @@ impl Inside<'_> {
     }
 
     /// Makes a directory, with those above it; whatever else has its name is removed.
-    fn make(&self, path: &Path) -> io::Result<OwnedFd> {
+    pub(super) fn make(&self, path: &Path) -> io::Result<OwnedFd> {
         let mode = Mode::from_raw_mode(0o755);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut at = rustix::io::dup(self.0)?;

@@ -8,12 +8,13 @@ use std::process::Stdio;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use super::connect;
 use super::disk::{self, Base};
 use super::host::Host;
 use super::label::Label;
 use super::launch::{self, Launch};
 use super::spec::SandboxSpec;
-use super::{LOOK, Namespace, PATIENCE, blocking, snapshot};
+use super::{LOOK, Namespace, OWN_RUNTIME, PATIENCE, blocking, snapshot};
 use crate::provider::{Created, Intent, ProviderError};
 
 /// What a sandbox is refused for is said by the launcher in at most so many bytes.
@@ -133,7 +134,7 @@ impl Namespace {
             sleep(LOOK).await;
         }
         loop {
-            match launch::connected(dir) {
+            match connect::connected(dir) {
                 Some(connected) => return connected.map_err(io::Error::other),
                 None if Instant::now() > deadline => {
                     return Err(io::Error::other(complaint(dir, "the network does not come up")));
@@ -181,11 +182,14 @@ impl Namespace {
         Ok(root)
     }
 
-    /// The OCI runtime's path.
-    fn runtime(&self) -> io::Result<PathBuf> {
-        find_program(&self.0.options.runtime).ok_or_else(|| {
-            io::Error::other(format!("there is no {}", self.0.options.runtime.display()))
-        })
+    /// The OCI runtime's path, unless it is our own.
+    fn runtime(&self) -> io::Result<Option<PathBuf>> {
+        let name = &self.0.options.runtime;
+        if name == Path::new(OWN_RUNTIME) {
+            return Ok(None);
+        }
+        let found = find_program(name);
+        found.map(Some).ok_or_else(|| io::Error::other(format!("there is no {}", name.display())))
     }
 }
 

@@ -19,17 +19,20 @@
 pub(in crate::provider) mod bundle;
 pub(in crate::provider) mod cgroup;
 mod check;
+pub(in crate::provider) mod connect;
 pub(in crate::provider) mod disk;
 mod filter;
 pub(in crate::provider) mod host;
 mod label;
 pub(in crate::provider) mod launch;
 pub(in crate::provider) mod make;
+mod netlink;
 mod network;
 pub(in crate::provider) mod place;
 mod pool;
 pub(in crate::provider) mod port;
 pub(in crate::provider) mod programs;
+mod runtime;
 pub(in crate::provider) mod seccomp;
 mod snapshot;
 mod spec;
@@ -69,12 +72,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked whether something outside our control has come about.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// The name of the OCI runtime that is built in.
+pub const OWN_RUNTIME: &str = "stead";
+
 /// What an operator chose.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The server's home.
     pub home: PathBuf,
-    /// The OCI runtime: a path, or a name to be found in `PATH`.
+    /// The OCI runtime: a path, or a name to be found in `PATH`; [`OWN_RUNTIME`] for our own.
     pub runtime: PathBuf,
     /// The executable that hosts and launchers are started from.
     pub executable: PathBuf,
@@ -94,7 +100,7 @@ impl Options {
         let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         Self {
             home: home.to_owned(),
-            runtime: "runc".into(),
+            runtime: OWN_RUNTIME.into(),
             executable: "/proc/self/exe".into(),
             shown: vec![],
             defaults: SandboxSpec::default_for(memory.unwrap_or(2 << 30), cpus),
@@ -158,6 +164,7 @@ impl Namespace {
                 let named = Label::read(dir).map(|label| label.instance_id.to_string());
                 named.is_none_or(|named| dir.file_name() != Some(OsStr::new(&named)))
             })?;
+            launch::sweep_slots()?;
             for dir in ["disks", "templates", "programs", "snapshots"] {
                 for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
                     let name = entry.file_name().to_string_lossy().into_owned();
@@ -410,7 +417,7 @@ fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
         // A launcher may still be at work; what it starts is in the cgroup.
         let launcher = launch::lock(&dir.join(launch::LOCK))?;
         cgroups.kill(PATIENCE)?;
-        launch::disconnect(dir)?;
+        connect::disconnect(dir)?;
         launch::give_slot_back(dir)?;
         place::give_all_back(&dir.join(launch::TERMINALS), terminals)?;
         disk::remove_all(dir)?;
@@ -450,7 +457,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let error = match words.as_slice() {
-        ["launch", dir] => launch::launch(Path::new(dir)),
+        ["launch", dir] => match launch::launch(Path::new(dir)) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error,
+        },
         ["mount", pid, directories @ ..] if directories.len() % 2 == 0 => {
             let pairs =
                 directories.chunks_exact(2).map(|pair| (Path::new(pair[0]), Path::new(pair[1])));

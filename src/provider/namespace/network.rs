@@ -11,8 +11,11 @@
 //! in. Which of the machine's rules hold for a wire is in its name.
 
 use std::fmt::Write;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::BorrowedFd;
 
+use super::netlink::Netlink;
 use super::spec::Egress;
 
 /// Addresses that are not of the internet: this machine, private networks, links, metadata services,
@@ -25,6 +28,18 @@ const RANGE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 
 /// What the name of every wire begins with; the machine's rules go by it.
 pub(super) const PREFIX: &str = "stead";
+
+/// The name of the table of rules, on either side.
+pub(super) const TABLE: &str = "stead";
+
+/// The chain that Docker leaves to others.
+pub(super) const DOCKERS_PLACE: &str = "DOCKER-USER";
+
+/// What is let through there, for `iptables`.
+pub(super) const PASS_DOCKER: [&[&str]; 2] = [
+    &["-i", "stead+", "-j", "ACCEPT"],
+    &["-o", "stead+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"],
+];
 
 /// Takes the machine's table away, for `nft -f`.
 pub(super) const NO_MACHINE_RULES: &str = "table inet stead {}\ndelete table inet stead\n";
@@ -58,25 +73,20 @@ impl Wire {
         })
     }
 
-    /// What `ip -batch` is told on the machine's side; `namespace` is a path.
-    pub(super) fn machine_side(&self, namespace: &str) -> String {
-        let Self { name, machine, .. } = self;
-        format!(
-            "link add {name} type veth peer name eth0 netns {namespace}\n\
-             addr add {machine}/30 dev {name}\n\
-             link set {name} up\n"
-        )
+    /// Makes both ends, and sets the machine's up; for whoever is on the machine's side.
+    pub(super) fn make(&self, sandbox: BorrowedFd<'_>) -> io::Result<()> {
+        let kernel = Netlink::routes()?;
+        kernel.add_wire(&self.name, sandbox)?;
+        kernel.add_address(&self.name, self.machine)?;
+        kernel.set_up(&self.name)
     }
 
-    /// What `ip -batch` is told on the sandbox's side.
-    pub(super) fn sandbox_side(&self) -> String {
-        let Self { machine, sandbox, .. } = self;
-        format!(
-            "link set lo up\n\
-             addr add {sandbox}/30 dev eth0\n\
-             link set eth0 up\n\
-             route add default via {machine}\n"
-        )
+    /// Sets the sandbox's end up; for whoever is on that side.
+    pub(super) fn connect(&self) -> io::Result<()> {
+        let kernel = Netlink::routes()?;
+        kernel.add_address("eth0", self.sandbox)?;
+        kernel.set_up("eth0")?;
+        kernel.add_default_route(self.machine)
     }
 }
 

@@ -119,6 +119,59 @@ pub(super) fn users(first: u32, count: u32) -> io::Result<OwnedFd> {
     result
 }
 
+/// Is user and group 0 of the user namespace that was entered, and in no other group.
+pub(super) fn become_first_user() -> io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    let (user, group) = (Uid::ROOT, Gid::ROOT);
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    Ok(rustix::thread::set_thread_res_uid(user, user, user)?)
+}
+
+/// Gives up every right for good, also those that running a program would give back.
+pub(super) fn give_up_rights() -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets};
+    for capability in 0..64 {
+        // SAFETY: takes numbers alone.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == -1 {
+            match io::Error::last_os_error() {
+                // The kernel has no more of them.
+                error if error.raw_os_error() == Some(libc::EINVAL) => break,
+                error => return Err(error),
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none)?;
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+/// Has a session keyring that nobody else has, where the kernel has any.
+pub(super) fn own_keyring() -> io::Result<()> {
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    let unnamed = std::ptr::null::<libc::c_char>();
+    // SAFETY: takes a number, and a name that may be absent.
+    if unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, unnamed) } == -1 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOSYS) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Closes every descriptor from a number on when this process becomes another program.
+pub(super) fn keep_no_more(from: usize) -> io::Result<()> {
+    let (first, last) = (from as libc::c_uint, libc::c_uint::MAX);
+    // SAFETY: changes only what happens to descriptors when another program is run.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Has the rights of another user from now on, and all capabilities kept.
 fn become_user(user: u32) -> io::Result<()> {
     use rustix::thread::CapabilitiesSecureBits;
@@ -139,11 +192,11 @@ fn map_users(of: i32, first: u32, count: u32) -> io::Result<OwnedFd> {
 
 /// Another process of ours that does something meanwhile.
 #[derive(Debug)]
-pub(super) struct Beside(rustix::process::Pid);
+pub(in crate::provider) struct Beside(rustix::process::Pid);
 
 /// Does something in another process, for a process of one thread; what goes wrong there is said on
 /// standard error.
-pub(super) fn beside(act: impl FnOnce() -> io::Result<()>) -> io::Result<Beside> {
+pub(in crate::provider) fn beside(act: impl FnOnce() -> io::Result<()>) -> io::Result<Beside> {
     // SAFETY: this process has one thread, so that the child has all of it.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
@@ -167,7 +220,7 @@ pub(super) fn beside(act: impl FnOnce() -> io::Result<()>) -> io::Result<Beside>
 
 impl Beside {
     /// Waits until it is done.
-    pub(super) fn join(self) -> io::Result<()> {
+    pub(in crate::provider) fn join(self) -> io::Result<()> {
         let options = rustix::process::WaitOptions::empty();
         match rustix::process::waitpid(Some(self.0), options)? {
             Some((_, status)) if status.exit_status() == Some(0) => Ok(()),
@@ -177,7 +230,7 @@ impl Beside {
 }
 
 /// Leaves namespaces of the parent for fresh ones.
-pub(super) fn leave(what: UnshareFlags) -> io::Result<()> {
+pub(in crate::provider) fn leave(what: UnshareFlags) -> io::Result<()> {
     // SAFETY: this process has one thread, and no descriptor table is unshared.
     Ok(unsafe { rustix::thread::unshare_unsafe(what) }?)
 }

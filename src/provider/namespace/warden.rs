@@ -31,6 +31,9 @@ const PART: u64 = 8;
 const LEAST: u64 = 16 << 20;
 const MOST: u64 = 1 << 30;
 
+/// A file counts for at least so many bytes: an empty one takes up a place on the disk, too.
+const LEAST_FILE: u64 = 4096;
+
 /// So many files of a sandbox are looked at at most.
 const FILES: usize = 1 << 20;
 
@@ -113,7 +116,7 @@ impl Namespace {
         }
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut most = 0;
+        let (mut most_bytes, mut most_files) = (0, 0);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -121,12 +124,12 @@ impl Namespace {
             }
             let Some(step) = self.0.warden.step() else { continue };
             let Ok(disk) = rustix::fs::statvfs(&self.0.options.home) else { continue };
-            let free = disk.f_bfree * disk.f_frsize;
-            most = most.max(free);
-            if most - free < step {
+            let (bytes, files) = (disk.f_bfree * disk.f_frsize, disk.f_ffree);
+            (most_bytes, most_files) = (most_bytes.max(bytes), most_files.max(files));
+            if most_bytes - bytes < step && (most_files - files) * LEAST_FILE < step {
                 continue;
             }
-            most = free;
+            (most_bytes, most_files) = (bytes, files);
             if let Err(error) = self.stop_writers().await {
                 tracing::warn!(%error, "cannot tell who fills the disk");
             }
@@ -174,8 +177,11 @@ fn written_since(dir: &Path, since: i64, left: &mut usize) -> u64 {
         let Ok(kind) = entry.metadata() else { continue };
         if kind.is_dir() {
             bytes += written_since(&entry.path(), since, left);
+            if kind.ctime() >= since {
+                bytes += LEAST_FILE;
+            }
         } else if kind.ctime() >= since {
-            bytes += kind.blocks() * 512;
+            bytes += (kind.blocks() * 512).max(LEAST_FILE);
         }
     }
     bytes
@@ -194,6 +200,10 @@ mod tests {
         let now = Timestamp::now().as_second();
         assert!(written_since(&dir, now - 60, &mut 100) >= 100_000);
         assert_eq!(written_since(&dir, now + 60, &mut 100), 0);
+        for name in 0..50 {
+            fs::write(dir.join(name.to_string()), "").unwrap();
+        }
+        assert!(written_since(&dir, now - 60, &mut 100) >= 100_000 + 50 * LEAST_FILE);
         let mut none = 0;
         assert_eq!(
             written_since(&dir, now - 60, &mut none),

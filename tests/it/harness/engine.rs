@@ -78,6 +78,11 @@ impl Engine {
         Engine::start("docker", "dockerd")
     }
 
+    /// One with a network and rules of its own, in the network namespace of this thread.
+    pub fn docker_with_network() -> Result<Engine, String> {
+        Engine::start("bridge", "dockerd")
+    }
+
     /// The address to give to the server.
     pub fn address(&self) -> String {
         format!("unix://{}", self.dir.join("sock").display())

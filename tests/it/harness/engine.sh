@@ -1,4 +1,5 @@
-# A container engine of its own for tests and measurements: `sh engine.sh DIR docker|podman`. It listens
+# A container engine of its own for tests and measurements: `sh engine.sh DIR docker|bridge|podman`, where
+# `bridge` is Docker with a network and rules of its own in the network namespace it is started in. It listens
 # on DIR/sock and runs until standard input ends, again and again if it is killed, but not while DIR/hold
 # is there. Then nothing of it is left.
 trap '' HUP INT TERM
@@ -7,10 +8,13 @@ dir=$1
 cd "$dir" || exit 1
 engine() {
   case $2 in
-  docker)
+  docker | bridge)
+    case $2 in
+    docker) network="--bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false" ;;
+    bridge) network="--bip 172.31.99.1/24" ;;
+    esac
     exec dockerd --config-file "$dir/daemon.json" --data-root "$dir/data" --exec-root "$dir/exec" \
-      --pidfile "$dir/pid" --host "unix://$dir/sock" --bridge none --iptables=false \
-      --ip6tables=false --ip-forward=false --ip-masq=false --userland-proxy=false \
+      --pidfile "$dir/pid" --host "unix://$dir/sock" $network --userland-proxy=false \
       --storage-driver overlay2 --cgroup-parent "/$(basename "$dir")" --shutdown-timeout 1 ;;
   podman)
     exec podman $podman system service --time 0 "unix://$dir/sock" ;;
