@@ -35,15 +35,14 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     // A home of its own: a server that runs would take the trial for something it lost.
     let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
     settings.home = home.clone();
-    let provider = server::sandboxes(&settings)?;
-    let check = if args.look {
-        Check::look(&provider)
-    } else {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let check = runtime.block_on(Check::try_out(&provider));
-        let _ = fs::remove_dir_all(&home);
-        check
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let check = match server::confined(&settings)? {
+        Some(_) if args.look => Check::look_as_user(),
+        Some(provider) => runtime.block_on(Check::try_as_user(&provider)),
+        None if args.look => Check::look(&server::sandboxes(&settings)?),
+        None => runtime.block_on(Check::try_out(&server::sandboxes(&settings)?)),
     };
+    let _ = fs::remove_dir_all(&home);
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &check)?;

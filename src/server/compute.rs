@@ -13,7 +13,7 @@ use crate::{
         Cloud, Docker, Local, Namespace, Provider, Providers,
         cloud::{self, DaytonaOptions, E2bOptions, Key},
         docker,
-        namespace::{Check, Options},
+        namespace::{Check, Confined, Options},
     },
 };
 
@@ -30,20 +30,26 @@ pub struct Compute {
 /// Finds out which providers this machine can have.
 pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Compute> {
     let namespace = sandboxes(settings)?;
-    let check = match settings.provider.as_str() {
+    let confined = confined(settings)?;
+    let check = match (&confined, settings.provider.as_str()) {
         // What everything is going to stand on is tried out, not only looked at.
-        "namespace" | "auto" => Check::once_a_boot(&namespace).await,
-        _ => Check::look(&namespace),
+        (None, "namespace" | "auto") => Check::once_a_boot(&namespace).await,
+        (None, _) => Check::look(&namespace),
+        (Some(confined), "namespace") => Check::try_as_user(confined).await,
+        (Some(_), _) => Check::look_as_user(),
     };
     let chosen = match settings.provider.as_str() {
-        "auto" if check.passes() => "namespace".to_owned(),
+        // What a user's sandbox lacks, above all a network, is for the operator to choose.
+        "auto" if check.passes() && confined.is_none() => "namespace".to_owned(),
         "auto" => "local".to_owned(),
         named => named.to_owned(),
     };
     let mut ready = None;
     let mut all: Vec<Arc<dyn Provider>> = vec![Arc::new(Local::new(&settings.home))];
     let mut absent = Vec::new();
-    if check.passes() {
+    if let (true, Some(confined)) = (check.passes(), confined) {
+        all.push(Arc::new(confined));
+    } else if check.passes() {
         namespace.sweep().await.context("cannot end what an earlier server left half made")?;
         all.push(Arc::new(namespace.clone()));
         ready = Some(namespace);
@@ -152,8 +158,20 @@ fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
     Ok(Docker::new(options))
 }
 
+/// The provider of sandboxes of a user, where the server is not root.
+pub fn confined(settings: &Settings) -> anyhow::Result<Option<Confined>> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    Ok(Some(Confined::new(sandbox_options(settings)?)))
+}
+
 /// The provider of sandboxes, as it is configured.
 pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
+    Ok(Namespace::new(sandbox_options(settings)?))
+}
+
+fn sandbox_options(settings: &Settings) -> anyhow::Result<Options> {
     let mut options = Options::new(&settings.home);
     options.runtime = settings.sandbox.runtime.clone().into();
     options.warm = settings.sandbox.warm;
@@ -162,7 +180,7 @@ pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
         .defaults
         .with(&limits(&settings.sandbox))
         .map_err(|bad| anyhow::anyhow!("the setting sandbox.{bad}"))?;
-    Ok(Namespace::new(options))
+    Ok(options)
 }
 
 fn limits(sandbox: &Sandbox) -> Value {

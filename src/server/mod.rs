@@ -33,7 +33,7 @@ use crate::{
     store::Store,
 };
 
-pub use compute::sandboxes;
+pub use compute::{confined, sandboxes};
 pub use home::{Home, read_address, read_token};
 pub use log::start as start_log;
 

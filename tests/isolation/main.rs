@@ -16,6 +16,7 @@ mod others;
 mod pool;
 mod probes;
 mod reach;
+mod unprivileged;
 mod world;
 
 use harness::engines;

@@ -151,7 +151,7 @@ fn few_terminals(pid: i32) -> io::Result<()> {
     let mounts = File::open(format!("/proc/{pid}/ns/mnt"))?;
     let map = fs::read_to_string(format!("/proc/{pid}/gid_map"))?;
     let first = map.split_ascii_whitespace().nth(1).and_then(|first| first.parse::<u32>().ok());
-    let options = bundle::terminal_options(first.unwrap_or(0));
+    let options = bundle::terminal_options(first.unwrap_or(0) + bundle::TERMINALS_GROUP);
     let remounted = sys::beside(|| {
         sys::leave(UnshareFlags::FS)?;
         sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;

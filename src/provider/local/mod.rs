@@ -69,6 +69,17 @@ struct Label {
     cgroup: Option<PathBuf>,
 }
 
+impl Label {
+    fn of(intent: &Intent) -> Self {
+        Self {
+            lease_id: intent.lease_id.clone(),
+            generation: intent.generation,
+            instance_id: intent.instance_id.clone(),
+            cgroup: None,
+        }
+    }
+}
+
 impl Local {
     /// The provider for a home; hosts are started from our own executable.
     #[must_use]
@@ -80,15 +91,49 @@ impl Local {
     /// The provider for a home; hosts are started from this executable.
     #[must_use]
     pub fn with_executable(home: &Path, executable: &Path) -> Self {
+        Self::beneath(home, "run", executable)
+    }
+
+    /// The same, with the directories of instances in this one of the home.
+    pub(super) fn beneath(home: &Path, run: &str, executable: &Path) -> Self {
         Self {
-            run: home.join("run"),
+            run: home.join(run),
             terminals: home.join("terminals"),
             executable: executable.to_owned(),
         }
     }
 
-    fn dir(&self, instance: &InstanceId) -> PathBuf {
+    pub(super) fn dir(&self, instance: &InstanceId) -> PathBuf {
         self.run.join(instance.as_str())
+    }
+
+    /// The process id of an instance's host, if it lives.
+    pub(super) async fn pid(&self, id: &InstanceId) -> Result<Option<i32>, ProviderError> {
+        let failed = |source| ProviderError::failed("reach a host", source);
+        let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
+        Ok(host.map(|host| host.pid()))
+    }
+
+    /// Waits until the host of a directory listens.
+    pub(super) async fn comes_up(&self, dir: &Path) -> io::Result<()> {
+        while Host::connect(dir).await?.is_none() {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the directory of an instance that is about to be, and writes down what it is for.
+    pub(super) fn note(&self, intent: &Intent) -> io::Result<PathBuf> {
+        let dir = self.dir(&intent.instance_id);
+        make_dir(&self.run)?;
+        make_dir(&dir)?;
+        write_label(&dir, &Label::of(intent))?;
+        Ok(dir)
+    }
+
+    /// What a directory has on disk.
+    pub(super) fn disk(dir: PathBuf) -> u64 {
+        disk(dir)
     }
 
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
@@ -98,14 +143,8 @@ impl Local {
         if Host::connect(&dir).await.map_err(failed)?.is_some() {
             return Ok(created);
         }
-        let mut label = Label {
-            lease_id: intent.lease_id.clone(),
-            generation: intent.generation,
-            instance_id: intent.instance_id.clone(),
-            cgroup: None,
-        };
-        make_dir(&self.run).and_then(|()| make_dir(&dir)).map_err(failed)?;
-        write_label(&dir, &label).map_err(failed)?;
+        self.note(intent).map_err(failed)?;
+        let mut label = Label::of(intent);
         let (executable, run_dir) = (self.executable.clone(), dir.clone());
         let text = format!("{}:{}", intent.lease_id, intent.generation);
         let started = tokio::task::spawn_blocking(move || {
@@ -160,6 +199,17 @@ impl Local {
     }
 
     async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
+        self.end_processes(id).await?;
+        match fs::remove_dir_all(self.dir(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(ProviderError::failed("end a host", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a host with all it has; its directory stays.
+    pub(super) async fn end_processes(&self, id: &InstanceId) -> Result<(), ProviderError> {
         let failed = |source| ProviderError::failed("end a host", source);
         let dir = self.dir(id);
         let cgroup = self.cgroup(id);
@@ -183,11 +233,7 @@ impl Local {
         }
         processes::kill_orphans(&self.terminals, PATIENCE, || self.living_hosts())
             .await
-            .map_err(failed)?;
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-            _ => Ok(()),
-        }
+            .map_err(failed)
     }
 
     async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {

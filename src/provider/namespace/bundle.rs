@@ -43,6 +43,15 @@ const PERIOD: u64 = 100_000;
 /// The weight against everything outside: a sandbox that is busy yields to the server.
 pub(in crate::provider) const SHARES: u64 = 256;
 
+/// The group of terminals.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Group {
+    /// The usual one.
+    Fifth,
+    /// The only one there is.
+    Own,
+}
+
 /// What a bundle is made from.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
@@ -54,6 +63,8 @@ pub(super) struct Plan<'a> {
     pub(super) first_user: u32,
     /// The user namespace, by a path that the runtime can open.
     pub(super) users: &'a Path,
+    /// The group that its terminals are of.
+    pub(super) terminals: Group,
     /// The path of its cgroup in every hierarchy.
     pub(super) cgroup: &'a str,
     /// The host's executable, by its name in [`PROGRAMS`].
@@ -73,7 +84,7 @@ pub(super) fn config(plan: &Plan<'_>) -> Result<Spec, OciSpecError> {
         .hostname("stead")
         .root(RootBuilder::default().path(plan.root).readonly(false).build()?)
         .process(process(plan)?)
-        .mounts(mounts()?)
+        .mounts(mounts(plan.terminals)?)
         .linux(linux(plan)?)
         .build()
 }
@@ -105,10 +116,12 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .build()
 }
 
-/// Terminals are counted for the whole machine: one sandbox gets no more than its share. Of a sandbox
-/// whose group 0 is this one of whoever mounts it.
-pub(in crate::provider) fn terminal_options(first_group: u32) -> String {
-    format!("newinstance,ptmxmode=0666,mode=0620,gid={},max=256", first_group.saturating_add(5))
+/// The group that terminals usually are of.
+pub(in crate::provider) const TERMINALS_GROUP: u32 = 5;
+
+/// Terminals are counted for the whole machine: one sandbox gets no more than its share.
+pub(in crate::provider) fn terminal_options(group: u32) -> String {
+    format!("newinstance,ptmxmode=0666,mode=0620,gid={group},max=256")
 }
 
 /// What our executable is told to be the host of a sandbox.
@@ -121,8 +134,12 @@ pub(in crate::provider) fn host_arguments(label: &str) -> Vec<String> {
 
 /// The mounts of the sandbox's own namespaces. RAM disks are small, because what is in them is
 /// memory that killing a process does not give back.
-fn mounts() -> Result<Vec<Mount>, OciSpecError> {
-    let terminals = format!("nosuid,noexec,{}", terminal_options(0));
+fn mounts(terminals: Group) -> Result<Vec<Mount>, OciSpecError> {
+    let group = match terminals {
+        Group::Fifth => TERMINALS_GROUP,
+        Group::Own => 0,
+    };
+    let terminals = format!("nosuid,noexec,{}", terminal_options(group));
     [
         ("/proc", "proc", "proc", "nosuid,noexec,nodev"),
         ("/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k"),
@@ -246,6 +263,7 @@ mod tests {
             spec: &spec,
             first_user: 0x4000_0000,
             users: Path::new("/proc/1/fd/64"),
+            terminals: Group::Fifth,
             cgroup: "/stead/inst_1",
             program: "stead-1",
             label: "lease_1:1",

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::cgroup::Cgroups;
 use super::make::find_program;
 use super::spec::Egress;
-use super::{Namespace, OWN_RUNTIME, Options, connect, launch};
+use super::{Confined, Namespace, OWN_RUNTIME, Options, connect, launch};
 use crate::model::{Instance, InstanceId, LeaseId, Timestamp};
 use crate::provider::{Intent, Provider};
 
@@ -141,17 +141,67 @@ impl Check {
         if !check.passes() {
             return check;
         }
-        let usual = trial(provider, json!({"memory": "64m"})).await;
+        // No other is kept ready for it.
+        let alone = Namespace::new(Options { warm: 0, ..provider.0.options.clone() });
+        let usual = trial(&alone, json!({"memory": "64m"})).await;
         let made = |took: Duration| format!("made and ended one in {} ms", took.as_millis());
         match usual {
             Ok(took) => check.add("a sandbox", Verdict::Yes, &made(took)),
-            Err(why) => match trial(provider, json!({"memory": "64m", "egress": "none"})).await {
+            Err(why) => match trial(&alone, json!({"memory": "64m", "egress": "none"})).await {
                 Ok(took) if provider.0.options.defaults.egress != Egress::None => {
                     check.add("a sandbox", Verdict::Yes, &made(took));
                     check.without_reach(provider, &why);
                 }
                 _ => check.add("a sandbox", Verdict::No, &why),
             },
+        }
+        check
+    }
+
+    /// Looks at what a server that is not root can give, without making anything.
+    #[must_use]
+    pub fn look_as_user() -> Self {
+        let mut check = Self::default();
+        check.add(
+            "root",
+            Verdict::Without,
+            "the server is not root: no limits of memory, processor and disk, no network, no images",
+        );
+        let switches = [
+            ("/proc/sys/user/max_user_namespaces", "0", "set user.max_user_namespaces"),
+            (
+                "/proc/sys/kernel/unprivileged_userns_clone",
+                "0",
+                "set kernel.unprivileged_userns_clone to 1",
+            ),
+            (
+                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+                "1",
+                "set kernel.apparmor_restrict_unprivileged_userns to 0",
+            ),
+        ];
+        let off = switches
+            .into_iter()
+            .find(|(file, off, _)| fs::read_to_string(file).is_ok_and(|text| text.trim() == *off));
+        match off {
+            None => check.add("user namespaces", Verdict::Yes, "users may have them"),
+            Some((_, _, advice)) => check.add("user namespaces", Verdict::No, advice),
+        }
+        check
+    }
+
+    /// The same, and then makes a sandbox and ends it.
+    pub async fn try_as_user(provider: &Confined) -> Self {
+        let mut check = Self::look_as_user();
+        if check.passes() {
+            match trial(provider, serde_json::Value::Null).await {
+                Ok(took) => check.add(
+                    "a sandbox",
+                    Verdict::Yes,
+                    &format!("made and ended one in {} ms", took.as_millis()),
+                ),
+                Err(why) => check.add("a sandbox", Verdict::No, &why),
+            }
         }
         check
     }
@@ -189,9 +239,8 @@ impl Check {
     }
 }
 
-/// Makes a sandbox and ends it; no other is kept ready for it.
-async fn trial(provider: &Namespace, spec: serde_json::Value) -> Result<Duration, String> {
-    let provider = Namespace::new(Options { warm: 0, ..provider.0.options.clone() });
+/// Makes a sandbox and ends it.
+async fn trial(provider: &dyn Provider, spec: serde_json::Value) -> Result<Duration, String> {
     let began = std::time::Instant::now();
     let intent = Intent {
         lease_id: LeaseId::fresh(),

@@ -22,6 +22,16 @@ pub(in crate::provider) struct Host {
     pub(in crate::provider) pid: i32,
 }
 
+/// Ends the host whose directory this is, if it lives, and with it all that is in its namespace.
+pub(super) fn kill(dir: &Path) {
+    let Ok(dir) = super::launch::open_dir(dir) else { return };
+    let path = format!("/proc/self/fd/{}/host.sock", dir.as_raw_fd());
+    let Ok(stream) = std::os::unix::net::UnixStream::connect(path) else { return };
+    if let Ok(peer) = rustix::net::sockopt::socket_peercred(stream.as_fd()) {
+        let _ = rustix::process::kill_process(peer.pid, rustix::process::Signal::KILL);
+    }
+}
+
 impl Host {
     /// Whether the host whose directory this is lives. One that holds still does not take
     /// connections in, so that there may be no room for another.

@@ -19,15 +19,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
-use super::bundle::{self, Plan};
+use super::bundle::{self, Group, Plan};
 use super::cgroup::Cgroups;
 use super::connect::{self, Reach};
 use super::disk::{PATH, TOP};
 use super::filter;
+use super::netlink::Netlink;
 use super::network::SLOTS;
 use super::runtime;
 use super::spec::SandboxSpec;
 use super::sys::{self, Allows};
+use crate::model::TerminalId;
 
 /// What a launcher is told, as it stands in the sandbox's directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,7 +94,7 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let Prepared { launch, bundle, users, handed } = prepare(dir)?;
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     let Some(runtime) = &launch.runtime else {
-        return runtime::run(&bundle, users.as_fd(), &handed);
+        return runtime::run(&bundle, Some(users.as_fd()), &handed);
     };
     let files = dir.join("bundle");
     fs::create_dir_all(&files)?;
@@ -159,6 +161,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         root: &root,
         spec: &launch.spec,
         first_user,
+        terminals: Group::Fifth,
         users: Path::new(&format!("/proc/{}/fd/{}", std::process::id(), users.as_raw_fd())),
         cgroup: &cgroup,
         program: &launch.program,
@@ -182,6 +185,61 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         cgroups.deny_devices().map_err(doing("deny it devices"))?;
     }
     Ok(Prepared { launch, bundle, users, handed })
+}
+
+/// Launches the sandbox of a directory for a user who is not root.
+pub(super) fn confine(dir: &Path) -> io::Result<()> {
+    let launch: Launch = serde_json::from_slice(&fs::read(dir.join(FILE))?)?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let _ = rustix::process::setsid();
+    let _lock = lock(&dir.join(LOCK))?;
+    let here = open_dir(dir)?;
+    let socket = sys::bound_socket(here.as_fd(), "host.sock").map_err(doing("name a socket"))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let terminals = rustix::fs::open(dir.join(TERMINALS), flags, Mode::empty())?;
+    let stage = stage(dir, &launch)?;
+    let root = stage.join(ROOT);
+    let bundle = bundle::config(&Plan {
+        root: &root,
+        spec: &launch.spec,
+        first_user: rustix::process::getuid().as_raw(),
+        users: Path::new(""),
+        terminals: Group::Own,
+        cgroup: &format!("{CGROUP}/{}", launch.name),
+        program: &launch.program,
+        label: &launch.label,
+    })
+    .map_err(io::Error::other)?;
+    sys::own_users()
+        .map_err(doing("make a user namespace; this machine may not let users have any"))?;
+    sys::leave(UnshareFlags::NEWNS | UnshareFlags::NEWNET)
+        .map_err(doing("leave the machine's namespaces"))?;
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    Netlink::routes()?.set_up("lo").map_err(doing("set its loopback up"))?;
+
+    let files = launch.disk.join("root");
+    let own = sys::tree(&files, Allows { writing: true, running: true }, None)?;
+    let mut shown =
+        vec![(PathBuf::from(bundle::PROGRAMS), sys::tree(&launch.programs, SHOWN, None)?)];
+    for path in machine_directories(&launch.shown) {
+        shown.push((path.clone(), sys::tree(&path, SHOWN, None)?));
+    }
+    furnish(&launch, &Reach::of(&launch.spec.egress), &files)?;
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k")?;
+    fs::create_dir(&root)?;
+    sys::attach(own.as_fd(), open_dir(&root)?.as_fd()).map_err(doing("mount its files"))?;
+    let inside = open_dir(&root)?;
+    for (path, tree) in &shown {
+        let at = Inside(inside.as_fd()).open(path).map_err(doing("find a place inside"))?;
+        sys::attach(tree.as_fd(), at.as_fd()).map_err(doing("mount into the sandbox"))?;
+    }
+    limit(launch.spec.disk).map_err(doing("lower its limits"))?;
+    // Counted in the user namespace, so that it is the sandbox's own.
+    lower(Resource::Nproc, launch.spec.processes)?;
+    let handed = [socket, terminals, filters()?];
+    let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
+    runtime::run(&bundle, None, &handed)
 }
 
 /// Makes the cgroups, with the limits of a bundle, and lets this process be taken in beside: the kernel
@@ -209,10 +267,19 @@ fn limit(disk: u64) -> io::Result<()> {
         // A workspace is not on the sandbox's own disk: at least no file in it grows beyond that.
         (Resource::Fsize, disk),
     ] {
-        let most = getrlimit(resource).maximum.map_or(most, |ours| ours.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+        lower(resource, most)?;
     }
     Ok(())
+}
+
+fn lower(resource: Resource, most: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |ours| ours.min(most));
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+/// Where the host finds the directory of a terminal.
+pub(super) fn terminal_inside(terminal: &TerminalId) -> PathBuf {
+    format!("/proc/self/fd/{}/{terminal}", bundle::TERMINALS_FD).into()
 }
 
 /// The filters of system calls, to be read from the start.

@@ -19,6 +19,7 @@
 pub(in crate::provider) mod bundle;
 pub(in crate::provider) mod cgroup;
 mod check;
+mod confined;
 pub(in crate::provider) mod connect;
 pub(in crate::provider) mod disk;
 mod filter;
@@ -49,6 +50,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use check::{Check, Finding, Verdict};
+pub use confined::Confined;
 pub(in crate::provider) use label::Label;
 pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
@@ -334,8 +336,7 @@ impl Namespace {
             self.note_shown(id, &directories).map_err(failed)?;
             show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
         }
-        let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
-        Ok(Placed { dir, seen })
+        Ok(Placed { dir: launch::terminal_inside(&place.terminal), seen })
     }
 }
 
@@ -413,6 +414,8 @@ fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<()> {
 fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
     // Killed first, so that a launcher that became the runtime does not wait for its child.
     cgroups.kill(PATIENCE)?;
+    // One of a user's is in none.
+    host::kill(dir);
     if dir.exists() {
         // A launcher may still be at work; what it starts is in the cgroup.
         let launcher = launch::lock(&dir.join(launch::LOCK))?;
@@ -458,6 +461,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let error = match words.as_slice() {
         ["launch", dir] => match launch::launch(Path::new(dir)) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error,
+        },
+        ["confine", dir] => match launch::confine(Path::new(dir)) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => error,
         },

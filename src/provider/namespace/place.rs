@@ -87,8 +87,14 @@ pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
         .and_then(|first| first.parse().ok())
         .ok_or_else(|| io::Error::other("that process has no users"))?;
     let allows = Allows { writing: true, running: true };
-    // An engine's container may have the machine's own users.
-    let mapped = (first_user != 0).then(|| users.as_fd());
+    // An engine's container may have the machine's own users, and a user's own sandbox has that user.
+    let root = rustix::process::geteuid().is_root();
+    let mapped = (root && first_user != 0).then(|| users.as_fd());
+    if !root {
+        // With the rights that whoever made a namespace has in it; what is mounted is copied from there.
+        sys::enter(users.as_fd(), LinkNameSpaceType::User)?;
+        sys::leave(UnshareFlags::NEWNS)?;
+    }
     let trees = directories
         .iter()
         .map(|(source, _)| sys::tree(source, allows, mapped))
@@ -97,7 +103,11 @@ pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
     sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
     // From here on a path is the sandbox's own: wherever its links lead, it is inside.
     for ((_, target), tree) in directories.iter().zip(&trees) {
-        sys::as_user(first_user, || fs::create_dir_all(target))?;
+        if root {
+            sys::as_user(first_user, || fs::create_dir_all(target))?;
+        } else {
+            fs::create_dir_all(target)?;
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let at = rustix::fs::open(*target, flags, Mode::empty())?;
         sys::attach(tree.as_fd(), at.as_fd())?;

@@ -35,18 +35,24 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Runs a bundle in the user namespace `users`, with descriptors handed over from number 3 on. For a
+/// Runs a bundle in the user namespace `users`, or in the one this process made for itself, with descriptors handed over from number 3 on. For a
 /// process of one thread, which is in no namespace of the machine afterwards and should end; returns
 /// when the program of the bundle runs.
-pub(super) fn run(spec: &Spec, users: BorrowedFd<'_>, handed: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(super) fn run(
+    spec: &Spec,
+    users: Option<BorrowedFd<'_>>,
+    handed: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let (hear, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // Out of the way of what is handed over.
     let tell = {
         let low = tell;
         rustix::io::fcntl_dupfd_cloexec(&low, ABOVE)?
     };
-    sys::enter(users, LinkNameSpaceType::User).map_err(doing("join its users"))?;
-    sys::become_first_user().map_err(doing("become its first user"))?;
+    if let Some(users) = users {
+        sys::enter(users, LinkNameSpaceType::User).map_err(doing("join its users"))?;
+        sys::become_first_user().map_err(doing("become its first user"))?;
+    }
     let namespaces = UnshareFlags::NEWNS
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWIPC

@@ -119,6 +119,15 @@ pub(super) fn users(first: u32, count: u32) -> io::Result<OwnedFd> {
     result
 }
 
+/// Enters a user namespace of this process's own, in which the user it has is user 0.
+pub(super) fn own_users() -> io::Result<()> {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    leave(UnshareFlags::NEWUSER)?;
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
+    std::fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))
+}
+
 /// Is user and group 0 of the user namespace that was entered, and in no other group.
 pub(super) fn become_first_user() -> io::Result<()> {
     use rustix::process::{Gid, Uid};
