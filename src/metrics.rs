@@ -27,6 +27,12 @@ struct Request {
     status: u16,
 }
 
+/// The label of what is counted for each provider.
+#[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Of {
+    provider: String,
+}
+
 /// All metrics of one server.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the help texts in new() say what each is")]
@@ -55,6 +61,7 @@ pub struct Metrics {
     pub memory_snapshot_bytes: Counter,
     pub memory_snapshot_seconds: Counter<f64, AtomicU64>,
     pub memory_snapshot_age: Gauge<f64, AtomicU64>,
+    ran: Family<Of, Gauge<f64, AtomicU64>>,
     requests: Family<Request, Counter>,
     request_seconds: Histogram,
     registry: Arc<Registry>,
@@ -97,12 +104,18 @@ impl Metrics {
             memory_snapshot_bytes: Counter::default(),
             memory_snapshot_seconds: Counter::default(),
             memory_snapshot_age: Gauge::default(),
+            ran: Family::default(),
             requests: Family::default(),
             request_seconds: seconds(),
             registry: Arc::default(),
         };
         let mut registry = Registry::with_prefix("stead");
         let r = &mut registry;
+        r.register(
+            "lease_running_seconds",
+            "How long the instances of all leases have run",
+            metrics.ran.clone(),
+        );
         r.register("terminals_live", "Terminals with a live shell", metrics.terminals_live.clone());
         r.register("watchers", "Clients attached to terminals", metrics.watchers.clone());
         r.register("sessions_opened", "Sessions opened", metrics.sessions_opened.clone());
@@ -177,6 +190,12 @@ impl Metrics {
         );
     }
 
+    /// Says how long the instances of all leases on a provider have run.
+    pub fn ran(&self, provider: &str, time: Duration) {
+        let of = Of { provider: provider.to_owned() };
+        self.ran.get_or_create(&of).set(time.as_secs_f64());
+    }
+
     /// Counts one answered request. `route` is the pattern, so that labels stay few.
     pub fn request(&self, method: &http::Method, route: &str, status: u16, time: Duration) {
         let method = match method.as_str() {
@@ -211,8 +230,10 @@ mod tests {
         metrics.terminals_live.inc();
         metrics.bytes_out.inc_by(7);
         metrics.request(&http::Method::GET, "/x/{id}", 200, Duration::from_millis(2));
+        metrics.ran("e2b", Duration::from_millis(1500));
         let text = metrics.text().unwrap();
         for line in [
+            "stead_lease_running_seconds{provider=\"e2b\"} 1.5",
             "stead_terminals_live 1",
             "stead_bytes_out_total 7",
             "stead_http_requests_total{method=\"GET\",route=\"/x/{id}\",status=\"200\"} 1",

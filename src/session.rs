@@ -284,6 +284,10 @@ impl Sessions {
         let mut due = Vec::new();
         for open in all {
             let session = open.current();
+            if let Some(ended) = self.spent(&session, now.at).await {
+                due.push((open, SessionEvent::Spent(now, ended)));
+                continue;
+            }
             let (left, ended) = session.left(&now);
             let used = self.shared.runtimes.get().is_some_and(|r| r.in_use(&session.thread_id));
             if used && (ended == Ended::IdleTimeout || !left.is_zero()) {
@@ -291,7 +295,7 @@ impl Sessions {
                 continue;
             }
             if left.is_zero() {
-                due.push(open);
+                due.push((open, SessionEvent::Elapsed(now)));
                 continue;
             }
             wait = wait.min(left);
@@ -303,15 +307,26 @@ impl Sessions {
             }
         }
         // What is slow to pause holds nobody else up.
-        let expiries = stream::iter(due).map(|open| self.expire(open, now));
+        let expiries = stream::iter(due).map(|(open, event)| self.expire(open, event));
         expiries.buffer_unordered(AT_ONCE).collect::<()>().await;
         wait.max(LOOK.0)
     }
 
-    async fn expire(&self, open: Open, now: Moment) {
+    /// Which limit the compute beneath a session has reached, if there is one and it has.
+    async fn spent(&self, session: &ChatSession, at: Timestamp) -> Option<Ended> {
+        if !session.policy.counts() {
+            return None;
+        }
+        let thread = self.shared.store.thread(&session.thread_id).await.ok()??;
+        let lease = self.shared.store.lease(&thread.lease_id).await.ok()??;
+        let ran = lease.ran_at(at).saturating_sub(session.ran_before);
+        session.policy.spent(ran, self.shared.leases.price(&lease))
+    }
+
+    async fn expire(&self, open: Open, event: SessionEvent) {
         self.write_touch(&open).await;
         let id = &open.session.session_id;
-        match self.shared.store.apply_session(id, SessionEvent::Elapsed(now)).await {
+        match self.shared.store.apply_session(id, event).await {
             Ok(session) if session.is_open() => self.remember(session),
             Ok(expired) => {
                 self.forget(id);

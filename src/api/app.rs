@@ -26,6 +26,8 @@ impl App {
         SessionPolicy {
             idle_timeout_s: policy.idle_timeout.as_secs(),
             max_duration_s: policy.max_duration.as_secs(),
+            max_running: None,
+            max_cost: None,
             on_expiry: match policy.on_expiry {
                 crate::config::OnExpiry::Keep => OnExpiry::Keep,
                 crate::config::OnExpiry::Pause => OnExpiry::Pause,

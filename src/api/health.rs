@@ -75,6 +75,9 @@ async fn metrics(
         let metrics = compat::e2b::metrics;
         return Ok(axum::handler::Handler::call(metrics, request, app).await);
     }
+    for (provider, ran) in app.store.ran_by_provider(app.now().at).await? {
+        app.metrics.ran(&provider, ran);
+    }
     let text = app
         .metrics
         .text()

@@ -48,6 +48,11 @@ pub(super) struct Leased {
     shared_by: Vec<String>,
     /// How many instances it has had.
     generation: u64,
+    /// How long they have run, in seconds.
+    running_s: f64,
+    /// What that costs by the price its provider has in the settings; left out where that is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<f64>,
     /// When it was made.
     #[schema(value_type = String)]
     created_at: Timestamp,
@@ -92,6 +97,8 @@ pub(super) async fn leased(
         tracing::debug!(%error, "an instance cannot be measured");
         None
     });
+    let ran = lease.ran_at(app.now().at);
+    let cost = Some(app.leases.price(&lease).for_time(ran)).filter(|cost| cost.0 > 0);
     let shared_by = app.store.lease_threads(&lease.lease_id).await?;
     let instance = lease.instance().map(|(instance, state)| Instanced {
         instance_id: instance.instance_id.to_string(),
@@ -106,6 +113,8 @@ pub(super) async fn leased(
         provider_name: lease.provider,
         shared_by: shared_by.iter().map(ToString::to_string).collect(),
         generation: lease.generation,
+        running_s: ran.as_secs_f64(),
+        cost: cost.map(f64::from),
         created_at: lease.created_at,
         updated_at: lease.updated_at,
     })

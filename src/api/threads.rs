@@ -17,8 +17,8 @@ use super::{
     params::OfThread,
 };
 use crate::model::{
-    ChatSession, Env, LeaseId, Message, MessageId, OnExpiry, ProjectId, Role, SessionPolicy,
-    Terminal, Thread, ThreadId,
+    ChatSession, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId, Role,
+    SessionPolicy, Terminal, Thread, ThreadId,
 };
 use crate::provider::ProviderError;
 use crate::store::{CommandQuery, Page, PageRequest, ThreadChoices, ThreadFilter};
@@ -177,6 +177,11 @@ struct Policy {
     /// What its end does to the compute: `keep`, `pause` or `stop`.
     #[schema(value_type = Option<String>)]
     on_expiry: Option<OnExpiry>,
+    /// Hours that the compute beneath may run during a session; 0 is as many as it likes.
+    max_running_hours: Option<f64>,
+    /// What the compute beneath may cost during a session, by the price that its provider has in the
+    /// settings; 0 is as much as it likes.
+    max_cost: Option<f64>,
 }
 
 /// Choices for a thread; all optional.
@@ -245,12 +250,24 @@ async fn put(
             return Err(Problem::body("/sandbox", detail));
         }
     }
+    if let Some(policy) = &choices.policy {
+        for (pointer, amount) in [
+            ("/policy/max_running_hours", policy.max_running_hours),
+            ("/policy/max_cost", policy.max_cost),
+        ] {
+            if amount.is_some_and(|amount| !(0.0..=1e9).contains(&amount)) {
+                return Err(Problem::body(pointer, "must be 0 to 1000000000"));
+            }
+        }
+    }
     let policy = choices.policy.map(|policy| {
         let base = app.policy();
         SessionPolicy {
             idle_timeout_s: policy.idle_timeout_s.unwrap_or(base.idle_timeout_s),
             max_duration_s: policy.max_duration_s.unwrap_or(base.max_duration_s),
             on_expiry: policy.on_expiry.unwrap_or(base.on_expiry),
+            max_running: policy.max_running_hours.filter(|hours| *hours != 0.0).map(Hours::from),
+            max_cost: policy.max_cost.filter(|cost| *cost != 0.0).map(Money::from),
         }
     });
     if let Some(policy) = policy {

@@ -102,6 +102,8 @@ pub struct E2b {
     pub template: String,
     /// How long a sandbox runs on when this server is gone.
     pub timeout: Duration,
+    /// What an hour of a sandbox costs.
+    pub price: f64,
     /// Where the host keeps its files inside.
     pub directory: String,
 }
@@ -117,6 +119,8 @@ pub struct Daytona {
     pub snapshot: String,
     /// How long a sandbox runs on when this server is gone.
     pub auto_stop: Duration,
+    /// What an hour of a sandbox costs.
+    pub price: f64,
     /// Where the host keeps its files inside.
     pub directory: String,
 }

@@ -116,6 +116,8 @@ settings! {
         "template of a sandbox of E2B that names none";
     "e2b.timeout" = "15m" => e2b.timeout,
         "a sandbox of E2B is paused so long after this server was last heard of";
+    "e2b.price_per_hour" = "0" => e2b.price,
+        "what an hour of a sandbox of E2B costs, for max_cost and the cost of a lease";
     "e2b.directory" = "/tmp" => e2b.directory,
         "directory inside a sandbox of E2B below which the host keeps its files";
     "daytona.key" = "" => daytona.key,
@@ -126,6 +128,8 @@ settings! {
         "snapshot of a sandbox of Daytona that names none; auto: Daytona's own choice";
     "daytona.auto_stop" = "15m" => daytona.auto_stop,
         "a sandbox of Daytona is stopped so long after this server was last heard of; whole minutes";
+    "daytona.price_per_hour" = "0" => daytona.price,
+        "what an hour of a sandbox of Daytona costs, for max_cost and the cost of a lease";
     "daytona.directory" = "/tmp" => daytona.directory,
         "directory inside a sandbox of Daytona below which the host keeps its files";
     "max_projects" = "1000" => project.most,
@@ -213,6 +217,7 @@ pub(super) fn blank() -> Settings {
             sandbox_url: String::new(),
             template: String::new(),
             timeout: Duration::ZERO,
+            price: 0.0,
             directory: String::new(),
         },
         daytona: Daytona {
@@ -220,6 +225,7 @@ pub(super) fn blank() -> Settings {
             endpoint: String::new(),
             snapshot: String::new(),
             auto_stop: Duration::ZERO,
+            price: 0.0,
             directory: String::new(),
         },
         project: Projects {

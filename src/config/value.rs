@@ -134,6 +134,13 @@ impl Value for usize {
     }
 }
 
+impl Value for f64 {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        number.ok_or_else(|| "expected a number".to_owned())
+    }
+}
+
 impl Value for Duration {
     fn parse(text: &str) -> Result<Self, String> {
         parse_duration(text)

@@ -529,6 +529,7 @@ impl Keeper {
 
     async fn save(&self, mut next: Lease) -> Result<Lease, LeaseError> {
         next.updated_at = self.shared.clock.wall();
+        next.count(next.updated_at);
         Ok(self.shared.store.save_lease(&next).await?)
     }
 

@@ -25,7 +25,7 @@ pub use error::LeaseError;
 use crate::{
     clock::Clock,
     event::Events,
-    model::{Env, Instance, InstanceId, Lease, LeaseId},
+    model::{Env, Instance, InstanceId, Lease, LeaseId, Money},
     provider::{
         Connection, CopyTo, Exceeded, Fidelity, Metrics, Place, Placed, ProviderError, Providers,
     },
@@ -146,6 +146,13 @@ impl Leases {
     #[must_use]
     pub fn environment(&self, running: &Running) -> Option<Env> {
         self.shared.providers.named(&running.provider).ok()?.environment()
+    }
+
+    /// What an hour of a lease's instance costs.
+    #[must_use]
+    pub fn price(&self, lease: &Lease) -> Money {
+        let provider = self.shared.providers.named(&lease.provider);
+        provider.map_or(Money::default(), |provider| provider.price())
     }
 
     /// How long a host under a provider that cannot be reached is looked for.

@@ -13,6 +13,8 @@
 //! instance's id is chosen with the intent, so that a crash between recording and creating leaves a
 //! name to look for.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,10 @@ pub struct Lease {
     pub state: LeaseState,
     /// The provider's own settings (an image, a template, limits).
     pub spec: serde_json::Value,
+    /// How long its instances have run, as far as that is counted.
+    pub ran: Duration,
+    /// Since when one runs that is not counted yet.
+    pub counted_from: Option<Timestamp>,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it was last changed.
@@ -160,10 +166,27 @@ impl Lease {
             generation: 0,
             state: LeaseState::Idle,
             spec: serde_json::Value::Null,
+            ran: Duration::ZERO,
+            counted_from: None,
             created_at: at,
             updated_at: at,
             revision: 0,
         }
+    }
+
+    /// How long its instances have run at a time.
+    #[must_use]
+    pub fn ran_at(&self, at: Timestamp) -> Duration {
+        let since = self.counted_from.map(|from| at.duration_since(from));
+        // A clock that was set back takes nothing away.
+        let since = since.and_then(|since| Duration::try_from(since).ok());
+        self.ran + since.unwrap_or_default()
+    }
+
+    /// Counts how long its instances have run, up to a time.
+    pub fn count(&mut self, at: Timestamp) {
+        self.ran = self.ran_at(at);
+        self.counted_from = matches!(self.state, LeaseState::Running(_)).then_some(at);
     }
 
     /// The instance that was last seen and the word for how it was.

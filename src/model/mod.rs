@@ -25,7 +25,8 @@ pub use lease::{Desired, Instance, InstanceState, Lease, LeaseEvent, LeaseState}
 pub use moment::{Moment, SinceBoot};
 pub use project::{BackendKind, Project, ProjectConfig, SessionRecord, Statistics, Trashed};
 pub use session::{
-    ChatSession, Ended, OnExpiry, SessionEvent, SessionPolicy, SessionState, SessionStatus,
+    ChatSession, Ended, Hours, Money, OnExpiry, SessionEvent, SessionPolicy, SessionState,
+    SessionStatus,
 };
 pub use terminal::{
     Cause, Exit, ShellKind, StateVersion, Terminal, TerminalEvent, TerminalState, TerminalStatus,

@@ -26,11 +26,85 @@ pub struct SessionPolicy {
     pub max_duration_s: u64,
     /// What its expiry or close does to the runtimes.
     pub on_expiry: OnExpiry,
+    /// How long the compute beneath may run during it.
+    #[serde(rename = "max_running_hours", skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<Hours>,
+    /// What the compute beneath may cost during it, by the price of its provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<Money>,
+}
+
+/// A time, written in hours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub struct Hours(pub Duration);
+
+impl From<f64> for Hours {
+    fn from(hours: f64) -> Self {
+        Self(Duration::try_from_secs_f64(hours * 3600.0).unwrap_or(Duration::MAX))
+    }
+}
+
+impl From<Hours> for f64 {
+    fn from(hours: Hours) -> f64 {
+        hours.0.as_secs_f64() / 3600.0
+    }
+}
+
+/// An amount, in millionths of whatever prices are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub struct Money(pub u64);
+
+impl Money {
+    /// What something costs that has this price for an hour.
+    #[must_use]
+    pub fn for_time(self, time: Duration) -> Self {
+        let micros = u128::from(self.0) * time.as_micros() / 3_600_000_000;
+        Self(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<f64> for Money {
+    fn from(amount: f64) -> Self {
+        // What is no amount at all is none; what is beyond all amounts is the largest.
+        Self((amount.max(0.0) * 1e6).round() as u64)
+    }
+}
+
+impl From<Money> for f64 {
+    fn from(money: Money) -> f64 {
+        money.0 as f64 / 1e6
+    }
 }
 
 impl Default for SessionPolicy {
     fn default() -> Self {
-        Self { idle_timeout_s: 30 * 60, max_duration_s: 24 * 60 * 60, on_expiry: OnExpiry::Pause }
+        Self {
+            idle_timeout_s: 30 * 60,
+            max_duration_s: 24 * 60 * 60,
+            on_expiry: OnExpiry::Pause,
+            max_running: None,
+            max_cost: None,
+        }
+    }
+}
+
+impl SessionPolicy {
+    /// Which of its limits is reached when the compute has run so long during the session and costs so
+    /// much for an hour.
+    #[must_use]
+    pub fn spent(&self, ran: Duration, price: Money) -> Option<Ended> {
+        if self.max_running.is_some_and(|most| ran >= most.0) {
+            return Some(Ended::MaxRunning);
+        }
+        self.max_cost.filter(|most| price.for_time(ran) >= *most).map(|_| Ended::MaxCost)
+    }
+
+    /// Whether what the compute does can end a session.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.max_running.is_some() || self.max_cost.is_some()
     }
 }
 
@@ -64,6 +138,8 @@ pub struct ChatSession {
     pub created: Moment,
     /// When something was last done in it.
     pub last_active: Moment,
+    /// How long the compute beneath had run when it was opened.
+    pub ran_before: Duration,
     /// How often the row was changed.
     pub revision: u64,
 }
@@ -98,6 +174,10 @@ pub enum Ended {
     IdleTimeout,
     /// It lasted too long.
     MaxDuration,
+    /// The compute beneath ran too long.
+    MaxRunning,
+    /// The compute beneath cost too much.
+    MaxCost,
 }
 
 /// The word for a session's state that clients see.
@@ -118,6 +198,8 @@ pub enum SessionEvent {
     Touched(Moment),
     /// Time has passed.
     Elapsed(Moment),
+    /// What the compute beneath may do is done.
+    Spent(Moment, Ended),
     /// Somebody closes it.
     Closed(Moment),
 }
@@ -140,6 +222,7 @@ impl ChatSession {
             policy,
             created: now,
             last_active: now,
+            ran_before: Duration::ZERO,
             revision: 0,
         }
     }
@@ -210,6 +293,9 @@ impl ChatSession {
                     self.state
                 };
             }
+            SessionEvent::Spent(now, ended) => {
+                next.state = SessionState::Expired { at: now.at, ended };
+            }
             SessionEvent::Closed(now) => next.state = SessionState::Closed { at: now.at },
         }
         Ok(next)
@@ -225,7 +311,7 @@ impl ChatSession {
             },
             event: match event {
                 SessionEvent::Touched(_) => "be touched",
-                SessionEvent::Elapsed(_) => "expire",
+                SessionEvent::Elapsed(_) | SessionEvent::Spent(..) => "expire",
                 SessionEvent::Closed(_) => "be closed",
             },
         }
@@ -263,7 +349,7 @@ mod tests {
     #[test]
     fn a_touched_session_ends_with_its_maximum() {
         let policy =
-            SessionPolicy { idle_timeout_s: 10, max_duration_s: 25, on_expiry: OnExpiry::Keep };
+            SessionPolicy { idle_timeout_s: 10, max_duration_s: 25, ..SessionPolicy::default() };
         let mut open = session(policy);
         for second in [9, 18, 24] {
             open = open.apply(SessionEvent::Touched(at(second))).unwrap();
@@ -272,6 +358,24 @@ mod tests {
         let expired = open.apply(SessionEvent::Elapsed(at(25))).unwrap();
         let ended = Ended::MaxDuration;
         assert_eq!(expired.state, SessionState::Expired { at: at(25).at, ended });
+    }
+
+    #[test]
+    fn what_the_compute_does_is_bounded_by_time_and_by_cost() {
+        let text = r#"{"max_running_hours": 1.5, "max_cost": 0.25}"#;
+        let policy: SessionPolicy = serde_json::from_str(text).unwrap();
+        let hour = Duration::from_secs(3600);
+        assert_eq!(policy.spent(hour, Money::from(0.2)), None);
+        assert_eq!(policy.spent(hour, Money::from(0.25)), Some(Ended::MaxCost));
+        assert_eq!(policy.spent(hour * 2, Money::default()), Some(Ended::MaxRunning));
+        let shown = serde_json::to_value(policy).unwrap();
+        assert_eq!((&shown["max_running_hours"], &shown["max_cost"]), (&1.5.into(), &0.25.into()));
+        let unbounded = SessionPolicy::default();
+        assert_eq!(unbounded.spent(hour * 1000, Money::from(1e6)), None);
+        assert!(!unbounded.counts() && policy.counts());
+        let over = session(policy).apply(SessionEvent::Spent(at(5), Ended::MaxCost)).unwrap();
+        let ended = Ended::MaxCost;
+        assert_eq!(over.state, SessionState::Expired { at: at(5).at, ended });
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -291,7 +395,7 @@ mod tests {
                 4 => Just(Step::Touch), 4 => Just(Step::Elapse), 1 => Just(Step::Close)]), 0..40),
         ) {
             let policy = SessionPolicy {
-                idle_timeout_s: idle, max_duration_s: max, on_expiry: OnExpiry::Stop };
+                idle_timeout_s: idle, max_duration_s: max, ..SessionPolicy::default() };
             let mut real = session(policy);
             let (mut now, mut last, mut over) = (0, 0, false);
             let mut expiries = 0;

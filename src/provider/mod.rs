@@ -29,7 +29,7 @@ pub use error::ProviderError;
 pub use local::Local;
 pub use namespace::Namespace;
 
-use crate::model::{Env, Instance, InstanceId, LeaseId, TerminalId, Timestamp};
+use crate::model::{Env, Instance, InstanceId, LeaseId, Money, TerminalId, Timestamp};
 
 /// What every operation answers.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProviderError>> + Send + 'a>>;
@@ -90,6 +90,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         let _ = instance;
         let seen = place.mounts.iter().map(|(outside, _)| (outside.clone(), outside.clone()));
         Box::pin(std::future::ready(Ok(Placed { dir: place.dir.clone(), seen: seen.collect() })))
+    }
+
+    /// What an instance costs for an hour that it runs.
+    fn price(&self) -> Money {
+        Money::default()
     }
 
     /// How long a host that cannot be reached is looked for before it counts as gone.

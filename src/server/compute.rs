@@ -114,7 +114,7 @@ fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
         template: e2b.template.clone(),
         timeout: e2b.timeout,
     };
-    let options = cloud(settings, &e2b.directory, events);
+    let options = cloud(settings, &e2b.directory, e2b.price, events);
     Ok(Some(Cloud::e2b(vendor, options).context("cannot use E2B")?))
 }
 
@@ -130,13 +130,14 @@ fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>
         snapshot: said(&daytona.snapshot),
         auto_stop: daytona.auto_stop,
     };
-    let options = cloud(settings, &daytona.directory, events);
+    let options = cloud(settings, &daytona.directory, daytona.price, events);
     Ok(Some(Cloud::daytona(vendor, options).context("cannot use Daytona")?))
 }
 
 /// What holds for all providers that are somewhere else.
-fn cloud(settings: &Settings, directory: &str, events: &Events) -> cloud::Options {
+fn cloud(settings: &Settings, directory: &str, price: f64, events: &Events) -> cloud::Options {
     cloud::Options {
+        price: price.into(),
         inside: directory.to_owned(),
         log_limit: settings.terminal.log_limit_bytes,
         events: Some(events.clone()),

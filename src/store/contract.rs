@@ -158,7 +158,12 @@ async fn a_touch_moves_the_expiry() {
 #[tokio::test]
 async fn a_custom_policy_is_kept_and_reaches_the_open_session() {
     let world = World::new();
-    let policy = SessionPolicy { idle_timeout_s: 5, max_duration_s: 50, on_expiry: OnExpiry::Stop };
+    let policy = SessionPolicy {
+        idle_timeout_s: 5,
+        max_duration_s: 50,
+        on_expiry: OnExpiry::Stop,
+        ..SessionPolicy::default()
+    };
     let mut first = first_use("t", 0);
     first.choices.policy = Some(policy);
     let (thread, made) = world.store.put_thread(first).await.unwrap();

@@ -1,5 +1,7 @@
 //! Leases.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
@@ -94,6 +96,24 @@ impl Store {
         .await
     }
 
+    /// How long the instances of all leases have run at a time, by provider.
+    pub async fn ran_by_provider(
+        &self,
+        at: crate::model::Timestamp,
+    ) -> Result<Vec<(String, Duration)>, StoreError> {
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT provider, SUM(ran_us + MAX(0, ?1 - COALESCE(counted_from, ?1))) AS ran_us
+                 FROM leases GROUP BY provider ORDER BY provider",
+            )?;
+            let rows = statement.query_map([micros(at)], |row| {
+                Ok((row.get("provider")?, Duration::from_micros(row::count(row, "ran_us")?)))
+            })?;
+            Ok(rows.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
     /// The open terminals that stand on a lease.
     pub async fn lease_terminals(&self, id: &LeaseId) -> Result<Vec<TerminalId>, StoreError> {
         let id = id.clone();
@@ -118,9 +138,9 @@ pub(super) fn lease(db: &Connection, id: &LeaseId) -> Result<Option<Lease>, Stor
 pub(super) fn insert(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO leases (lease_id, provider, desired, generation, word, state, spec,
-                             created_at, updated_at, revision)
+                             ran_us, counted_from, created_at, updated_at, revision)
          VALUES (:id, :provider, :desired, :generation, :word, :state, :spec,
-                 :created, :updated, :revision)",
+                 :ran, :counted, :created, :updated, :revision)",
     )?
     .execute(named_params! {
         ":id": lease.lease_id.as_str(),
@@ -130,6 +150,8 @@ pub(super) fn insert(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
         ":word": lease.state.word(),
         ":state": to_json(&lease.state),
         ":spec": to_json(&lease.spec),
+        ":ran": int(u64::try_from(lease.ran.as_micros()).unwrap_or(u64::MAX)),
+        ":counted": lease.counted_from.map(micros),
         ":created": micros(lease.created_at),
         ":updated": micros(lease.updated_at),
         ":revision": int(lease.revision),
@@ -143,7 +165,7 @@ pub(super) fn save(db: &Connection, mut next: Lease) -> Result<Lease, StoreError
     let changed = db
         .prepare_cached(
             "UPDATE leases SET desired = :desired, generation = :generation, word = :word,
-                    state = :state, spec = :spec, updated_at = :updated, revision = :revision
+                    state = :state, spec = :spec, ran_us = :ran, counted_from = :counted, updated_at = :updated, revision = :revision
              WHERE lease_id = :id AND revision = :read",
         )?
         .execute(named_params! {
@@ -153,6 +175,8 @@ pub(super) fn save(db: &Connection, mut next: Lease) -> Result<Lease, StoreError
             ":word": next.state.word(),
             ":state": to_json(&next.state),
             ":spec": to_json(&next.spec),
+            ":ran": int(u64::try_from(next.ran.as_micros()).unwrap_or(u64::MAX)),
+            ":counted": next.counted_from.map(micros),
             ":updated": micros(next.updated_at),
             ":revision": int(next.revision),
             ":read": int(read),
@@ -201,6 +225,8 @@ fn from_row(row: &Row<'_>) -> Read<Lease> {
         generation: row::count(row, "generation")?,
         state: row::json(row, "state")?,
         spec: row::json(row, "spec")?,
+        ran: Duration::from_micros(row::count(row, "ran_us")?),
+        counted_from: row::time_or_none(row, "counted_from")?,
         created_at: row::time(row, "created_at")?,
         updated_at: row::time(row, "updated_at")?,
         revision: row::count(row, "revision")?,

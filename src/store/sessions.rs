@@ -1,5 +1,7 @@
 //! Sessions.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
@@ -103,8 +105,9 @@ pub(super) fn open_session(
 pub(super) fn insert(db: &Connection, session: &ChatSession) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO sessions (session_id, thread_id, terminal_id, is_open, state, policy,
-                               created, last_active, created_at, revision)
-         VALUES (:id, :thread, :terminal, :open, :state, :policy, :created, :active, :at, :rev)",
+                               created, last_active, ran_before_us, created_at, revision)
+         VALUES (:id, :thread, :terminal, :open, :state, :policy, :created, :active, :ran, :at,
+                 :rev)",
     )?
     .execute(named_params! {
         ":id": session.session_id.as_str(),
@@ -115,6 +118,7 @@ pub(super) fn insert(db: &Connection, session: &ChatSession) -> Result<(), Store
         ":policy": to_json(&session.policy),
         ":created": to_json(&session.created),
         ":active": to_json(&session.last_active),
+        ":ran": int(u64::try_from(session.ran_before.as_micros()).unwrap_or(u64::MAX)),
         ":at": micros(session.created.at),
         ":rev": int(session.revision),
     })?;
@@ -174,6 +178,7 @@ fn from_row(row: &Row<'_>) -> Read<ChatSession> {
         policy: row::json(row, "policy")?,
         created: row::json(row, "created")?,
         last_active: row::json(row, "last_active")?,
+        ran_before: Duration::from_micros(row::count(row, "ran_before_us")?),
         revision: row::count(row, "revision")?,
     })
 }

@@ -287,13 +287,14 @@ fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
     let session = match open {
         Some(session) => session,
         None => {
-            let session = ChatSession::open(
+            let mut session = ChatSession::open(
                 SessionId::fresh(),
                 thread.thread_id.clone(),
                 thread.terminal_id.clone(),
                 thread.policy,
                 first.now,
             );
+            session.ran_before = lease.ran_at(first.now.at);
             sessions::insert(db, &session)?;
             session
         }

@@ -35,6 +35,8 @@ pub const LASTING: SessionPolicy = SessionPolicy {
     idle_timeout_s: 10 * 365 * 86_400,
     max_duration_s: 10 * 365 * 86_400,
     on_expiry: OnExpiry::Keep,
+    max_running: None,
+    max_cost: None,
 };
 /// How many sandboxes may change at the same time.
 const TURNS: usize = 64;

@@ -37,7 +37,7 @@ use super::{
     Place, Placed, Provider, ProviderError, Reply,
 };
 use crate::event::{Events, Happened};
-use crate::model::{Env, Instance, InstanceId, LeaseId};
+use crate::model::{Env, Instance, InstanceId, LeaseId, Money};
 use http::{Fault, Progress};
 use mirror::Mirrors;
 use program::{Packed, Program};
@@ -72,6 +72,8 @@ pub struct Options {
     pub executable: PathBuf,
     /// The directory inside a sandbox below which the host keeps its files.
     pub inside: String,
+    /// What an hour of a sandbox costs.
+    pub price: Money,
     /// Bytes of output kept of each terminal.
     pub log_limit: u64,
     /// Who is told how an upload goes.
@@ -86,6 +88,7 @@ impl Options {
             home: home.to_owned(),
             executable: PathBuf::from("/proc/self/exe"),
             inside: "/tmp".to_owned(),
+            price: Money::default(),
             log_limit: 16 << 20,
             events: None,
         }
@@ -567,6 +570,10 @@ impl Provider for Cloud {
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
         let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
         self.0.vendor.accepts(spec).map_err(refused)
+    }
+
+    fn price(&self) -> Money {
+        self.0.options.price
     }
 
     fn patience(&self) -> Duration {

@@ -12,7 +12,7 @@ use std::{
 
 use stead::{
     event::Happened,
-    model::{Ended, LeaseState, OnExpiry, SessionPolicy, SessionStatus, ThreadId},
+    model::{Ended, Hours, LeaseState, Money, OnExpiry, SessionPolicy, SessionStatus, ThreadId},
     session::Runtimes,
     store::StoreError,
 };
@@ -47,7 +47,12 @@ impl World {
 
     async fn open_with(&self, thread: &str, idle_s: u64, max_s: u64, on_expiry: OnExpiry) {
         let mut first = self.first_use(thread);
-        let policy = SessionPolicy { idle_timeout_s: idle_s, max_duration_s: max_s, on_expiry };
+        let policy = SessionPolicy {
+            idle_timeout_s: idle_s,
+            max_duration_s: max_s,
+            on_expiry,
+            ..SessionPolicy::default()
+        };
         first.choices.policy = Some(policy);
         self.sessions.open(first).await.unwrap();
     }
@@ -170,6 +175,48 @@ async fn an_expiry_pauses_the_instance_and_the_next_use_resumes_it() {
     assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
     world.open("t").await;
     assert_eq!(world.leases.running(&lease).await.unwrap().instance, before.instance);
+    world.leases.destroy(&lease).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_ends_when_its_compute_has_run_or_cost_enough() {
+    let world = World::new();
+    let mut first = world.first_use("t");
+    let policy = SessionPolicy { max_running: Some(Hours::from(0.25)), ..SessionPolicy::default() };
+    first.choices.policy = Some(policy);
+    let chain = world.sessions.open(first.clone()).await.unwrap();
+    let lease = chain.lease.lease_id;
+    // What does not run is not counted.
+    world.hands.turn(600 * SECOND);
+    world.leases.running(&lease).await.unwrap();
+    world.hands.turn(800 * SECOND);
+    world.sessions.touch(&chain.session.session_id);
+    world.sessions.look().await;
+    assert_ne!(world.status("t").await, SessionStatus::Expired);
+    world.leases.pause(&lease).await.unwrap();
+    world.hands.turn(500 * SECOND);
+    world.sessions.look().await;
+    assert_ne!(world.status("t").await, SessionStatus::Expired);
+    world.leases.running(&lease).await.unwrap();
+    world.hands.turn(101 * SECOND);
+    world.sessions.look().await;
+    assert_eq!(world.status("t").await, SessionStatus::Expired);
+    let spent =
+        |what: &Happened| matches!(what, Happened::SessionExpired { ended: Ended::MaxRunning, .. });
+    assert_eq!(world.told(spent), 1);
+    let row = world.store.lease(&lease).await.unwrap().unwrap();
+    assert!(matches!(row.state, LeaseState::Paused(_)), "{row:?}");
+    assert_eq!(row.ran, 901 * SECOND);
+    let by_provider = world.store.ran_by_provider(row.updated_at).await.unwrap();
+    assert_eq!(by_provider, [("local".to_owned(), 901 * SECOND)]);
+    // The next session has a time of its own; what costs nothing never costs too much.
+    first.choices.policy = Some(SessionPolicy { max_cost: Some(Money(1)), ..policy });
+    first.now = world.first_use("t").now;
+    world.sessions.open(first).await.unwrap();
+    world.leases.running(&lease).await.unwrap();
+    world.hands.turn(800 * SECOND);
+    world.sessions.look().await;
+    assert_ne!(world.status("t").await, SessionStatus::Expired);
     world.leases.destroy(&lease).await.unwrap();
 }
 
