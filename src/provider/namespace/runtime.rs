@@ -35,9 +35,9 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Runs a bundle in the user namespace `users`, or in the one this process made for itself, with descriptors handed over from number 3 on. For a
-/// process of one thread, which is in no namespace of the machine afterwards and should end; returns
-/// when the program of the bundle runs.
+/// Runs a bundle in the user namespace `users`, or in the one this process made for itself, with
+/// descriptors handed over from number 3 on. For a process of one thread, which is in no namespace of
+/// the machine afterwards and should end; returns when the program of the bundle runs.
 pub(super) fn run(
     spec: &Spec,
     users: Option<BorrowedFd<'_>>,
