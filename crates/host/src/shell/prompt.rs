@@ -26,6 +26,11 @@ pub fn at_plain_prompt(pid: i32, master: BorrowedFd) -> bool {
                     .is_ok_and(|modes| !modes.local_modes.contains(LocalModes::ICANON)))
 }
 
+/// Whether the shell `pid` has the terminal and waits in a poll.
+pub fn polls_in_foreground(pid: i32, master: BorrowedFd) -> bool {
+    in_foreground(pid, master) && procs::polls(pid)
+}
+
 /// Whether the shell itself, and no program it started, has the terminal.
 pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
     tcgetpgrp(master).is_ok_and(|group| group.as_raw_nonzero().get() == pid)

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::termios::tcgetattr;
+use rustix::termios::{LocalModes, Termios, tcgetattr};
 
 use super::driver::{Driver, Phase};
 use super::pipes::{Pipe, write_fresh};
@@ -61,6 +61,21 @@ impl Driver {
         }
     }
 
+    /// Gives a shell whose line editor has no keys to bind its modes back: a look at a command that took
+    /// its time may have set a command's when the shell was at its prompt again. Nobody has given it a
+    /// line since, so when it polls it edits.
+    fn mend_modes(&self, at: At) {
+        let canonical = |modes: &Termios| modes.local_modes.contains(LocalModes::ICANON);
+        if !self.setup.kind.edits_lines()
+            && self.person.entered.is_none()
+            && let Some(own) = self.raw.as_ref().filter(|own| !canonical(own))
+            && tcgetattr(at.master).is_ok_and(|modes| canonical(&modes))
+            && prompt::polls_in_foreground(self.pid, at.master)
+        {
+            super::ending::restore_modes(at.master, own);
+        }
+    }
+
     /// Starts what waits, when the shell is at its prompt.
     pub(super) fn advance(&mut self, at: At, effects: &mut Vec<Effect>) {
         if !matches!(self.phase, Phase::Idle) {
@@ -71,6 +86,7 @@ impl Driver {
             return;
         }
         if !self.at_prompt {
+            self.mend_modes(at);
             let settled = self.person.typed.is_none_or(|typed| at.now >= typed + SETTLE);
             if !settled || !self.prompt_shown(at) {
                 let most = if self.queue.is_empty() {

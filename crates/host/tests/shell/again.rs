@@ -5,7 +5,7 @@ use std::time::Duration;
 use host::wire::{Event, Outcome, Shell};
 
 use crate::bench::Bench;
-use crate::support::Host;
+use crate::support::{Host, wait_until};
 
 /// Everything the host told between two commands, but for what belongs to commands.
 fn told(bench: &Bench) -> Vec<String> {
@@ -98,5 +98,32 @@ fn a_prompt_that_ends_by_itself_takes_no_command_along() {
     bench.session.see("auto-logout");
     let ran = bench.run("echo $kept ${TMOUT-no more}; printenv TMOUT");
     assert_eq!(ran.text(), (1, "1 no more\n", ""));
+    bench.close();
+}
+
+#[test]
+fn a_line_editor_without_its_modes_gets_them_back() {
+    if !std::path::Path::new("/bin/busybox").exists() {
+        println!("skipped: no busybox");
+        return;
+    }
+    let host = Host::start();
+    let mut bench = Bench::running(&host, &["/bin/busybox", "sh"], Shell::Sh, Vec::new());
+    bench.run("kept=1");
+    let pid = bench.session.info(&bench.terminal.clone()).pid;
+    let terminal = std::fs::File::open(format!("/proc/{pid}/fd/0")).unwrap();
+    // What a late look at a command does.
+    wait_until("the line editor", || {
+        let mut modes = rustix::termios::tcgetattr(&terminal).unwrap();
+        let raw = !modes.local_modes.contains(rustix::termios::LocalModes::ICANON);
+        modes.local_modes |= rustix::termios::LocalModes::ICANON;
+        raw.then(|| {
+            let now = rustix::termios::OptionalActions::Now;
+            rustix::termios::tcsetattr(&terminal, now, &modes).unwrap();
+        })
+    });
+    // So that the prompt is looked for: a terminal's answer.
+    bench.types("\x1b[1;1R");
+    assert_eq!(bench.run("echo $kept").text(), (0, "1\n", ""));
     bench.close();
 }
