@@ -257,6 +257,14 @@ impl Kind {
         }
     }
 
+    /// Takes out of a state what would make the next shell leave its prompt by itself, too.
+    pub(super) fn left(self, state: &mut State) {
+        match self {
+            Self::Bash => bash::forget_tmout(state),
+            Self::Zsh | Self::Sh => {}
+        }
+    }
+
     /// What restores nothing, for a shell that starts without files of the person's.
     pub(super) fn nothing(self) -> Vec<u8> {
         match self {

@@ -384,7 +384,7 @@ impl Driver {
         match std::mem::replace(&mut self.phase, Phase::Absent) {
             Phase::Running(run) if !run.begun => {
                 // It was on its way out when the key was typed, and never took it.
-                super::bash::forget_tmout(&mut self.state);
+                self.setup.kind.left(&mut self.state);
                 self.ended_early(*run, (Outcome::NotStarted, None, None), effects);
             }
             Phase::Running(mut run) => {
@@ -406,7 +406,7 @@ impl Driver {
             }
             Phase::Starting { .. } => self.failures += 1,
             Phase::Idle | Phase::Refreshing(_) => {
-                super::bash::forget_tmout(&mut self.state);
+                self.setup.kind.left(&mut self.state);
                 effects.push(Effect::Show(b"\r\n".to_vec()));
             }
             Phase::Absent | Phase::Over => {}
