@@ -48,6 +48,8 @@ const TIMED_OUT: u16 = 4008;
 const MOST: usize = 32;
 /// Pieces of output that wait.
 const WAITING: usize = 64;
+/// The longest line that the program inside says; of a longer one nothing is told.
+const LONGEST: usize = 16 << 20;
 
 /// The contexts of all sandboxes, while the server runs.
 #[derive(Default)]
@@ -342,6 +344,9 @@ fn lines(rest: &mut Vec<u8>, bytes: &[u8], name: &str) -> Vec<Value> {
         }
         events.push(event);
     }
+    if rest.len() > LONGEST {
+        rest.clear();
+    }
     events
 }
 
@@ -359,5 +364,10 @@ mod tests {
         check("xt\":\"hi\"}\n", json!([{"type": "stdout", "text": "hi"}]));
         check("{\"type\":\"stdout\",\"for\":\"b\"}\nnoise\n", json!([]));
         check("{\"type\":\"control\",\"for\":\"a\"}\n{", json!([{"type": "control"}]));
+        let endless = "x".repeat(1 << 20);
+        for _ in 0..40 {
+            lines(&mut rest, endless.as_bytes(), "a");
+            assert!(rest.len() <= LONGEST, "{}", rest.len());
+        }
     }
 }
