@@ -2,7 +2,8 @@
 //!
 //! `bridge DIR NAME LABEL` carries the host's socket over standard input and output, as lines. It starts
 //! the host if there is none, and ends the bridge before it: a server that is gone has left one behind
-//! that nobody feeds any more. `start DIR LABEL` only starts the host, and `measure DIR` tells what the host and its programs use.
+//! that nobody feeds any more. `start DIR LABEL` only starts the host, and `measure DIR` tells what the
+//! host and its programs use.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

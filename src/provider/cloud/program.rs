@@ -70,8 +70,15 @@ impl Program {
     }
 }
 
-/// Packs an executable; the checksum is written last, so that a file with one is whole.
+/// Packs an executable; the checksum is written last, so that a file with one is whole. Those of
+/// executables before are of no use any more.
 fn pack(executable: &Path, path: &Path, sum: &Path) -> io::Result<String> {
+    let before = path.parent().and_then(|dir| fs::read_dir(dir).ok());
+    for entry in before.into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"packed-") {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
     let mut bytes = fs::read(executable)?;
     cut(&mut bytes);
     let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -140,6 +147,8 @@ mod tests {
         // Asked again by another server, it is not made again.
         let again = Program::new(dir.clone(), PathBuf::from("/bin/true")).ready().unwrap();
         assert_eq!(again, packed);
+        let other = Program::new(dir.clone(), PathBuf::from("/bin/false")).ready().unwrap();
+        assert!(other.path.exists() && !packed.path.exists());
         fs::remove_dir_all(dir).unwrap();
     }
 
