@@ -1,6 +1,6 @@
 # Two commands matter: `make run` and `make test`. The rest is listed by `make help`.
 
-CARGO ?= cargo
+export CARGO ?= cargo
 HOST := $(shell rustc --print host-tuple)
 RELEASE := target/$(HOST)/release
 FUZZ_SECONDS ?= 60
@@ -48,10 +48,10 @@ check: ## formatting and lints
 
 # The two small crates with their assertions on, the product as it is shipped.
 unit:
-	$(CARGO) test -p vt -p host
+	tests/again -p vt -p host
 
 product: build
-	$(CARGO) test --release -p stead
+	tests/again --release -p stead
 
 sdk: build ## other people's clients, from their registries, against the real binary
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
