@@ -1,0 +1,320 @@
+"""Holds the processes of one session: starts them, stops them, ends them.
+
+A process of its own for each session, and a subreaper: whatever a command leaves behind stays below it.
+Only what descends from it is ever signalled, and each of those by a descriptor, so that a number that
+is used again harms nobody. When its input ends, so does everything below it.
+
+Both ends of the pipe are here: `Keeper` in the stand-in, `main` in the process. Lines of JSON both ways:
+
+    {"id": 1, "do": "run", "command": "…", "cwd": "…", "env": {…}, "timeout": 50.0}
+    {"id": 1, "stdout": "base64", "stderr": "base64", "exit_code": 0, "timed_out": false}
+    {"id": 2, "do": "pause"}  {"id": 3, "do": "resume"}
+"""
+
+import base64
+import ctypes
+import itertools
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+# What is kept of each stream of a command; the rest is read and dropped.
+MOST_OUTPUT = 8 << 20
+# How long a look at processes that are on their way out waits for the next of them.
+LOOK = 0.05
+
+
+class Ended(Exception):
+    """The session is over."""
+
+
+class Keeper:
+    """The stand-in's end. Any thread may ask."""
+
+    def __init__(self, directory):
+        command = [sys.executable, "-E", "-s", os.path.abspath(__file__), directory]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory)
+        self.ids = itertools.count()
+        self.lock = threading.Lock()
+        self.waiting = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def ask(self, **question):
+        """Asks, and waits for the answer."""
+        with self.lock:
+            if self.waiting is None:
+                raise Ended
+            number = next(self.ids)
+            slot = self.waiting[number] = [threading.Event(), None]
+            try:
+                self.process.stdin.write(json.dumps({"id": number, **question}).encode() + b"\n")
+                self.process.stdin.flush()
+            except OSError:
+                raise Ended from None
+        slot[0].wait()
+        if slot[1] is None:
+            raise Ended
+        return slot[1]
+
+    def end(self):
+        """Ends every process, and returns when none is left."""
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        self.process.wait()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            answer = json.loads(line)
+            with self.lock:
+                slot = self.waiting.pop(answer["id"])
+            slot[1] = answer
+            slot[0].set()
+        with self.lock:
+            left, self.waiting = self.waiting, None
+        for slot in left.values():
+            slot[0].set()
+
+
+def below(root):
+    """The processes that descend from one: number, parent, state and time of birth."""
+    all_of = {}
+    for name in os.listdir("/proc"):
+        known = name.isdigit() and look_at(int(name))
+        if known:
+            all_of.setdefault(known[1], []).append(known)
+    found, next_of = [], [root]
+    while next_of:
+        children = all_of.get(next_of.pop(), [])
+        found += children
+        next_of += [child[0] for child in children]
+    return found
+
+
+def look_at(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    # The name in brackets may have anything in it.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return pid, int(fields[1]), fields[0].decode(), int(fields[19])
+
+
+def tell(process, number):
+    """Sends a signal to a process that was looked at, if it is still that one."""
+    pid, _, _, born = process
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        again = look_at(pid)
+        if again and again[3] == born:
+            signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+class Command:
+    """A command that runs. It is over when it has ended and nobody holds its output, or at its time."""
+
+    def __init__(self, question, home):
+        self.id = question["id"]
+        self.deadline = time.monotonic() + question["timeout"]
+        self.exit_code = None
+        self.expired = self.timed_out = False
+        env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": home, "LANG": "C.UTF-8"}
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", question["command"]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=os.path.join(home, question.get("cwd") or ""),
+            env={**env, **(question.get("env") or {})},
+            start_new_session=True,
+        )
+        self.open = {self.process.stdout: bytearray(), self.process.stderr: bytearray()}
+        self.streams = list(self.open.values())
+
+    def read(self, stream):
+        """Takes in what is there; whether more may come."""
+        data = os.read(stream.fileno(), 65536)
+        kept = self.open[stream]
+        kept += data[: MOST_OUTPUT - len(kept)]
+        if not data:
+            del self.open[stream]
+        return bool(data)
+
+    def expire(self):
+        """Ends it with what is of its group. The group is ours as long as its leader was not reaped."""
+        self.expired = True
+        if self.exit_code is None:
+            self.timed_out = True
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def answer(self):
+        stdout, stderr = (base64.b64encode(stream).decode() for stream in self.streams)
+        code = None if self.timed_out else self.exit_code
+        return {"id": self.id, "stdout": stdout, "stderr": stderr, "exit_code": code, "timed_out": self.timed_out}
+
+
+class Loop:
+    """The process."""
+
+    def __init__(self, home):
+        self.home = home
+        self.commands = []
+        self.stopped = []
+        self.paused_at = None
+        self.line = b""
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(0, selectors.EVENT_READ, None)
+        self.woken, wake = os.pipe()
+        for end in (self.woken, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.selector.register(self.woken, selectors.EVENT_READ, None)
+
+    def run(self):
+        while True:
+            for key, _ in self.selector.select(self.wait()):
+                if key.fd == self.woken:
+                    os.read(self.woken, 4096)
+                elif key.fd == 0:
+                    data = os.read(0, 65536)
+                    if not data:
+                        return self.end()
+                    *lines, self.line = (self.line + data).split(b"\n")
+                    for line in lines:
+                        self.do(json.loads(line))
+                elif not key.data.read(key.fileobj):
+                    self.close(key.fileobj)
+            self.reap()
+            self.settle()
+
+    def wait(self):
+        if self.paused_at is not None or not self.commands:
+            return None
+        return max(0, min(command.deadline for command in self.commands) - time.monotonic())
+
+    def do(self, question):
+        if question["do"] == "run":
+            try:
+                command = Command(question, self.home)
+            except OSError as error:
+                stderr = base64.b64encode(str(error).encode()).decode()
+                return say({"id": question["id"], "stdout": "", "stderr": stderr, "exit_code": 126, "timed_out": False})
+            self.commands.append(command)
+            for stream in command.open:
+                self.selector.register(stream, selectors.EVENT_READ, command)
+        elif question["do"] == "pause":
+            self.pause()
+            say({"id": question["id"]})
+        elif question["do"] == "resume":
+            self.resume()
+            say({"id": question["id"]})
+
+    def pause(self):
+        """Stops everything, until a look finds nothing that is not stopped."""
+        if self.paused_at is not None:
+            return
+        self.paused_at = time.monotonic()
+        while True:
+            running = [process for process in below(os.getpid()) if process[2] not in "TtZX"]
+            if not running:
+                return
+            self.stopped += [p for p in running if p not in self.stopped]
+            for process in running:
+                tell(process, signal.SIGSTOP)
+
+    def resume(self):
+        if self.paused_at is None:
+            return
+        for process in self.stopped:
+            tell(process, signal.SIGCONT)
+        # Time stands still for what was stopped.
+        for command in self.commands:
+            command.deadline += time.monotonic() - self.paused_at
+        self.stopped, self.paused_at = [], None
+
+    def reap(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for command in self.commands:
+                if command.process.pid == pid and command.exit_code is None:
+                    code = os.waitstatus_to_exitcode(status)
+                    command.process.returncode = code
+                    command.exit_code = code if code >= 0 else 128 - code
+
+    def settle(self):
+        """Answers what is over."""
+        now = time.monotonic()
+        for command in list(self.commands):
+            if self.paused_at is None and now >= command.deadline and not command.expired:
+                command.expire()
+            if command.exit_code is None or (command.open and not command.expired):
+                continue
+            for stream in list(command.open):
+                while self.ready(stream) and command.read(stream):
+                    pass
+                command.open.pop(stream, None)
+                self.close(stream)
+            self.commands.remove(command)
+            say(command.answer())
+
+    @staticmethod
+    def ready(stream):
+        with selectors.DefaultSelector() as once:
+            once.register(stream, selectors.EVENT_READ)
+            return bool(once.select(0))
+
+    def close(self, stream):
+        self.selector.unregister(stream)
+        stream.close()
+
+    def end(self):
+        while True:
+            left = below(os.getpid())
+            if not left:
+                return
+            for process in left:
+                tell(process, signal.SIGKILL)
+            with selectors.DefaultSelector() as once:
+                once.register(self.woken, selectors.EVENT_READ)
+                if once.select(LOOK):
+                    os.read(self.woken, 4096)
+            self.reap()
+
+
+def say(answer):
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main():
+    # A terminal's Ctrl-C is for whoever started the stand-in.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        sys.exit("keeper: cannot be a subreaper")
+    Loop(sys.argv[1]).run()
+
+
+if __name__ == "__main__":
+    main()

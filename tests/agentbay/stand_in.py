@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+"""A stand-in for AgentBay: its API and the data plane of its sessions, over real processes and files.
+
+    stand_in.py DIRECTORY [--key KEY] [--tls] [--central]
+
+It listens on a free port of this machine and says on one line of JSON where, and what its certificate is
+if it has one. It ends when its input does, with every process it started; the directory is its caller's.
+With `--central` sessions have no data plane of their own and everything goes through `CallMcpTool`.
+
+`GET /control` tells what there is, `POST /control` takes `{"harms": […], "most": N, "vanish": "s-…"}`:
+each harm `{"action": "…", "harm": "busy" | "error" | "half" | "lose"}` is done to the next call of that
+action (`callTool` for the data plane), in this order.
+"""
+
+import argparse
+import base64
+import http.server
+import json
+import os
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.parse
+import uuid
+
+import files
+from keeper import Ended, Keeper
+
+# The most that goes through the central plane in one call.
+MOST_ARGS = 63 << 10
+# The longest that a command may take, whatever is asked.
+LONGEST = 50.0
+# The largest request that is read.
+MOST_BODY = 64 << 20
+# How long a connection may be silent.
+SILENCE = 120
+TOOLS = {"shell": "wuying_shell", **dict.fromkeys(files.NAMES, "wuying_filesystem")}
+
+
+class Problem(Exception):
+    """An answer that is no success, as the vendor says it."""
+
+    def __init__(self, code, message, status=400):
+        super().__init__(message)
+        self.code, self.message, self.status = code, message, status
+
+
+class Session:
+    """One machine of the vendor's: a directory, and what runs there."""
+
+    def __init__(self, directory, image, labels):
+        self.id = f"s-{uuid.uuid4().hex[:16]}"
+        self.image, self.labels = image, labels
+        self.token = secrets.token_hex(16)
+        self.status = "RUNNING"
+        self.refreshed = 0
+        self.home = os.path.join(directory, self.id)
+        os.makedirs(self.home)
+        self.keeper = Keeper(self.home)
+        self.turn = threading.Lock()
+
+    def change(self, passing, done, act):
+        """Begins a change that is seen to have come about later."""
+
+        def later():
+            with self.turn:
+                if self.status != passing:
+                    return
+                try:
+                    act()
+                except Ended:
+                    return
+                # It may be on its way to something else by now.
+                if self.status == passing:
+                    self.status = done
+
+        self.status = passing
+        threading.Thread(target=later, daemon=True).start()
+
+    def end(self):
+        self.keeper.end()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def call(self, name, args):
+        """What a tool of its says: a text, and whether that is an error."""
+        if self.status != "RUNNING":
+            raise Problem("InvalidMcpSession.Status", f"session {self.id} is {self.status}")
+        if name != "shell":
+            try:
+                return files.call(name, self.home, args), False
+            except files.Refused as error:
+                return str(error), True
+        if not isinstance(args.get("command"), str):
+            return "argument 'command' is missing", True
+        time = min(args.get("timeout_ms", 1000) / 1000, LONGEST)
+        ask = {"command": args["command"], "cwd": args.get("cwd"), "env": args.get("envs"), "timeout": time}
+        try:
+            ran = self.keeper.ask(do="run", **ask)
+        except Ended:
+            raise not_found(self.id) from None
+        if ran["timed_out"]:
+            return f"command timed out after {round(time * 1000)} ms", True
+        text = {name: base64.b64decode(ran[name]).decode(errors="replace") for name in ("stdout", "stderr")}
+        return json.dumps({**text, "exit_code": ran["exit_code"]}), ran["exit_code"] != 0
+
+
+def not_found(name):
+    return Problem("InvalidMcpSession.NotFound", f"session {name} not found")
+
+
+class Vendor:
+    """Everything there is. An action of the API is the method of its name, which is given the form."""
+
+    def __init__(self, directory, key, central):
+        self.directory, self.key, self.central = directory, key, central
+        self.url = None
+        self.lock = threading.Lock()
+        self.sessions, self.contexts = {}, {}
+        self.harms, self.most, self.calls = [], 1000, {}
+
+    def session(self, form):
+        name = form.get("SessionId", "")
+        with self.lock:
+            found = self.sessions.get(name)
+        if not found:
+            raise not_found(name)
+        return found
+
+    def told(self, session):
+        data = {"SessionId": session.id, "Success": True, "AppInstanceId": f"a-{session.id}", "ResourceId": f"r-{session.id}"}
+        data.update(ResourceUrl=f"{self.url}/r/{session.id}", HttpPort="", NetworkInterfaceIp="", VpcResource=False)
+        if not self.central:
+            tools = [{"name": name, "server": server} for name, server in TOOLS.items()]
+            data.update(LinkUrl=f"{self.url}/link/{session.id}", Token=session.token, ToolList=json.dumps(tools))
+        return data
+
+    def CreateMcpSession(self, form):
+        labels = json.loads(form.get("Labels") or "{}")
+        with self.lock:
+            if len(self.sessions) >= self.most:
+                raise Problem("ExceededQuota.Session", f"{self.most} sessions are the most")
+            session = Session(self.directory, form.get("ImageId") or "linux_latest", labels)
+            self.sessions[session.id] = session
+        return {"Data": self.told(session)}
+
+    def GetSession(self, form):
+        session = self.session(form)
+        return {"Data": {**self.told(session), "Status": session.status}}
+
+    GetSessionDetail = GetSession
+
+    def ListSession(self, form):
+        wanted = json.loads(form.get("Labels") or "{}")
+        with self.lock:
+            found = sorted(self.sessions.values(), key=lambda session: session.id)
+        found = [it for it in found if wanted.items() <= it.labels.items()]
+        for field, name in (("Status", "status"), ("ImageId", "image")):
+            if form.get(field):
+                found = [it for it in found if getattr(it, name) == form[field]]
+        limit = int(form.get("MaxResults") or 10)
+        page = [it for it in found if it.id > form.get("NextToken", "")][:limit]
+        more = page and page[-1] is not found[-1]
+        data = [{"SessionId": it.id, "SessionStatus": it.status, "ImageId": it.image} for it in page]
+        return {"Data": data, "TotalCount": len(found), "MaxResults": limit, "NextToken": page[-1].id if more else ""}
+
+    def GetLabel(self, form):
+        return {"Data": {"Labels": json.dumps(self.session(form).labels)}}
+
+    def SetLabel(self, form):
+        self.session(form).labels = json.loads(form["Labels"])
+        return {}
+
+    def PauseSessionAsync(self, form):
+        session = self.session(form)
+        if session.status not in ("RUNNING", "PAUSING", "PAUSED"):
+            raise Problem("InvalidMcpSession.Status", f"session {session.id} is {session.status}")
+        if session.status == "RUNNING":
+            session.change("PAUSING", "PAUSED", lambda: session.keeper.ask(do="pause"))
+        return {}
+
+    def ResumeSessionAsync(self, form):
+        session = self.session(form)
+        if session.status not in ("PAUSED", "RESUMING", "RUNNING"):
+            raise Problem("InvalidMcpSession.Status", f"session {session.id} is {session.status}")
+        if session.status == "PAUSED":
+            session.change("RESUMING", "RUNNING", lambda: session.keeper.ask(do="resume"))
+        return {}
+
+    def DeleteSessionAsync(self, form):
+        session = self.session(form)
+        if session.status != "DELETING":
+            session.change("DELETING", "DELETED", lambda: self.vanish(session))
+        return {}
+
+    ReleaseMcpSession = DeleteSessionAsync
+
+    def vanish(self, session):
+        session.end()
+        with self.lock:
+            self.sessions.pop(session.id, None)
+
+    def RefreshSessionIdleTime(self, form):
+        self.session(form).refreshed += 1
+        return {}
+
+    def CallMcpTool(self, form):
+        session = self.session(form)
+        if len(form["Args"].encode()) > MOST_ARGS:
+            raise Problem("InvalidParameter.Args", f"the arguments are over {MOST_ARGS} bytes")
+        return {"Data": self.use(session, form["Name"], json.loads(form["Args"]))}
+
+    def use(self, session, name, args):
+        if name not in TOOLS:
+            raise Problem("InvalidParameter.Name", f"there is no tool {name}")
+        text, is_error = session.call(name, args)
+        return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+    def ListMcpTools(self, _):
+        return {"Data": json.dumps([{"name": name, "server": server} for name, server in TOOLS.items()])}
+
+    def GetContext(self, form):
+        name, by_id = form.get("Name"), form.get("ContextId")
+        with self.lock:
+            found = [it for it in self.contexts.values() if it["Name"] == name or it["Id"] == by_id]
+            if not found and form.get("AllowCreate", "").lower() == "true":
+                found = [{"Id": f"c-{uuid.uuid4().hex[:16]}", "Name": name, "State": "available"}]
+                self.contexts[found[0]["Id"]] = found[0]
+        if not found:
+            raise Problem("InvalidContext.NotFound", f"context {name or by_id} not found")
+        return {"Data": found[0]}
+
+    def ListContexts(self, form):
+        with self.lock:
+            found = sorted(self.contexts.values(), key=lambda it: it["Id"])
+        limit = int(form.get("MaxResults") or 10)
+        return {"Data": found[:limit], "TotalCount": len(found), "MaxResults": limit, "NextToken": ""}
+
+    def ModifyContext(self, form):
+        self.GetContext({"ContextId": form["Id"]})["Data"]["Name"] = form["Name"]
+        return {}
+
+    def DeleteContext(self, form):
+        with self.lock:
+            self.contexts.pop(form["Id"], None)
+        return {}
+
+    def harm(self, action):
+        """What is to be done to this call."""
+        with self.lock:
+            self.calls[action] = self.calls.get(action, 0) + 1
+            if self.harms and self.harms[0]["action"] == action:
+                return self.harms.pop(0)
+        return {}
+
+    def control(self, body):
+        with self.lock:
+            self.harms = body.get("harms", self.harms)
+            self.most = body.get("most", self.most)
+            gone = self.sessions.get(body.get("vanish"))
+        if gone:
+            self.vanish(gone)
+        with self.lock:
+            told = {it.id: {"status": it.status, "labels": it.labels, "refreshed": it.refreshed} for it in self.sessions.values()}
+            return {"sessions": told, "harms": self.harms, "calls": self.calls}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = SILENCE
+    disable_nagle_algorithm = True
+    vendor = None
+
+    def setup(self):
+        if isinstance(self.request, ssl.SSLSocket):
+            self.request.settimeout(SILENCE)
+            self.request.do_handshake()
+        super().setup()
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.do_POST()
+
+    def do_POST(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > MOST_BODY:
+            return self.send(413, b"{}")
+        body = self.rfile.read(length)
+        url = urllib.parse.urlsplit(self.path)
+        if url.path == "/control":
+            return self.send(200, json.dumps(self.vendor.control(json.loads(body or b"{}"))).encode())
+        if url.path.startswith("/link/"):
+            return self.answer("callTool", lambda: self.link(url.path.split("/"), json.loads(body)))
+        form = dict(urllib.parse.parse_qsl(url.query) + urllib.parse.parse_qsl(body.decode()))
+        action = form.get("Action", "")
+        self.answer(action, lambda: self.api(action, form))
+
+    def api(self, action, form):
+        if form.get("Authorization") != f"Bearer {self.vendor.key}":
+            raise Problem("InvalidApiKey", "the API key is not valid", 401)
+        # Every action begins with a capital; nothing else is anybody's to call.
+        method = getattr(self.vendor, action, None) if action[:1].isupper() else None
+        if not method:
+            raise Problem("InvalidAction.NotFound", f"there is no action {action}", 404)
+        return {"Code": "ok", "HttpStatusCode": 200, "Success": True, **method(form)}
+
+    def link(self, path, ask):
+        session = self.vendor.session({"SessionId": path[2]})
+        if path[3:] != ["callTool"] or self.headers.get("X-Access-Token") != session.token:
+            raise Problem("Forbidden", "the token is not valid", 403)
+        if TOOLS.get(ask["tool"]) != ask["server"]:
+            raise Problem("InvalidParameter.Server", f"{ask['server']} has no tool {ask['tool']}")
+        result = self.vendor.use(session, ask["tool"], ask["args"])
+        said = {"jsonrpc": "2.0", "id": ask["requestId"], "result": result}
+        return {"code": 200, "data": json.dumps(said), "requestId": ask["requestId"]}
+
+    def answer(self, action, act):
+        """Does what is asked, unless that is to go wrong."""
+        harm = self.vendor.harm(action)
+        if harm.get("harm") == "busy":
+            later = {"Retry-After": str(harm["after"])} if "after" in harm else {}
+            return self.send(429, *problem(Problem("Throttling.User", "come again later", 429), later))
+        if harm.get("harm") == "error":
+            return self.send(500, *problem(Problem("InternalError", "something broke", 500)))
+        status, headers = 200, {}
+        try:
+            body = json.dumps({"RequestId": request_id(), **act()}).encode()
+        except Problem as error:
+            status = error.status
+            body, headers = problem(error)
+        except (KeyError, ValueError, TypeError) as error:
+            status = 400
+            body, headers = problem(Problem("InvalidParameter", str(error)))
+        if harm.get("harm") == "lose":
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        self.send(status, body, headers, cut=harm.get("harm") == "half")
+
+    def send(self, status, body, headers=None, cut=False):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if cut else body)
+        self.close_connection = self.close_connection or cut
+
+
+def request_id():
+    return str(uuid.uuid4()).upper()
+
+
+def problem(error, headers=None):
+    told = {"Code": error.code, "HttpStatusCode": error.status, "Success": False, "Message": error.message}
+    return json.dumps({"RequestId": request_id(), **told}).encode(), headers or {}
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request, client_address):
+        """A client that goes away in the middle is none of ours."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+def certificate(directory):
+    """A certificate of our own, and its key, for this machine's names."""
+    key, cert = (os.path.join(directory, name) for name in ("key.pem", "cert.pem"))
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    subprocess.run([*command, *names, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory")
+    parser.add_argument("--key", default="akm-test")
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--central", action="store_true")
+    chosen = parser.parse_args()
+    directory = os.path.abspath(chosen.directory)
+    vendor = Handler.vendor = Vendor(directory, chosen.key, chosen.central)
+    server = Server(("127.0.0.1", 0), Handler)
+    told = {"url": f"http://127.0.0.1:{server.server_port}"}
+    if chosen.tls:
+        cert, key = certificate(directory)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        # The handshake is for the thread of the connection, not for who accepts them all.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        told = {"url": f"https://localhost:{server.server_port}", "certificate": cert}
+    vendor.url = told["url"]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(json.dumps(told), flush=True)
+    # Whoever started us is there as long as our input is open.
+    while os.read(0, 4096):
+        pass
+    server.shutdown()
+    with vendor.lock:
+        left = list(vendor.sessions.values())
+    for session in left:
+        session.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""Programs written for AgentBay's own Python client, against the stand-in that our provider is tested on.
+
+What the client does not notice here, our provider may rely on.
+"""
+
+import base64
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+from server import DEADLINE, main, until
+
+STAND_IN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "agentbay", "stand_in.py")
+KEY = "akm-of-a-test"
+
+
+class StandIn:
+    """The vendor, as a program of its own that ends with this one."""
+
+    def __init__(self, *choices):
+        self.directory = tempfile.mkdtemp(prefix="stead-agentbay-")
+        command = [sys.executable, STAND_IN, self.directory, "--key", KEY, *choices]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        told = json.loads(self.process.stdout.readline())
+        self.url, self.certificate = told["url"], told.get("certificate")
+
+    def control(self, **wishes):
+        """Asks for what no client could; what there is."""
+        context = ssl.create_default_context(cafile=self.certificate)
+        body = json.dumps(wishes).encode()
+        request = urllib.request.Request(f"{self.url}/control", data=body)
+        with urllib.request.urlopen(request, timeout=DEADLINE, context=context) as answer:
+            return json.loads(answer.read())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(DEADLINE)
+        self.process.stdout.close()
+        left = os.listdir(self.directory)
+        shutil.rmtree(self.directory)
+        return [name for name in left if not name.endswith(".pem")]
+
+
+def client(stand_in):
+    """A client of a stand-in. Its address and certificate are of the environment."""
+    os.environ["AGENTBAY_ENDPOINT"] = stand_in.url.removeprefix("https://")
+    os.environ["SSL_CERT_FILE"] = os.environ["REQUESTS_CA_BUNDLE"] = stand_in.certificate
+    return AgentBay(api_key=KEY)
+
+
+# The client keeps a log, in the directory that it is used from unless it is told otherwise.
+LOGS = tempfile.TemporaryDirectory(prefix="stead-agentbay-")
+os.environ.update(AGENTBAY_LOG_LEVEL="CRITICAL", AGENTBAY_LOG_FILE=os.path.join(LOGS.name, "log"))
+os.environ.pop("AGENTBAY_REGION_ID", None)
+
+from agentbay import AgentBay, CreateSessionParams  # noqa: E402  (the client reads the environment)
+
+
+def birth(pid):
+    """When a process was born, if it lives: numbers are used again."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return None
+
+
+class Plane:
+    """One session, reached as `choices` say; what both ways have in common."""
+
+    choices = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stand_in = StandIn("--tls", *cls.choices)
+        cls.bay = client(cls.stand_in)
+        made = cls.bay.create(CreateSessionParams(labels={"suite": cls.__name__}))
+        assert made.success, made.error_message
+        cls.session = made.session
+
+    @classmethod
+    def tearDownClass(cls):
+        deleted = cls.bay.delete(cls.session)
+        assert deleted.success, deleted.error_message
+        left = cls.stand_in.close()
+        assert left == [], left
+
+    def run_in(self, command, **choices):
+        ran = self.session.command.execute_command(command, **choices)
+        return ran.exit_code, ran.stdout, ran.stderr
+
+    def test_commands(self):
+        self.assertEqual(self.run_in("echo hi; echo it\\'s >&2; exit 3"), (3, "hi\n", "it's\n"))
+        told = self.run_in("pwd; echo $A", cwd="/usr", envs={"A": "a b"})
+        self.assertEqual(told, (0, "/usr\na b\n", ""))
+        self.assertEqual(self.run_in("head -c 200000 /dev/zero | tr '\\0' x | wc -c"), (0, "200000\n", ""))
+        self.assertEqual(self.run_in("kill -9 $$")[0], 137)
+        self.assertEqual(self.run_in("env | grep -c akm- ; true"), (0, "0\n", ""))
+
+    def test_a_command_ends_at_its_time_and_what_it_detached_lives_on(self):
+        apart = "setsid sh -c 'echo $$ >apart; sleep 1000' >/dev/null 2>&1 & until [ -s apart ]; do sleep 0.02; done"
+        late = self.session.command.execute_command(f"{apart}; echo $$ >own; exec sleep 1000", timeout_ms=3000)
+        self.assertFalse(late.success)
+        self.assertIn("timed out", late.error_message)
+        # On a very slow machine it was ended before it came so far.
+        self.assertEqual(self.run_in("! [ -s own ] || ! kill -0 $(cat own)")[0], 0)
+        self.assertEqual(self.run_in("until [ -s apart ]; do sleep 0.02; done; kill -9 $(cat apart)")[0], 0)
+
+    def test_files(self):
+        files = self.session.file_system
+        self.assertTrue(files.create_directory("dir/deep").success)
+        text = "a line of \u00e4\u4e16 and more\n" * 6000
+        self.assertTrue(files.write_file("dir/text", text).success)
+        self.assertEqual(self.run_in("wc -c <dir/text"), (0, f"{len(text.encode())}\n", ""))
+        self.assertTrue(files.write_file("dir/small", "one\n").success)
+        self.assertTrue(files.write_file("dir/small", "two\n", mode="append").success)
+        self.assertEqual(files.read_file("dir/small").content, "one\ntwo\n")
+        data = bytes(range(256)) * 300
+        sent = base64.b64encode(data).decode()
+        self.assertTrue(files.write_file("dir/sent", sent).success)
+        self.assertEqual(self.run_in("base64 -d <dir/sent >dir/bytes")[0], 0)
+        self.assertEqual(files.read_file("dir/bytes", format="bytes").content, data)
+        info = files.get_file_info("dir/bytes").file_info
+        self.assertEqual((info["size"], info["isDirectory"]), (len(data), False))
+        listed = {entry.name: entry.is_directory for entry in files.list_directory("dir").entries}
+        self.assertEqual(listed, {"deep": True, "text": False, "small": False, "sent": False, "bytes": False})
+        self.assertTrue(files.edit_file("dir/small", [{"oldText": "two", "newText": "three"}]).success)
+        self.assertTrue(files.move_file("dir/small", "dir/deep/moved").success)
+        several = files.read_multiple_files(["dir/deep/moved"]).contents
+        self.assertEqual(several, {"dir/deep/moved": "one\nthree"})
+        found = [os.path.basename(path) for path in files.search_files("dir", "moved").matches]
+        self.assertEqual(found, ["moved"])
+        missing = files.read_file("dir/nowhere")
+        self.assertEqual((missing.success, "No such file" in missing.error_message), (False, True))
+
+    def test_a_pause_holds_everything_still_and_a_resume_goes_on(self):
+        self.run_in("setsid sh -c 'while :; do echo x >>ticks; sleep 0.02; done' >/dev/null 2>&1 & echo $! >ticker")
+        home = os.path.join(self.stand_in.directory, self.session.session_id)
+        ticks = lambda: os.path.getsize(os.path.join(home, "ticks"))  # noqa: E731
+        until(lambda: os.path.exists(os.path.join(home, "ticks")), "the first tick")
+        paused = self.session.beta_pause(poll_interval=0.05)
+        self.assertEqual((paused.success, paused.status), (True, "PAUSED"), paused.error_message)
+        before = ticks()
+        refused = self.session.command.execute_command("true")
+        self.assertFalse(refused.success)
+        listed = self.bay.list(status="PAUSED").session_ids
+        self.assertEqual([it["sessionId"] for it in listed], [self.session.session_id])
+        self.assertEqual(ticks(), before)
+        resumed = self.session.beta_resume(poll_interval=0.05)
+        self.assertEqual((resumed.success, resumed.status), (True, "RUNNING"), resumed.error_message)
+        until(lambda: ticks() > before, "the next tick")
+        self.assertEqual(self.run_in("kill -9 $(cat ticker)")[0], 0)
+
+
+class Direct(Plane, unittest.TestCase):
+    """Through the data plane of the session."""
+
+    def test_which_way_was_taken(self):
+        self.run_in("true")
+        calls = self.stand_in.control()["calls"]
+        self.assertGreater(calls["callTool"], 0)
+        self.assertNotIn("CallMcpTool", calls)
+
+
+class Central(Plane, unittest.TestCase):
+    """All through the central plane, which takes less at once."""
+
+    choices = ("--central",)
+
+    def test_which_way_was_taken(self):
+        self.run_in("true")
+        calls = self.stand_in.control()["calls"]
+        self.assertGreater(calls["CallMcpTool"], 0)
+        self.assertNotIn("callTool", calls)
+
+    def test_what_is_too_large_for_one_call_is_refused(self):
+        self.assertIn("over 64512 bytes", self.session.command.execute_command("#" * 70000).error_message)
+
+
+class Sessions(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.stand_in = StandIn("--tls")
+        cls.bay = client(cls.stand_in)
+
+    @classmethod
+    def tearDownClass(cls):
+        left = cls.stand_in.close()
+        assert left == [], left
+
+    def create(self, **choices):
+        made = self.bay.create(CreateSessionParams(**choices))
+        self.assertTrue(made.success, made.error_message)
+        self.addCleanup(self.bay.delete, made.session)
+        return made.session
+
+    def listed(self, **choices):
+        return [it["sessionId"] for it in self.bay.list(**choices).session_ids]
+
+    def test_sessions_are_found_by_their_labels_page_by_page(self):
+        all_of = sorted(self.create(labels={"of": "pages", "n": str(n)}).session_id for n in range(5))
+        pages = [self.listed(labels={"of": "pages"}, limit=2, page=page) for page in (1, 2, 3)]
+        self.assertEqual(pages, [all_of[:2], all_of[2:4], all_of[4:]])
+        self.assertFalse(self.bay.list(labels={"of": "pages"}, limit=2, page=4).success)
+        self.assertEqual(self.bay.list(labels={"of": "pages"}).total_count, 5)
+        self.assertEqual(self.listed(labels={"of": "nothing"}), [])
+
+    def test_labels_are_changed(self):
+        session = self.create(labels={"of": "labels"})
+        self.assertEqual(session.get_labels().data, {"of": "labels"})
+        self.assertTrue(session.set_labels({"of": "others", "b": "2"}).success)
+        self.assertEqual(session.get_labels().data, {"of": "others", "b": "2"})
+        self.assertEqual(self.listed(labels={"of": "others"}), [session.session_id])
+
+    def test_a_session_is_found_by_its_id_and_is_gone_when_deleted(self):
+        session = self.create()
+        again = self.bay.get(session.session_id).session
+        self.assertTrue(again.command.execute_command("echo kept >file").success)
+        self.assertEqual(session.command.execute_command("cat file").stdout, "kept\n")
+        self.assertEqual(again.get_status().status, "RUNNING")
+        self.assertTrue(again.keep_alive().success)
+        self.assertEqual(self.stand_in.control()["sessions"][session.session_id]["refreshed"], 1)
+        self.assertTrue(self.bay.delete(again).success)
+        gone = self.bay.get(session.session_id)
+        self.assertEqual((gone.success, "not found" in gone.error_message), (False, True))
+        self.assertFalse(session.command.execute_command("true").success)
+
+    def test_nothing_is_left_of_what_ran_in_a_session(self):
+        session = self.create()
+        # One that ignores what it can, and one that lost its parent, each with a session of its own.
+        command = (
+            "setsid sh -c 'trap \"\" HUP TERM; echo $$ >one; while :; do sleep 1; done' >/dev/null 2>&1 &"
+            " (setsid sh -c 'echo $$ >two; exec sleep 1000' >/dev/null 2>&1 &);"
+            " until [ -s one ] && [ -s two ]; do sleep 0.02; done; cat one two"
+        )
+        ran = session.command.execute_command(command)
+        pids = [int(line) for line in ran.stdout.split()]
+        self.assertEqual(len(pids), 2, ran.error_message)
+        born = {pid: birth(pid) for pid in pids}
+        self.assertTrue(self.bay.delete(session).success)
+        self.assertEqual([pid for pid in pids if birth(pid) == born[pid]], [])
+
+    def test_contexts(self):
+        context = self.bay.context.create("things").context
+        self.assertEqual(self.bay.context.get("things").context.id, context.id)
+        context.name = "others"
+        self.assertTrue(self.bay.context.update(context).success)
+        self.assertEqual([it.name for it in self.bay.context.list().contexts], ["others"])
+        self.assertTrue(self.bay.context.delete(context).success)
+        self.assertEqual(self.bay.context.list().contexts, [])
+
+    def test_a_wrong_key_is_refused(self):
+        refused = AgentBay(api_key="akm-other").create()
+        self.assertEqual((refused.success, "not valid" in refused.error_message), (False, True))
+
+
+class Faults(unittest.TestCase):
+    """What goes wrong, with a stand-in of their own: others would run into it."""
+
+    def setUp(self):
+        self.stand_in = StandIn("--tls")
+        self.addCleanup(self.stand_in.close)
+        self.bay = client(self.stand_in)
+
+    def sessions(self):
+        return list(self.stand_in.control()["sessions"])
+
+    def test_a_create_that_is_refused_makes_nothing(self):
+        for harm, words in (("busy", "come again later"), ("error", "something broke")):
+            self.stand_in.control(harms=[{"action": "CreateMcpSession", "harm": harm, "after": 1}] * 10)
+            made = self.bay.create()
+            self.assertEqual((made.success, words in made.error_message), (False, True), made.error_message)
+            self.assertEqual(self.sessions(), [])
+            self.stand_in.control(harms=[])
+
+    def test_a_create_whose_answer_is_lost_was_done(self):
+        for harm in ("lose", "half"):
+            self.stand_in.control(harms=[{"action": "CreateMcpSession", "harm": harm}])
+            made = self.bay.create(CreateSessionParams(labels={"harm": harm}))
+            left = self.bay.list(labels={"harm": harm}).session_ids
+            self.assertEqual(self.stand_in.control()["harms"], [])
+            # A client that asks again by itself has one more.
+            self.assertEqual(len(left), 2 if made.success else 1, made.error_message)
+
+    def test_a_session_that_vanishes_is_not_found(self):
+        session = self.bay.create().session
+        self.stand_in.control(vanish=session.session_id)
+        self.assertEqual(self.sessions(), [])
+        self.assertFalse(session.command.execute_command("true").success)
+        self.assertIn("not found", session.get_status().error_message)
+
+    def test_a_quota_is_told(self):
+        self.stand_in.control(most=1)
+        self.assertTrue(self.bay.create().success)
+        self.assertIn("1 sessions are the most", self.bay.create().error_message)
+
+    def test_it_ends_with_whoever_started_it(self):
+        session = self.bay.create().session
+        started = session.command.execute_command("setsid sleep 1000 >/dev/null 2>&1 & echo $!")
+        pid = int(started.stdout)
+        born = birth(pid)
+        self.stand_in.process.kill()
+        until(lambda: birth(pid) != born, "what ran in a session to be gone")
+
+
+if __name__ == "__main__":
+    main()
