@@ -14,6 +14,7 @@ os.environ["DAYTONA_TARGET"] = "local"
 from daytona import (  # noqa: E402  (the client reads the environment)
     CreateSandboxFromSnapshotParams,
     Daytona,
+    Sandbox,
     SessionExecuteRequest,
 )
 from daytona.common.pty import PtySize  # noqa: E402
@@ -249,6 +250,35 @@ class Lives(unittest.TestCase):
         sandbox.process.send_session_command_input("s", begun.cmd_id, "in\n")
         logs = lambda: sandbox.process.get_session_command_logs("s", begun.cmd_id).stdout  # noqa: E731
         until(lambda: logs() == "got in\n", "what it was given")
+        sandbox.delete()
+
+    @unittest.skipUnless(hasattr(Sandbox, "fork"), "an older client")
+    def test_forks_and_snapshots_begin_with_the_files(self):
+        sandbox = create(snapshot="namespace", auto_stop_interval=0, env_vars={"FOO": "bar"})
+        sandbox.fs.upload_file(b"before", "mine.txt")
+        fork = sandbox.fork(name="my-fork")
+        name = f"snap-{sandbox.id}"
+        sandbox.create_snapshot(name)
+        sandbox.fs.upload_file(b"after", "mine.txt")
+        self.assertEqual(DAYTONA.snapshot.get(name).source_sandbox_id, sandbox.id)
+        self.assertIn(name, [one.name for one in DAYTONA.snapshot.list().items])
+        again = create(snapshot=name, auto_stop_interval=0)
+        self.assertEqual(fork.name, "my-fork")
+        self.assertEqual(fork.process.exec("echo $FOO").result, "bar\n")
+        for one in (fork, again):
+            self.assertEqual(one.fs.download_file("mine.txt"), b"before")
+            one.delete()
+        sandbox.delete()
+        DAYTONA.snapshot.delete(name)
+        with self.assertRaises(Exception):
+            DAYTONA.snapshot.get(name)
+
+    @unittest.skipUnless(hasattr(Sandbox, "update_env"), "an older client")
+    def test_the_environment_of_what_starts_later(self):
+        sandbox = create(env_vars={"OLD": "1", "FOO": "bar"}, auto_stop_interval=0)
+        sandbox.update_env({"NEW": "it's", "FOO": "other"}, unset=["OLD"])
+        said = sandbox.process.exec('echo "$NEW|$FOO|${OLD-gone}"').result
+        self.assertEqual(said, "it's|other|gone\n")
         sandbox.delete()
 
     def test_deleted_when_it_stops(self):

@@ -532,6 +532,21 @@ class Isolated(unittest.TestCase):
         self.assertTrue(Sandbox.delete_snapshot(snapshot.snapshot_id))
         self.assertFalse(Sandbox.delete_snapshot(snapshot.snapshot_id))
 
+    @unittest.skipUnless(hasattr(Sandbox, "fork"), "an older client")
+    def test_forks_begin_with_the_files_and_go_their_own_way(self):
+        sandbox = Sandbox.create("namespace", timeout=600, envs={"KEPT": "yes"}, metadata={"a": "b"})
+        sandbox.files.write("mine.txt", "before")
+        forks = sandbox.fork(timeout=600, count=2)
+        self.assertEqual(len({sandbox.sandbox_id, *(fork.sandbox_id for fork in forks)}), 3)
+        forks[0].files.write("mine.txt", "after")
+        self.assertEqual(forks[1].files.read("mine.txt"), "before")
+        self.assertEqual(sandbox.files.read("mine.txt"), "before")
+        said = forks[1].commands.run("echo $KEPT $E2B_SANDBOX_ID").stdout.split()
+        self.assertEqual(said, ["yes", forks[1].sandbox_id])
+        self.assertEqual(forks[0].get_info().metadata, {"a": "b"})
+        for one in (sandbox, *forks):
+            self.assertTrue(one.kill())
+
 
 class Crash(unittest.TestCase):
     def test_the_server_is_killed_while_a_command_streams(self):

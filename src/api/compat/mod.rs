@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   e2b, daytona ─┬─▶ sandbox   a thread, and what the other API wants to know of it beyond that
+//!                 ├─▶ copy      its files once more
 //!                 ├─▶ process   its programs, each in a terminal of the thread
 //!                 ├─▶ instance  its files
 //!                 └─▶ port      what its programs listen on
@@ -10,6 +11,7 @@
 //! provider and can be watched in the app. Behind the guard like everything else; the keys of others
 //! are ours (`key`).
 
+mod copy;
 pub mod daytona;
 pub mod e2b;
 mod home;

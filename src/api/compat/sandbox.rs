@@ -23,7 +23,9 @@ use crate::{
         error::{Code, Problem},
     },
     lease::LeaseError,
-    model::{Env, InstanceState, Lease, OnExpiry, SessionPolicy, Thread, ThreadId, Timestamp},
+    model::{
+        Env, InstanceState, Lease, LeaseId, OnExpiry, SessionPolicy, Thread, ThreadId, Timestamp,
+    },
     provider::ProviderError,
     store::{PageRequest, StoreError, ThreadChoices, ThreadFilter},
 };
@@ -170,6 +172,8 @@ pub struct NewSandbox {
     pub policy: Option<SessionPolicy>,
     /// What it may reach.
     pub network: Network,
+    /// A lease whose files it begins with; it says then what the sandbox is made from.
+    pub lease: Option<LeaseId>,
 }
 
 /// What the programs of a sandbox may reach.
@@ -374,7 +378,14 @@ impl App {
             return Err(Problem::new(Code::TooManyRequests, detail));
         }
         let NewSandbox { api, id, .. } = new.clone();
-        let (provider, spec) = self.made_from(&new.template, new.network).await?;
+        let lease = match &new.lease {
+            Some(lease) => self.store.lease(lease).await?,
+            None => None,
+        };
+        let (provider, spec) = match lease {
+            Some(lease) => (lease.provider, None),
+            None => self.made_from(&new.template, new.network).await?,
+        };
         let home = home_on(&provider, api);
         let now = self.now().at;
         let mut env = Env::from([
@@ -400,6 +411,7 @@ impl App {
         let choices = ThreadChoices {
             provider: Some(provider),
             spec,
+            lease_id: new.lease,
             policy: Some(new.policy.unwrap_or(LASTING)),
             env: Some(env),
             cwd: Some(home),
@@ -503,6 +515,20 @@ impl App {
         change(&mut sandbox.facts);
         self.save(&sandbox).await?;
         Ok(Some(sandbox))
+    }
+
+    /// Changes what programs that are started from now on have in their environment.
+    pub async fn change_sandbox_env(
+        &self,
+        id: &ThreadId,
+        change: impl FnOnce(&mut Env),
+    ) -> Result<(), Problem> {
+        let _turn = self.sandboxes.turn(id).await;
+        let Some(mut sandbox) = self.sandbox(id).await? else { return Ok(()) };
+        change(&mut sandbox.thread.env);
+        let choices = ThreadChoices { env: Some(sandbox.thread.env), ..ThreadChoices::default() };
+        self.store.put_thread(self.first_use(id, choices)).await?;
+        Ok(())
     }
 
     /// Makes a sandbox go on; whether it held still.

@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Refusal, TOOLBOX, find};
+use super::{Asked, Guest, Refusal, TOOLBOX, find};
 use crate::{
     api::{
         App,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Minutes without use after which a sandbox stops, where its client says nothing.
-const AUTO_STOP: u64 = 15;
+pub(super) const AUTO_STOP: u64 = 15;
 /// How long a signed link is good, where nobody says.
 const SIGNED_SECONDS: u32 = 60;
 /// Sandboxes of a page.
@@ -46,7 +46,7 @@ pub(super) struct Create {
 }
 
 /// The policy that stops a sandbox after so many minutes without use; 0 is never.
-fn policy(minutes: u64) -> SessionPolicy {
+pub(super) fn policy(minutes: u64) -> SessionPolicy {
     if minutes == 0 {
         return LASTING;
     }
@@ -74,12 +74,7 @@ pub(super) async fn create(
     let env = asked.env.unwrap_or_default();
     crate::api::terminals::check_env(Some(&env), "/env")?;
     let id = uuid::Uuid::now_v7().to_string();
-    let name = asked.name.filter(|name| !name.is_empty()).unwrap_or_else(|| id.clone());
-    let all = app.all_sandboxes(Api::Daytona).await?;
-    if all.iter().any(|other| other.more.get("name") == Some(&name)) {
-        let message = format!("Sandbox with name {name} already exists");
-        return Err(Refusal::new(axum::http::StatusCode::CONFLICT, message));
-    }
+    let name = free_name(&app, asked.name, &id).await?;
     let minutes = asked.auto_stop_interval.unwrap_or(AUTO_STOP);
     let open_to = if asked.public == Some(true) { port::ANYBODY } else { port::KEY };
     let more = BTreeMap::from([
@@ -102,9 +97,25 @@ pub(super) async fn create(
         more,
         policy: Some(policy(minutes)),
         network,
+        lease: None,
     };
     let sandbox = app.make_sandbox(new).await?;
     shown(&app, &sandbox).await
+}
+
+/// The name of a new sandbox, which nobody else has; where none is asked for, its id.
+pub(super) async fn free_name(
+    app: &App,
+    asked: Option<String>,
+    id: &str,
+) -> Result<String, Refusal> {
+    let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_owned());
+    let all = app.all_sandboxes(Api::Daytona).await?;
+    if all.iter().any(|other| other.more.get("name") == Some(&name)) {
+        let message = format!("Sandbox with name {name} already exists");
+        return Err(Refusal::new(axum::http::StatusCode::CONFLICT, message));
+    }
+    Ok(name)
 }
 
 /// The word for how a sandbox is, and what is wanted of it.
@@ -125,7 +136,7 @@ pub(super) async fn life(
     })
 }
 
-async fn shown(app: &App, sandbox: &Sandbox) -> Result<axum::Json<Value>, Refusal> {
+pub(super) async fn shown(app: &App, sandbox: &Sandbox) -> Result<axum::Json<Value>, Refusal> {
     Ok(axum::Json(body(app, sandbox, life(app, sandbox).await?)))
 }
 
@@ -155,6 +166,7 @@ fn body(app: &App, sandbox: &Sandbox, (state, desired): (&str, &str)) -> Value {
         "desiredState": desired,
         "backupState": "None",
         "autoStopInterval": number("auto_stop", 15),
+        "autoPauseInterval": number("auto_pause", 0),
         "autoArchiveInterval": number("auto_archive", 10_080),
         "autoDeleteInterval": number("auto_delete", -1),
         "volumes": [],
@@ -333,6 +345,22 @@ pub(super) async fn auto_stop(
     app.set_sandbox_policy(&sandbox, policy(minutes)).await?;
     change(&app, &name, |facts| {
         facts.more.insert("auto_stop".to_owned(), minutes.to_string());
+        facts.more.remove("auto_pause");
+    })
+    .await
+}
+
+/// After how many minutes without use a sandbox is paused; 0 is never.
+pub(super) async fn auto_pause(
+    State(app): State<App>,
+    Path((name, minutes)): Path<(String, u64)>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let policy = SessionPolicy { on_expiry: OnExpiry::Pause, ..policy(minutes) };
+    app.set_sandbox_policy(&sandbox, policy).await?;
+    change(&app, &name, |facts| {
+        facts.more.insert("auto_pause".to_owned(), minutes.to_string());
+        facts.more.insert("auto_stop".to_owned(), "0".to_owned());
     })
     .await
 }
@@ -447,6 +475,29 @@ pub(super) async fn public(
         facts.more.insert(port::OPEN_TO.to_owned(), to.to_owned());
     })
     .await
+}
+
+/// How the environment of what starts from now on is to differ.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NewEnv {
+    set: Env,
+    unset: Vec<String>,
+}
+
+/// Changes what new programs and sessions have in their environment.
+pub(super) async fn env(
+    State(app): State<App>,
+    Guest(sandbox): Guest,
+    Asked(asked): Asked<NewEnv>,
+) -> Result<axum::Json<Value>, Refusal> {
+    crate::api::terminals::check_env(Some(&asked.set), "/set")?;
+    app.change_sandbox_env(sandbox.id(), |env| {
+        env.retain(|name, _| !asked.unset.contains(name));
+        env.extend(asked.set);
+    })
+    .await?;
+    Ok(axum::Json(json!({})))
 }
 
 /// Where the toolbox of a sandbox is.

@@ -4,6 +4,7 @@
 //! toolbox is a terminal with a live shell, a PTY a terminal with a program of its own.
 
 mod control;
+mod copy;
 mod files;
 mod git;
 mod interpreter;
@@ -75,7 +76,12 @@ fn control_routes() -> Router<App> {
         .route("/sandbox/{id}/ttl/{minutes}", post(control::ttl))
         .route("/sandbox/{id}/ports/{port}/preview-url", get(control::preview))
         .route("/sandbox/{id}/ports/{port}/signed-preview-url", get(control::signed_preview))
+        .route("/sandbox/{id}/autopause/{minutes}", post(control::auto_pause))
         .route("/sandbox/{id}/pause", post(control::pause))
+        .route("/sandbox/{id}/fork", post(copy::fork))
+        .route("/sandbox/{id}/snapshot", post(copy::snapshot))
+        .route("/snapshots", get(copy::list))
+        .route("/snapshots/{name}", get(copy::show).delete(copy::remove))
         .route("/sandbox/{id}/public/{public}", post(control::public))
         .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox_url))
 }
@@ -84,6 +90,7 @@ fn toolbox() -> Router<App> {
     Router::new()
         .route("/version", get(process::version))
         .route("/system/metrics", get(process::metrics))
+        .route("/env", post(control::env))
         .route("/work-dir", get(process::work_dir))
         .route("/user-home-dir", get(process::work_dir))
         .route("/project-dir", get(process::work_dir))
@@ -230,7 +237,10 @@ pub struct Asked<T>(pub T);
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for Asked<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, Refusal> {
+        // Some calls of the clients do not say what they send.
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().entry(header::CONTENT_TYPE).or_insert(json);
         let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
         Ok(Asked(asked))
     }

@@ -36,6 +36,8 @@ const PAGE: usize = 100;
 const LINES: usize = 1000;
 /// What a rule calls all addresses.
 const EVERYTHING: &str = "0.0.0.0/0";
+/// Copies of a sandbox that one request makes.
+const MOST_FORKS: usize = 20;
 /// Bytes of all notes of a sandbox.
 const MOST_NOTES: usize = 64 << 10;
 
@@ -110,11 +112,7 @@ pub(super) async fn create(
         "" => "base".to_owned(),
         name => name.to_owned(),
     };
-    let mut random = [0; 10];
-    getrandom::fill(&mut random)
-        .map_err(|error| Problem::internal("cannot name a sandbox", &error))?;
-    let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let id: ThreadId = format!("i{id}").parse().expect("letters and digits are an id");
+    let id = fresh_id()?;
     for (name, value) in
         [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", id.as_str()), ("E2B_TEMPLATE_ID", &template)]
     {
@@ -132,9 +130,66 @@ pub(super) async fn create(
         more: BTreeMap::from([(port::OPEN_TO.to_owned(), open_to(&rules).to_owned())]),
         policy: None,
         network,
+        lease: None,
     };
     let sandbox = app.make_sandbox(new).await?;
     Ok((StatusCode::CREATED, axum::Json(opened(&app, &sandbox))).into_response())
+}
+
+fn fresh_id() -> Result<ThreadId, Problem> {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random)
+        .map_err(|error| Problem::internal("cannot name a sandbox", &error))?;
+    let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("i{id}").parse().expect("letters and digits are an id"))
+}
+
+/// How many copies are wanted, and how long each has.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Fork {
+    timeout: Option<u64>,
+    count: Option<usize>,
+}
+
+/// Makes sandboxes with the files of one. Each comes into being or not; the answer says so of each.
+pub(super) async fn fork(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Asked(asked): Asked<Fork>,
+) -> Result<Response, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let timeout = seconds(asked.timeout.unwrap_or(USUAL_SECONDS))?;
+    let count = asked.count.unwrap_or(1);
+    if !(1..=MOST_FORKS).contains(&count) {
+        return Err(bad(format!("count must be 1 to {MOST_FORKS}")));
+    }
+    let mut made = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = fresh_id()?;
+        let mut env = sandbox.thread.env.clone();
+        env.insert("E2B_SANDBOX_ID".to_owned(), id.to_string());
+        let open_to = sandbox.more.get_key_value(port::OPEN_TO);
+        let new = NewSandbox {
+            api: Api::E2b,
+            id,
+            template: sandbox.template.clone(),
+            timeout,
+            on_timeout: sandbox.on_timeout,
+            auto_resume: sandbox.auto_resume,
+            env,
+            metadata: sandbox.metadata.clone(),
+            more: open_to.map(|(name, to)| (name.clone(), to.clone())).into_iter().collect(),
+            policy: None,
+            network: Network::Usual,
+            lease: None,
+        };
+        made.push(match app.fork_sandbox(&sandbox, new).await {
+            Ok(fork) => json!({"sandbox": opened(&app, &fork)}),
+            Err(problem) => json!({"error": Refusal::from(problem).body()}),
+        });
+    }
+    Ok((StatusCode::CREATED, axum::Json(made)).into_response())
 }
 
 /// What a sandbox may reach. What cannot be had is refused: a program that asks to be cut off must not

@@ -51,6 +51,7 @@ pub fn routes() -> Router<App> {
         .route("/sandboxes/{id}/metrics", get(control::metrics))
         .route("/sandboxes/{id}/logs", get(control::logs))
         .route("/v2/sandboxes/{id}/logs", get(control::logs))
+        .route("/sandboxes/{id}/fork", post(control::fork))
         .route("/sandboxes/{id}/snapshots", post(snapshot::create))
         .route("/snapshots", get(snapshot::list))
         .route("/templates", get(snapshot::templates))
@@ -96,6 +97,11 @@ impl Refusal {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
         Refusal { status, message: message.into() }
     }
+
+    /// Its JSON.
+    fn body(&self) -> Value {
+        json!({"code": self.status.as_u16(), "message": self.message})
+    }
 }
 
 impl From<Problem> for Refusal {
@@ -112,8 +118,7 @@ impl From<FileError> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = json!({"code": self.status.as_u16(), "message": self.message});
-        let mut response = (self.status, axum::Json(body)).into_response();
+        let mut response = (self.status, axum::Json(self.body())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {

@@ -14,16 +14,10 @@ use super::{
     address::sandbox_id,
     control::{cpus, disk_bytes, find, memory_bytes},
 };
-use crate::{
-    api::{App, error::Problem},
-    model::Timestamp,
-    provider::namespace::is_image_name,
-};
+use crate::{api::App, model::Timestamp};
 
 /// The template that stands for the server's own choice.
 const BASE: &str = "base";
-/// What a sandbox remembers of its snapshots begins with.
-const OF_SANDBOX: &str = "snapshot.";
 /// The tag that every name may have.
 const TAG: &str = ":default";
 
@@ -49,27 +43,11 @@ pub(super) async fn create(
         Some(name) => name.strip_suffix(TAG).unwrap_or(name).to_owned(),
         None => format!("snapshot-{}", uuid::Uuid::now_v7().simple()),
     };
-    if !is_image_name(&name) || name == BASE || app.leases.providers().named(&name).is_ok() {
-        let message = "a name has 1 to 64 letters, digits, '.', '_' or '-' and is nothing else's";
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    if name == BASE {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("{BASE} is no snapshot's name")));
     }
-    app.leases.snapshot(&sandbox.thread.lease_id, &name).await.map_err(Problem::from)?;
-    let noted = app.change_sandbox(sandbox.id(), |facts| {
-        facts.more.insert(format!("{OF_SANDBOX}{name}"), Timestamp::now().to_string());
-    });
-    noted.await?;
+    app.snapshot_sandbox(&sandbox, &name).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&name))))
-}
-
-/// Every snapshot, by name, and when it was made.
-async fn all(app: &App) -> Result<BTreeMap<String, Timestamp>, Refusal> {
-    let mut all = BTreeMap::new();
-    for provider in app.leases.providers().all() {
-        let found = provider.snapshots().await;
-        let found = found.map_err(|error| Problem::internal("look for snapshots", &error))?;
-        all.extend(found.into_iter().map(|snapshot| (snapshot.name, snapshot.at)));
-    }
-    Ok(all)
 }
 
 /// The snapshots there are, or those of one sandbox.
@@ -86,11 +64,8 @@ pub(super) async fn list(
         },
         None => None,
     };
-    let takes = |name: &&String| {
-        let key = format!("{OF_SANDBOX}{name}");
-        of.as_ref().is_none_or(|sandbox| sandbox.more.contains_key(&key))
-    };
-    Ok(axum::Json(all(&app).await?.keys().filter(takes).map(|name| shown(name)).collect()))
+    let takes = |name: &&String| of.as_ref().is_none_or(|sandbox| sandbox.has_snapshot(name));
+    Ok(axum::Json(app.snapshots().await?.keys().filter(takes).map(|name| shown(name)).collect()))
 }
 
 /// What sandboxes can be made from.
@@ -98,7 +73,7 @@ pub(super) async fn templates(State(app): State<App>) -> Result<axum::Json<Vec<V
     let began = Timestamp::UNIX_EPOCH;
     let mut names = BTreeMap::from([(BASE.to_owned(), began)]);
     names.extend(app.leases.providers().all().map(|it| (it.name().to_owned(), began)));
-    names.extend(all(&app).await?);
+    names.extend(app.snapshots().await?);
     let template = |(name, at): (String, Timestamp)| {
         json!({
             "templateID": name,
@@ -134,7 +109,7 @@ pub(super) async fn alias(
     let plain = name.strip_suffix(TAG).unwrap_or(&name);
     let known = plain == BASE
         || app.leases.providers().named(plain).is_ok()
-        || all(&app).await?.contains_key(plain);
+        || app.snapshots().await?.contains_key(plain);
     if !known {
         return Err(missing(&name));
     }
@@ -147,10 +122,6 @@ pub(super) async fn remove(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let plain = name.strip_suffix(TAG).unwrap_or(&name);
-    let mut removed = false;
-    for provider in app.leases.providers().all() {
-        let done = provider.remove_snapshot(plain).await;
-        removed |= done.map_err(|error| Problem::internal("remove a snapshot", &error))?;
-    }
+    let removed = app.remove_snapshot(plain).await?;
     if removed { Ok(StatusCode::NO_CONTENT) } else { Err(missing(&name)) }
 }

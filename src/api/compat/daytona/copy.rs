@@ -1,0 +1,155 @@
+//! Copies of sandboxes: forks, and snapshots that later ones are made from.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Asked, Refusal,
+    control::{AUTO_STOP, free_name, policy, shown},
+    find,
+};
+use crate::{
+    api::{
+        App,
+        compat::sandbox::{Api, Network, NewSandbox, OnTimeout},
+    },
+    model::Timestamp,
+};
+
+/// Snapshots of a page.
+const PAGE: usize = 100;
+/// What is noted of a sandbox and not of one that begins with its files.
+const OWN: [&str; 3] = ["archived", "paused", "snapshot."];
+
+/// What a copy is to be called.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Named {
+    name: Option<String>,
+}
+
+/// Makes a sandbox with the files of one.
+pub(super) async fn fork(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Asked(asked): Asked<Named>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let id = uuid::Uuid::now_v7().to_string();
+    let mut more = sandbox.more.clone();
+    more.retain(|note, _| !OWN.iter().any(|own| note.starts_with(own)));
+    let minutes = more.get("auto_stop").and_then(|text| text.parse().ok()).unwrap_or(AUTO_STOP);
+    more.insert("name".to_owned(), free_name(&app, asked.name, &id).await?);
+    let new = NewSandbox {
+        api: Api::Daytona,
+        id: id.parse().expect("a uuid is an id"),
+        template: sandbox.template.clone(),
+        timeout: Duration::MAX,
+        on_timeout: OnTimeout::Kill,
+        auto_resume: false,
+        env: sandbox.thread.env.clone(),
+        metadata: sandbox.metadata.clone(),
+        more,
+        policy: Some(policy(minutes)),
+        network: Network::Usual,
+        lease: None,
+    };
+    let fork = app.fork_sandbox(&sandbox, new).await?;
+    shown(&app, &fork).await
+}
+
+/// Keeps the files of a sandbox under a name.
+pub(super) async fn snapshot(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Asked(asked): Asked<Named>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &id).await?;
+    app.snapshot_sandbox(&sandbox, &asked.name.unwrap_or_default()).await?;
+    shown(&app, &sandbox).await
+}
+
+/// Which snapshots are asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Filter {
+    page: Option<usize>,
+    limit: Option<usize>,
+    name: Option<String>,
+    source_sandbox_id: Option<String>,
+}
+
+/// A page of snapshots, by name.
+pub(super) async fn list(
+    State(app): State<App>,
+    Query(filter): Query<Filter>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let limit = filter.limit.unwrap_or(PAGE);
+    if limit == 0 || limit > PAGE {
+        return Err(Refusal::bad(format!("limit must be 1 to {PAGE}")));
+    }
+    let page = filter.page.unwrap_or(1).max(1);
+    let mut all = described(&app).await?;
+    all.retain(|name, it| {
+        filter.name.as_ref().is_none_or(|part| name.contains(part))
+            && filter.source_sandbox_id.as_ref().is_none_or(|id| it["sourceSandboxId"] == **id)
+    });
+    let total = all.len();
+    let items: Vec<_> =
+        all.into_values().skip((page - 1).saturating_mul(limit)).take(limit).collect();
+    let pages = total.div_ceil(limit);
+    Ok(axum::Json(json!({"items": items, "total": total, "page": page, "totalPages": pages})))
+}
+
+/// Every snapshot as clients read it.
+async fn described(app: &App) -> Result<BTreeMap<String, Value>, Refusal> {
+    let sandboxes = app.all_sandboxes(Api::Daytona).await?;
+    let describe = |(name, at): (String, Timestamp)| {
+        let source = sandboxes.iter().find(|sandbox| sandbox.has_snapshot(&name));
+        let shown = json!({
+            "id": name,
+            "name": name,
+            "general": false,
+            "state": "active",
+            "size": null,
+            "entrypoint": null,
+            "cpu": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            "gpu": 0,
+            "mem": 1,
+            "disk": 3,
+            "errorReason": null,
+            "createdAt": at.to_string(),
+            "updatedAt": at.to_string(),
+            "lastUsedAt": null,
+            "sourceSandboxId": source.map(|sandbox| sandbox.id()),
+        });
+        (name, shown)
+    };
+    Ok(app.snapshots().await?.into_iter().map(describe).collect())
+}
+
+fn missing(name: &str) -> Refusal {
+    Refusal::missing(format!("Snapshot with ID or name {name} not found"))
+}
+
+/// A snapshot.
+pub(super) async fn show(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<axum::Json<Value>, Refusal> {
+    described(&app).await?.remove(&name).map(axum::Json).ok_or_else(|| missing(&name))
+}
+
+/// Removes a snapshot.
+pub(super) async fn remove(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<axum::http::StatusCode, Refusal> {
+    match app.remove_snapshot(&name).await? {
+        true => Ok(axum::http::StatusCode::OK),
+        false => Err(missing(&name)),
+    }
+}
