@@ -169,7 +169,7 @@ pub fn unstash(stashed: &[u8]) -> Option<Vec<u8>> {
 
 /// The key for a command's drive file.
 pub fn key_for(drive: &Drive) -> Vec<u8> {
-    key(if redirects_all(drive) { PLAIN } else { drive.key })
+    key(if drive.harmless || redirects_all(drive) { PLAIN } else { drive.key })
 }
 
 /// Whether the shell as a whole is redirected for this command. A shell that ends takes its
@@ -187,22 +187,22 @@ pub fn redirects_all(drive: &Drive) -> bool {
 
 /// The drive file for a command.
 pub fn drive(drive: &Drive) -> Vec<u8> {
+    if drive.harmless {
+        return brief(drive);
+    }
     let paths = drive.paths;
     let mut text = Vec::with_capacity(1024);
     if drive.once {
         put(&mut text, &[b">|", &single(&paths.drive()), b"\n"]);
     }
     put(&mut text, &[b">|", &single(&paths.begun()), b"\n"]);
-    // Interactive bash ignores SIGTERM; a command that sends it to the shell means it. Inside a
-    // sourced file `trap -` gives back the disposition the shell was started with, when there was a
-    // trap to take away.
     // Without job control a command is what it would be in a script: no notices of jobs in its
     // output, and one that stops itself is waited for.
     text.extend_from_slice(
         b"\\builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\n\\builtin set +m\n",
     );
     if !has_trap(drive.state, b"SIGTERM") {
-        text.extend_from_slice(b"\\builtin trap : TERM; \\builtin trap - TERM\n");
+        text.extend_from_slice(HEED_TERM);
     }
     if quote::lines(drive.state.get("traps")).any(|line| line.trim_ascii_end() == NO_DEBUG) {
         text.extend_from_slice(b"\\builtin trap - DEBUG\n");
@@ -284,6 +284,20 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         );
     }
     tell(&mut text, drive, b"");
+    text
+}
+
+/// The drive file for a command that leaves the shell alone. Its text was understood whole, so it can
+/// stand in the file; the end of job control's leave is one with the record, for nothing comes behind.
+fn brief(drive: &Drive) -> Vec<u8> {
+    let paths = drive.paths;
+    let mut text = Vec::with_capacity(768 + drive.text.len());
+    put(&mut text, &[b"\\builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK >|"]);
+    put(&mut text, &[&single(&paths.begun()), b"\n\\builtin set +m\n", HEED_TERM]);
+    put(&mut text, &[b"{ ", drive.text, b"\n} <", &single(&drive.stdin)]);
+    put(&mut text, &[b" >", &single(&drive.stdout), b" 2>", &single(&drive.stderr), b"\n"]);
+    let monitor: &[u8] = if option(drive.state, "monitor") { b"\\builtin set -m " } else { b"" };
+    put(&mut text, &[monitor, &record(drive), b"\n"]);
     text
 }
 
@@ -385,6 +399,11 @@ fn record(drive: &Drive) -> Vec<u8> {
     let name = single(&drive.paths.ctl(&format!("{}.", drive.number)));
     [b">", name.as_slice(), b"\"$?\""].concat()
 }
+
+/// Interactive bash ignores SIGTERM; a command that sends it to the shell means it. Inside a sourced
+/// file `trap -` gives back the disposition the shell was started with, when there was a trap to take
+/// away.
+const HEED_TERM: &[u8] = b"\\builtin trap : TERM; \\builtin trap - TERM\n";
 
 /// Takes the redirection of the whole shell back.
 const BACK: &[u8] = b"\\exec >/dev/tty 2>/dev/tty\n";

@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::harmless::Calm;
 use super::quote::{self, single};
 use super::start::private_dir;
 use super::state::State;
@@ -102,6 +103,8 @@ pub struct Drive<'a> {
     pub key: usize,
     /// The file makes itself empty first, so that a key typed twice runs it once.
     pub once: bool,
+    /// The command leaves the shell alone: the state is not told behind it.
+    pub harmless: bool,
     /// What ran before was interrupted, and left things as they were for it.
     pub interrupted: bool,
     /// The state before.
@@ -310,6 +313,14 @@ impl Kind {
         match self {
             Self::Bash => bash::KEYS,
             Self::Zsh | Self::Sh => 1,
+        }
+    }
+
+    /// What may run in a shell of this state without changing it.
+    pub(super) fn calm(self, state: &State) -> Option<Calm> {
+        match self {
+            Self::Bash => Calm::of(state),
+            Self::Zsh | Self::Sh => None,
         }
     }
 

@@ -25,6 +25,7 @@ use super::bash::STASHED;
 use super::commands::Commands;
 use super::dialect::{Launch, Paths};
 use super::ending::Ending;
+use super::harmless::Calm;
 use super::pipes::Pipe;
 use super::procs::{self};
 use super::queue::{Person, Poll, SETTLE, Waiting};
@@ -80,8 +81,20 @@ pub struct Driver {
     /// How many commands were typed into this shell, where it counts them.
     pub(super) typed: Option<u64>,
     pub(super) replacement: Option<State>,
+    pub(super) trust: Trust,
     /// The terminal's modes while the line editor reads.
     pub(super) raw: Option<Termios>,
+}
+
+/// Whether the shell is still what it told last.
+#[derive(Debug)]
+pub(super) enum Trust {
+    /// Something may have changed it since.
+    None,
+    /// It is.
+    Told,
+    /// It is, and this may run in it without changing that.
+    Calm(Option<Calm>),
 }
 
 #[derive(Debug)]
@@ -164,6 +177,7 @@ impl Driver {
             history: None,
             typed: None,
             replacement: None,
+            trust: Trust::None,
             raw: None,
         })
     }
@@ -189,6 +203,7 @@ impl Driver {
     /// The shell was started.
     pub fn launched(&mut self, pid: i32, now: Instant) {
         self.pid = pid;
+        self.trust = Trust::None;
         self.session = procs::Process::read(pid).map_or(pid, |shell| shell.session);
         self.phase = Phase::Starting { since: now, ready: false };
         super::ending::apply_limits(pid, self.state.get("limits"));
@@ -198,6 +213,7 @@ impl Driver {
     pub fn typed(&mut self, bytes: &[u8], at: At) {
         let Some(last) = bytes.last() else { return };
         self.at_prompt = false;
+        self.trust = Trust::None;
         self.person.typed = Some(at.now);
         if self.person.entered.is_none() && !self.person.half_typed && !is_answer(bytes) {
             self.person.hides = bytes.starts_with(b" ");

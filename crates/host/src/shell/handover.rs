@@ -107,6 +107,7 @@ impl Driver {
             running.put_number("last_pid", run.moment.last_pid);
             running.put_number("elapsed_us", run.started.elapsed().as_micros() as u64);
             running.put_number("begun", u8::from(run.begun));
+            running.put_number("harmless", u8::from(run.harmless));
             if let Some(status) = run.status {
                 running.put_number("exit", status);
             }
@@ -175,6 +176,7 @@ impl Driver {
             let job = Job::Command { id: spec.command.clone(), spec: Box::new(spec) };
             let mut run = Run::new(number, job, started, moment);
             run.begun = running.number::<u8>("begun") == Some(1);
+            run.harmless = running.number::<u8>("harmless") == Some(1);
             run.status = running.number("exit");
             run.ended = run.status.map(|_| now);
             driver.phase = Phase::Running(Box::new(run));

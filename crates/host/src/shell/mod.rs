@@ -20,6 +20,7 @@ mod dialect;
 mod driver;
 mod ending;
 mod handover;
+mod harmless;
 mod options;
 mod output;
 mod overdue;

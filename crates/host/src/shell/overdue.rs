@@ -156,7 +156,10 @@ impl Driver {
         if run.retyped > 1 {
             self.key = (self.key + 1) % self.setup.kind.keys();
         }
-        let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Phase::Running(mut run) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return;
+        };
+        run.harmless = false;
         let written = self.write_drive(&run, true);
         self.phase = Phase::Running(run);
         match written {

@@ -215,6 +215,39 @@ pub fn waits_for_key(pid: i32) -> bool {
     }
 }
 
+/// The libraries that a shell is linked with, as their file names begin.
+const LINKED: [&str; 11] = [
+    "ld-",
+    "ld.",
+    "libc.",
+    "libc-",
+    "libdl",
+    "libhistory",
+    "libintl",
+    "libncurses",
+    "libnss_",
+    "libreadline",
+    "libtinfo",
+];
+
+/// Whether the shell `pid` has no code in it but its own and that of the libraries it is linked with:
+/// none was loaded since, as `enable -f` does.
+#[must_use]
+pub fn is_unextended(pid: i32) -> bool {
+    let own = fs::read_link(format!("/proc/{pid}/exe"));
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+    let (Ok(own), Ok(maps)) = (own, maps) else { return false };
+    maps.lines().all(|line| {
+        let executable = line.split_ascii_whitespace().nth(1).is_some_and(|it| it.contains('x'));
+        let Some(start) = line.find(['/', '[']).filter(|_| executable) else { return !executable };
+        let file = Path::new(&line[start..]);
+        let linked = |name: &str| LINKED.iter().any(|library| name.starts_with(library));
+        line[start..].starts_with('[')
+            || file == own
+            || file.file_name().and_then(|name| name.to_str()).is_some_and(linked)
+    })
+}
+
 /// Whether a process sleeps in a select.
 #[must_use]
 pub fn selects(pid: i32) -> bool {

@@ -111,6 +111,21 @@ impl Driver {
         self.state.absorb(newer)
     }
 
+    /// What may have changed though the shell was left alone: the exit code, and the limits, which a
+    /// program can set from outside.
+    pub(super) fn keep_limits(&mut self) -> Changes {
+        let mut changes = self.keep_status();
+        let limits = super::ending::limits(self.pid);
+        if self.state.get("limits") != limits {
+            // The next dump is of other limits than the last, whatever it tells.
+            self.seen = None;
+            let mut newer = State::default();
+            newer.set("limits", limits);
+            changes.0.extend(self.state.absorb(newer).0);
+        }
+        changes
+    }
+
     pub(super) fn read_stream(&mut self, token: u64, effects: &mut Vec<Effect>) {
         let Some(id) = self.commands.id(token / 4).cloned() else { return };
         self.read_command(&id, effects);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::termios::tcgetwinsize;
 
-use super::driver::{Driver, Phase};
+use super::driver::{Driver, Phase, Trust};
 use super::pipes::write_fresh;
 use super::state::Changes;
 use super::{At, Effect, Kind, bash, prompt, screen};
@@ -104,6 +104,8 @@ impl Driver {
         if wanted {
             effects.push(Effect::Type(bash::REFRESH.to_vec()));
             self.at_prompt = false;
+            // The hooks of the prompt run.
+            self.trust = Trust::None;
             let (since, last) = (at.now, at.now);
             let refresh = Refresh { since, stashed: false, drawn: Vec::new(), last };
             self.phase = Phase::Refreshing(Box::new(refresh));

@@ -12,10 +12,10 @@ use rustix::process::Signal;
 
 use super::commands::Status;
 use super::dialect::Drive;
-use super::driver::{Driver, Phase};
+use super::driver::{Driver, Phase, Trust};
 use super::overdue::{CONFIRM, DUMP};
 use super::pipes::{Pipe, Read, write_fresh};
-use super::procs::Moment;
+use super::procs::{self, Moment};
 use super::queue::Waiting;
 use super::reading::{STDIN, drain_pipe, watch};
 use super::state::Changes;
@@ -62,6 +62,8 @@ pub(super) struct Run {
     pub(super) cooked: bool,
     /// The terminal echoes by itself, and was told not to.
     pub(super) plain: bool,
+    /// It leaves the shell alone and does not tell the state.
+    pub(super) harmless: bool,
     pub(super) copy: screen::Copy,
     pub(super) touched: bool,
     /// To be sent when it has begun.
@@ -83,10 +85,13 @@ impl Driver {
         self.number += 1;
         self.forget_dump();
         let mut run = Run::new(self.number, job, at.now, Moment::now());
+        run.harmless = self.is_harmless(&run.job);
+        if !run.harmless {
+            self.trust = Trust::None;
+        }
         if let Job::Command { id, spec } = &run.job {
             let (id, half) = (id.clone(), self.person.half_typed);
             let pipes = self.pair()?;
-            write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())), &spec.text)?;
             effects.push(Effect::Show(self.prompt.typed(&spec.text, half)));
             let stdin = self.make_stdin(spec)?;
             if let Some(command) = self.commands.get_mut(&id) {
@@ -113,6 +118,18 @@ impl Driver {
         self.at_prompt = false;
         self.phase = Phase::Running(Box::new(run));
         Ok(())
+    }
+
+    /// Whether this plainly changes nothing in a shell that is what it told.
+    fn is_harmless(&mut self, job: &Job) -> bool {
+        let Job::Command { spec, .. } = job else { return false };
+        if matches!(self.trust, Trust::Told) {
+            let calm = self.setup.kind.calm(&self.state);
+            self.trust = Trust::Calm(calm.filter(|_| procs::is_unextended(self.pid)));
+        }
+        let Trust::Calm(Some(calm)) = &self.trust else { return false };
+        let alone = spec.env.is_empty() && spec.cwd.is_none() && self.key == 0;
+        alone && calm.leaves_alone(&spec.text)
     }
 
     /// Waits for what the FIFOs of a command bring.
@@ -151,6 +168,7 @@ impl Driver {
             number: run.number,
             key: self.key,
             once,
+            harmless: run.harmless,
             interrupted: matches!(run.job, Job::Reread { .. }),
             state: &self.state,
             text: &[],
@@ -181,7 +199,7 @@ impl Driver {
                 }
                 key = self.setup.kind.key_for(&drive);
                 let mut text = self.setup.kind.preamble(&drive);
-                if !text.is_empty() {
+                if !run.harmless {
                     text.extend_from_slice(&spec.text);
                     let path = self.paths.command();
                     write_fresh(Path::new(std::ffi::OsStr::from_bytes(&path)), &text)?;
@@ -209,12 +227,15 @@ impl Driver {
     /// Ends the run when its status and its state are there.
     pub(super) fn try_finish(&mut self, at: At, effects: &mut Vec<Effect>) {
         let Phase::Running(run) = &self.phase else { return };
-        if run.status.is_none() || !self.dumped {
+        if run.status.is_none() || !self.dumped && !run.harmless {
             return;
         }
         self.drain(effects);
         let Phase::Running(run) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         self.at_prompt = !run.touched;
+        if !run.harmless && !run.touched {
+            self.trust = Trust::Told;
+        }
         self.prompt.expect();
         let status = run.status.unwrap_or(0);
         match &run.job {
@@ -269,7 +290,13 @@ impl Driver {
     pub(super) fn end_job(&mut self, run: Run, end: End, effects: &mut Vec<Effect>) {
         let restarted = self.pid == 0;
         let ended = run.ended.unwrap_or(run.started);
-        let changes = if restarted { self.keep_status() } else { self.take_dump() };
+        let changes = if restarted {
+            self.keep_status()
+        } else if run.harmless {
+            self.keep_limits()
+        } else {
+            self.take_dump()
+        };
         match run.job {
             Job::Command { id, .. } => {
                 self.due.note(&changes, Instant::now());
@@ -404,6 +431,7 @@ impl Run {
             step: SLOW,
             cooked: false,
             plain: false,
+            harmless: false,
             copy: screen::Copy::default(),
             touched: false,
             signal: None,

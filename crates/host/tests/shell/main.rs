@@ -4,6 +4,7 @@
 mod again;
 mod bench;
 mod cases;
+mod harmless;
 mod live;
 mod prompts;
 mod remote;
