@@ -11,6 +11,7 @@ use crate::{
     lease::Leases,
     model::Timestamp,
     project::{Mode, Projects},
+    provider::namespace::{COURTESY, Namespace},
     session::Sessions,
     store::{Gone, Pruned, Retention, Store},
 };
@@ -46,6 +47,17 @@ pub struct Background {
     pub cleanup_interval: Duration,
     /// Time between two snapshots of the hot memories.
     pub snapshot_interval: Duration,
+    /// The sandboxes, where there are any, and which wait before anybody has asked for one.
+    pub sandboxes: Option<(Namespace, Warm)>,
+}
+
+/// Which sandboxes wait before anybody has asked for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warm {
+    /// The usual ones.
+    Usual,
+    /// None.
+    None,
 }
 
 impl Background {
@@ -62,6 +74,7 @@ impl Background {
         G: Future<Output = ()> + Send,
     {
         self.look_after_projects(tasks, stop, end);
+        self.look_after_sandboxes(tasks, stop);
         let sessions = self.sessions.clone();
         let until = stop.clone();
         tasks.spawn(async move { sessions.run(until).await });
@@ -89,6 +102,17 @@ impl Background {
 }
 
 impl Background {
+    /// What they write, how they treat each other, and those that wait for somebody.
+    fn look_after_sandboxes(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        let Some((sandboxes, warm)) = self.sandboxes.clone() else { return };
+        tasks.spawn(sandboxes.clone().watch_writing(stop.clone()));
+        tasks.spawn(sandboxes.clone().keep_warm(warm == Warm::Usual, stop.clone()));
+        tasks.spawn(every(COURTESY, stop.clone(), move || {
+            let sandboxes = sandboxes.clone();
+            async move { sandboxes.be_courteous().await }
+        }));
+    }
+
     /// Clean-up, at the start and then every so often, and the hot memories' snapshots.
     fn look_after_projects<G>(
         &self,

@@ -78,6 +78,10 @@ pub struct Sandbox {
     pub show: Vec<String>,
     /// How many of a kind are kept ready.
     pub warm: usize,
+    /// How many processors are kept free of those that compute for long.
+    pub reserve_cpus: usize,
+    /// Bytes a second that may be written to a disk; 0 is no bound.
+    pub disk_rate: u64,
 }
 
 /// The engine of containers.

@@ -102,6 +102,10 @@ settings! {
         "directories of this machine that sandboxes see read-only beside /usr, separated by commas";
     "sandbox.warm" = "1" => sandbox.warm,
         "sandboxes of a kind that are kept ready for the next thread; 0 keeps none";
+    "sandbox.reserve_cpus" = "1" => sandbox.reserve_cpus,
+        "processors kept free of sandboxes that compute for long, but never all; 0 keeps none";
+    "sandbox.disk_rate" = "64MiB" => sandbox.disk_rate,
+        "bytes a second that a sandbox may write to its disk; 0 is no bound";
     "docker.host" = "auto" => docker.host,
         "socket of the container engine (unix:///…); auto: DOCKER_HOST, else Docker's, else Podman's";
     "docker.image" = "auto" => docker.image,
@@ -209,6 +213,8 @@ pub(super) fn blank() -> Settings {
             egress: String::new(),
             show: Vec::new(),
             warm: 0,
+            reserve_cpus: 0,
+            disk_rate: 0,
         },
         docker: Containers { host: String::new(), image: String::new() },
         e2b: E2b {

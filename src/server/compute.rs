@@ -176,6 +176,8 @@ fn sandbox_options(settings: &Settings) -> anyhow::Result<Options> {
     let mut options = Options::new(&settings.home);
     options.runtime = settings.sandbox.runtime.clone().into();
     options.warm = settings.sandbox.warm;
+    options.reserve_cpus = settings.sandbox.reserve_cpus;
+    options.disk_rate = settings.sandbox.disk_rate;
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
         .defaults

@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::compute::Compute;
 use crate::{
     api::{Engine, ThreadRuntimes},
-    background::Background,
+    background::{Background, Warm},
     clock::Clock,
     config::Settings,
     event::Events,
@@ -23,6 +23,7 @@ use crate::{
         memory::{HotLimits, HotMemories},
         workspace,
     },
+    provider::Namespace,
     session::Sessions,
     store::{Gone, Retention, Store},
     terminal::{self, Place, Terminals},
@@ -127,6 +128,7 @@ pub fn start(
     settings: &Settings,
     store: &Store,
     metrics: &Metrics,
+    sandboxes: Option<(Namespace, Warm)>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {
@@ -144,6 +146,7 @@ pub fn start(
         projects: engine.projects.clone(),
         cleanup_interval: settings.project.cleanup_check_interval,
         snapshot_interval: settings.memory.snapshot_interval,
+        sandboxes,
     };
     let terminals = engine.terminals.clone();
     background.start(

@@ -26,6 +26,7 @@ use crate::{
         compat::{Sandboxes, expire},
         pass::Shares,
     },
+    background::Warm,
     clock::Clock,
     config::Settings,
     event::Events,
@@ -60,15 +61,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
-    let (sandboxes, usual) = (compute.sandboxes.clone(), compute.chosen == "namespace");
+    let warm = if compute.chosen == "namespace" { Warm::Usual } else { Warm::None };
+    let sandboxes = compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm));
     let engine = engine::build(&settings, compute, &store, events, &stopping).await?;
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
-    engine::start(&engine, &settings, &store, &metrics, &tasks, &stopping);
-    if let Some(sandboxes) = sandboxes {
-        tasks.spawn(sandboxes.clone().watch_writing(stopping.clone()));
-        tasks.spawn(sandboxes.keep_warm(usual, stopping.clone()));
-    }
+    engine::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
     let doors = (auth, shares, Sandboxes::new(&token));
     let app = App::new(settings, address, store, engine, doors, metrics, stopping.clone());
     drop(token);

@@ -7,6 +7,7 @@
 
 mod abuse;
 mod copies;
+mod courtesy;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 #[path = "../it/harness/mod.rs"]
 mod harness;

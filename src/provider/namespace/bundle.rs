@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    Capabilities, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
+    Capabilities, LinuxBlockIoBuilder, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
     LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
-    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResourcesBuilder, Mount,
-    MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
+    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResourcesBuilder,
+    LinuxThrottleDeviceBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec,
+    SpecBuilder, UserBuilder,
 };
 
 pub(in crate::provider) use super::disk::PATH;
+use super::pace::Pace;
 use super::seccomp;
 use super::spec::SandboxSpec;
 
@@ -72,6 +74,8 @@ pub(super) struct Plan<'a> {
     /// What the host answers when it is asked what it was made for; empty for one that waits, and ends
     /// with the server it waits for.
     pub(super) label: &'a str,
+    /// How fast it writes to its disk, if that is a device.
+    pub(super) pace: Option<&'a Pace>,
 }
 
 /// The configuration for the runtime.
@@ -187,7 +191,7 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
         }
     });
     let memory = i64::try_from(plan.spec.memory).unwrap_or(i64::MAX);
-    let resources = LinuxResourcesBuilder::default()
+    let mut resources = LinuxResourcesBuilder::default()
         .devices([LinuxDeviceCgroupBuilder::default()
             .allow(false)
             .typ(LinuxDeviceType::A)
@@ -202,8 +206,17 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
                 .shares(SHARES)
                 .build()?,
         )
-        .pids(LinuxPidsBuilder::default().limit(plan.spec.processes as i64).build()?)
-        .build()?;
+        .pids(LinuxPidsBuilder::default().limit(plan.spec.processes as i64).build()?);
+    if let Some(pace) = plan.pace.filter(|pace| pace.rate != 0) {
+        let device = LinuxThrottleDeviceBuilder::default()
+            .major(pace.major)
+            .minor(pace.minor)
+            .rate(pace.rate);
+        let writing = vec![device.build()?];
+        let disks = LinuxBlockIoBuilder::default().throttle_write_bps_device(writing);
+        resources = resources.block_io(disks.build()?);
+    }
+    let resources = resources.build()?;
     LinuxBuilder::default()
         .namespaces(namespaces.into_iter().collect::<Result<Vec<_>, _>>()?)
         .uid_mappings([users])
@@ -267,6 +280,7 @@ mod tests {
             cgroup: "/stead/inst_1",
             program: "stead-1",
             label: "lease_1:1",
+            pace: Some(&Pace { major: 7, minor: 3, rate: 1 << 20, name: "inst_1".into() }),
         });
         serde_json::to_value(config.unwrap()).unwrap()
     }
@@ -297,6 +311,8 @@ mod tests {
         assert_eq!(kinds, ["pid", "ipc", "uts", "mount", "user", "cgroup"]);
         assert_eq!(linux["cgroupsPath"], "/stead/inst_1");
         assert_eq!(linux["resources"]["cpu"]["quota"], 150_000);
+        let disks = &linux["resources"]["blockIO"]["throttleWriteBpsDevice"];
+        assert_eq!(*disks, serde_json::json!([{"major": 7, "minor": 3, "rate": 1 << 20}]));
         assert_eq!(linux["resources"]["memory"]["swap"], linux["resources"]["memory"]["limit"]);
     }
 

@@ -21,6 +21,13 @@ struct Hierarchy {
     mount: PathBuf,
 }
 
+impl Hierarchy {
+    /// Whether it is this controller's, in version 1.
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|name| name == controller)
+    }
+}
+
 /// The cgroups of one sandbox.
 #[derive(Debug, Clone)]
 pub(in crate::provider) struct Cgroups {
@@ -65,6 +72,9 @@ impl Cgroups {
             if hierarchy.controllers.is_empty() {
                 hand_down(&hierarchy.mount, &dir)?;
             }
+            if hierarchy.has("cpuset") {
+                inherit_processors(&hierarchy.mount, &dir)?;
+            }
         }
         let number = |value: Option<i64>| value.unwrap_or(-1).to_string();
         if let Some(memory) = limits.memory() {
@@ -84,18 +94,89 @@ impl Cgroups {
         if let Some(cpu) = limits.cpu() {
             let (period, shares) = (cpu.period().unwrap_or(100_000), cpu.shares().unwrap_or(1024));
             let quota = number(cpu.quota());
+            self.weigh(shares)?;
             if self.is_old("cpu") {
-                self.set("cpu", "cpu.shares", &shares.to_string())?;
                 self.set("cpu", "cpu.cfs_period_us", &period.to_string())?;
                 self.set("cpu", "cpu.cfs_quota_us", &quota)?;
             } else {
-                // Of 2 to 262,144 shares to 1 to 10,000 of weight.
-                let weight = 1 + (shares.saturating_sub(2) * 9999) / 262_142;
-                self.set("cpu", "cpu.weight", &weight.to_string())?;
                 self.set("cpu", "cpu.max", &format!("{quota} {period}"))?;
             }
         }
+        let devices =
+            limits.block_io().as_ref().and_then(|disks| disks.throttle_write_bps_device().as_ref());
+        for device in devices.into_iter().flatten() {
+            let number = format!("{}:{}", device.major(), device.minor());
+            self.pace_writing(&number, device.rate())?;
+        }
         Ok(())
+    }
+
+    /// Sets what it gets of processors that others want, too.
+    pub(super) fn weigh(&self, shares: u64) -> io::Result<()> {
+        if self.is_old("cpu") {
+            return self.set("cpu", "cpu.shares", &shares.to_string());
+        }
+        // Of 2 to 262,144 shares to 1 to 10,000 of weight.
+        let weight = 1 + (shares.saturating_sub(2) * 9999) / 262_142;
+        self.set("cpu", "cpu.weight", &weight.to_string())
+    }
+
+    /// Bounds the bytes a second that it writes to a device; 0 is no bound. Where the kernel cannot
+    /// do that, nothing happens.
+    pub(super) fn pace_writing(&self, device: &str, rate: u64) -> io::Result<()> {
+        if self.is_old("blkio") {
+            return self.set("blkio", WRITING, &format!("{device} {rate}"));
+        }
+        if self.with("io").is_none() {
+            return Ok(());
+        }
+        let rate = if rate == 0 { "max".to_owned() } else { rate.to_string() };
+        self.set("io", "io.max", &format!("{device} wbps={rate}"))
+    }
+
+    /// Whether what it writes to a device can be bounded.
+    pub(super) fn can_pace_writing(&self) -> bool {
+        self.with("blkio").or_else(|| self.with("io")).is_some()
+    }
+
+    /// Where the kernel is told what it may itself write to devices, in version 1. There, what it writes
+    /// on behalf of programs long after they wrote is its own; in version 2 it is theirs.
+    pub(super) fn kernels_writing(&self) -> Option<PathBuf> {
+        let old = self.is_old("blkio").then(|| self.with("blkio")).flatten()?;
+        Some(old.mount.join(WRITING))
+    }
+
+    /// Whether it can be kept off processors.
+    pub(super) fn can_keep_off(&self) -> bool {
+        self.with("cpuset").is_some()
+    }
+
+    /// Keeps everything in it off the machine's first processors, but never off all; with 0, off none.
+    pub(super) fn keep_off(&self, first: usize) -> io::Result<()> {
+        let all = self.processors_above()?;
+        let first = first.min(all.len().saturating_sub(1));
+        let list = match (first, self.is_old("cpuset")) {
+            // In version 2 it then has what is above it.
+            (0, false) => "\n".to_owned(),
+            _ => processor_list(&all[first..]),
+        };
+        self.set("cpuset", "cpuset.cpus", &list)
+    }
+
+    /// Whether it is kept off some of the machine's processors.
+    pub(super) fn is_kept_off(&self) -> bool {
+        let own = self.file("cpuset", "cpuset.cpus").unwrap_or_default();
+        let own = processors(&own);
+        !own.is_empty() && self.processors_above().is_ok_and(|all| own.len() < all.len())
+    }
+
+    /// The processors that it could have.
+    fn processors_above(&self) -> io::Result<Vec<usize>> {
+        let missing = || io::Error::other("this machine has no cgroup for cpuset");
+        let dir = self.with("cpuset").map(|hierarchy| self.dir(hierarchy)).ok_or_else(missing)?;
+        let above = dir.parent().unwrap_or(&dir);
+        let name = if self.is_old("cpuset") { "cpuset.cpus" } else { "cpuset.cpus.effective" };
+        Ok(processors(&fs::read_to_string(above.join(name))?))
     }
 
     /// Takes a process in.
@@ -217,18 +298,22 @@ impl Cgroups {
     pub(in crate::provider) fn usage(&self) -> Usage {
         let memory = self.file("memory", "memory.usage_in_bytes");
         let memory = memory.or_else(|| self.file("memory", "memory.current"));
-        let cpu_us = match self.file("cpuacct", "cpuacct.usage") {
+        Usage {
+            cpu_us: self.cpu_us(),
+            memory_bytes: memory.and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+            // The kernel counts threads, too.
+            processes: self.with("pids").map_or(0, |h| members(&self.dir(h)).len() as u64),
+        }
+    }
+
+    /// Processor time that it and those below it have used.
+    pub(super) fn cpu_us(&self) -> u64 {
+        match self.file("cpuacct", "cpuacct.usage") {
             Some(text) => text.trim().parse::<u64>().unwrap_or(0) / 1000,
             None => self
                 .file("cpu", "cpu.stat")
                 .and_then(|text| field(&text, "usage_usec"))
                 .unwrap_or(0),
-        };
-        Usage {
-            cpu_us,
-            memory_bytes: memory.and_then(|text| text.trim().parse().ok()).unwrap_or(0),
-            // The kernel counts threads, too.
-            processes: self.with("pids").map_or(0, |h| members(&self.dir(h)).len() as u64),
         }
     }
 
@@ -250,7 +335,7 @@ impl Cgroups {
 
     /// The hierarchy that has a controller.
     fn with(&self, controller: &str) -> Option<&Hierarchy> {
-        let named = |h: &&Hierarchy| h.controllers.iter().any(|name| name == controller);
+        let named = |h: &&Hierarchy| h.has(controller);
         self.hierarchies.iter().find(named).or_else(|| {
             self.hierarchies.iter().find(|hierarchy| {
                 let all = fs::read_to_string(hierarchy.mount.join("cgroup.controllers"));
@@ -318,7 +403,41 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
 }
 
 /// The controllers of version 1 that a sandbox is under.
-const JOINED: [&str; 6] = ["memory", "pids", "cpu", "cpuacct", "devices", "freezer"];
+const JOINED: [&str; 8] =
+    ["memory", "pids", "cpu", "cpuacct", "cpuset", "blkio", "devices", "freezer"];
+
+/// The file of version 1 with the bytes a second that may be written to each device.
+const WRITING: &str = "blkio.throttle.write_bps_device";
+
+/// Gives `dir`, and what is between it and the mount, the processors and memory of what is above, where
+/// it has none: version 1 lets nobody in before.
+fn inherit_processors(mount: &Path, dir: &Path) -> io::Result<()> {
+    let Ok(below) = dir.strip_prefix(mount) else { return Ok(()) };
+    let mut at = mount.to_owned();
+    for name in below {
+        let above = at.clone();
+        at.push(name);
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if fs::read_to_string(at.join(file))?.trim().is_empty() {
+                fs::write(at.join(file), fs::read_to_string(above.join(file))?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The processors of a list such as `0-3,8`.
+fn processors(list: &str) -> Vec<usize> {
+    let parts = list.trim().split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    });
+    parts.flatten().collect()
+}
+
+fn processor_list(processors: &[usize]) -> String {
+    processors.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
 
 /// Lets the limits of version 2 hold below everything from the mount down to above `dir`.
 fn hand_down(mount: &Path, dir: &Path) -> io::Result<()> {
@@ -328,7 +447,7 @@ fn hand_down(mount: &Path, dir: &Path) -> io::Result<()> {
         let has = fs::read_to_string(at.join("cgroup.controllers"))?;
         let on = fs::read_to_string(at.join("cgroup.subtree_control"))?;
         let word = |text: &str, wanted: &str| text.split_whitespace().any(|name| name == wanted);
-        for controller in ["memory", "pids", "cpu"] {
+        for controller in ["memory", "pids", "cpu", "cpuset", "io"] {
             if word(&has, controller) && !word(&on, controller) {
                 fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"))?;
             }
@@ -416,6 +535,68 @@ mod tests {
                 ("/sys/fs/cgroup/unified", ""),
             ]
         );
+    }
+
+    /// Cgroups in files of a test's own: what the kernel would be told can be read.
+    fn written(controllers: &[&str], files: &[(&str, &str)]) -> (Cgroups, PathBuf) {
+        static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let nth = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mount =
+            std::env::temp_dir().join(format!("stead-cgroups-{}-{nth}", std::process::id()));
+        fs::create_dir_all(mount.join("sandbox")).unwrap();
+        for (name, text) in files {
+            fs::write(mount.join(name), text).unwrap();
+        }
+        let controllers = controllers.iter().map(|name| (*name).to_owned()).collect();
+        let hierarchies = [Hierarchy { controllers, mount: mount.clone() }].into();
+        (Cgroups { hierarchies, path: "/sandbox".into() }, mount)
+    }
+
+    /// For each version: what stands above a sandbox, and what it has when it has everything.
+    #[test]
+    fn a_sandbox_is_kept_off_the_first_processors_but_never_off_all() {
+        let old = written(&["cpuset"], &[("cpuset.cpus", "0-1,4\n")]);
+        let new = [("cgroup.controllers", "cpuset cpu"), ("cpuset.cpus.effective", "0-1,4\n")];
+        for ((cgroups, mount), whole) in [(old, "0,1,4"), (written(&[], &new), "\n")] {
+            let own = || fs::read_to_string(mount.join("sandbox/cpuset.cpus")).unwrap();
+            for (first, expected, kept_off) in [(1, "1,4", true), (9, "4", true), (0, whole, false)]
+            {
+                cgroups.keep_off(first).unwrap();
+                assert_eq!((own().as_str(), cgroups.is_kept_off()), (expected, kept_off));
+            }
+            fs::remove_dir_all(mount).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_has_no_processors_yet_has_those_above_it() {
+        let none = [("sandbox/cpuset.cpus", "\n"), ("sandbox/cpuset.mems", "0\n")];
+        let above = [("cpuset.cpus", "2-3\n"), ("cpuset.mems", "0-1\n")];
+        let (_, mount) = written(&["cpuset"], &[above, none].concat());
+        inherit_processors(&mount, &mount.join("sandbox")).unwrap();
+        let read = |name: &str| fs::read_to_string(mount.join("sandbox").join(name)).unwrap();
+        assert_eq!((read("cpuset.cpus").as_str(), read("cpuset.mems").as_str()), ("2-3\n", "0\n"));
+        fs::remove_dir_all(mount).unwrap();
+    }
+
+    #[test]
+    fn writing_is_paced_in_the_words_of_either_version() {
+        let (old, mount) = written(&["blkio"], &[]);
+        old.pace_writing("7:3", 1000).unwrap();
+        let said = fs::read_to_string(mount.join("sandbox").join(WRITING)).unwrap();
+        assert_eq!(said, "7:3 1000");
+        assert_eq!(old.kernels_writing(), Some(mount.join(WRITING)));
+        fs::remove_dir_all(mount).unwrap();
+        let (new, mount) = written(&[], &[("cgroup.controllers", "io memory")]);
+        for (rate, expected) in [(1000, "7:3 wbps=1000"), (0, "7:3 wbps=max")] {
+            new.pace_writing("7:3", rate).unwrap();
+            assert_eq!(fs::read_to_string(mount.join("sandbox/io.max")).unwrap(), expected);
+        }
+        assert_eq!(new.kernels_writing(), None);
+        fs::remove_dir_all(mount).unwrap();
+        let (neither, mount) = written(&["memory"], &[]);
+        neither.pace_writing("7:3", 1000).unwrap();
+        fs::remove_dir_all(mount).unwrap();
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Check {
                 "mount the memory, cpu and pids controllers"
             },
         );
+        check.neighbours(&provider.0.options);
         let loops = Path::new("/dev/loop-control").exists();
         check.add(
             "loop devices",
@@ -222,6 +223,33 @@ impl Check {
     pub fn missing(&self) -> Vec<String> {
         let lacking = self.findings.iter().filter(|finding| finding.verdict == Verdict::No);
         lacking.map(|finding| format!("{}: {}", finding.what, finding.detail)).collect()
+    }
+
+    /// What keeps sandboxes out of each other's way.
+    fn neighbours(&mut self, options: &Options) {
+        let cgroups = Cgroups::new(launch::CGROUP);
+        let has = |what: fn(&Cgroups) -> bool| cgroups.as_ref().is_ok_and(what);
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (verdict, detail) = match options.reserve_cpus.min(cpus - 1) {
+            0 if cpus == 1 => (Verdict::Without, "there is one processor".to_owned()),
+            0 => (Verdict::Without, "sandbox.reserve_cpus is 0".to_owned()),
+            _ if !has(Cgroups::can_keep_off) => {
+                (Verdict::Without, "mount the cpuset controller".to_owned())
+            }
+            count => (
+                Verdict::Yes,
+                format!("{count} of {cpus} kept free of those that compute for long"),
+            ),
+        };
+        self.add("processors", verdict, &detail);
+        let (verdict, detail) = match options.disk_rate {
+            0 => (Verdict::Without, "sandbox.disk_rate is 0".to_owned()),
+            _ if !has(Cgroups::can_pace_writing) => {
+                (Verdict::Without, "mount the blkio or io controller".to_owned())
+            }
+            rate => (Verdict::Yes, format!("a sandbox writes at most {} MiB/s", rate >> 20)),
+        };
+        self.add("disk rate", verdict, &detail);
     }
 
     fn tool(&mut self, program: &Path, otherwise: Verdict, advice: &str) {

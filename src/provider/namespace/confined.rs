@@ -96,6 +96,7 @@ impl Confined {
             program,
             runtime: None,
             shown: self.options.shown.clone(),
+            disk_rate: 0,
         };
         let text = serde_json::to_vec(&launch).map_err(|error| failed(error.into()))?;
         fs::write(dir.join(launch::FILE), text).map_err(failed)?;
@@ -160,9 +161,7 @@ impl Confined {
 
     async fn measure(&self, instance: &Instance) -> Result<Metrics, ProviderError> {
         let metrics = self.hosts.metrics(instance).await?;
-        let file = self.hosts.dir(&instance.instance_id).join(launch::FILE);
-        let launch = fs::read(file).ok();
-        let launch = launch.and_then(|text| serde_json::from_slice::<Launch>(&text).ok());
+        let launch = launch::read(&self.hosts.dir(&instance.instance_id));
         let files = launch.as_ref().map_or(0, |launch| Local::disk(launch.disk.clone()));
         Ok(Metrics { disk_bytes: files, ..metrics })
     }

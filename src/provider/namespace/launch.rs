@@ -26,6 +26,7 @@ use super::disk::{PATH, TOP};
 use super::filter;
 use super::netlink::Netlink;
 use super::network::SLOTS;
+use super::pace::Pace;
 use super::runtime;
 use super::spec::SandboxSpec;
 use super::sys::{self, Allows};
@@ -52,6 +53,9 @@ pub(super) struct Launch {
     pub(super) runtime: Option<PathBuf>,
     /// Directories of this machine that are shown read-only.
     pub(super) shown: Vec<PathBuf>,
+    /// Bytes a second that it may write to its disk; 0 is no bound.
+    #[serde(default)]
+    pub(super) disk_rate: u64,
 }
 
 /// The file in a sandbox's directory that [`Launch`] is in.
@@ -87,6 +91,11 @@ pub(super) const ABOVE: i32 = 64;
 
 /// What is shown in a sandbox of this machine's programs.
 const SHOWN: Allows = Allows { writing: false, running: true };
+
+/// What the launcher of a sandbox was told.
+pub(super) fn read(dir: &Path) -> io::Result<Launch> {
+    Ok(serde_json::from_slice(&fs::read(dir.join(FILE))?)?)
+}
 
 /// Launches the sandbox of a directory. With a runtime that is a program, returns only when that
 /// failed.
@@ -129,7 +138,7 @@ struct Prepared {
 }
 
 fn prepare(dir: &Path) -> io::Result<Prepared> {
-    let launch: Launch = serde_json::from_slice(&fs::read(dir.join(FILE))?)?;
+    let launch = read(dir)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // Nothing that ends the server's group ends this.
     let _ = rustix::process::setsid();
@@ -153,6 +162,8 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .map_err(doing("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let stage = stage(dir, &launch)?;
+    let disk = sys::loop_device(&launch.disk).map_err(doing("make the disk a device"))?;
+    let pace = Pace::new(&disk.0, launch.disk_rate, &launch.name)?;
     // This process becomes the runtime that opens it.
     let users = hold(users.as_fd())?;
     let root = stage.join(ROOT);
@@ -166,6 +177,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         cgroup: &cgroup,
         program: &launch.program,
         label: &launch.label,
+        pace: Some(&pace),
     })
     .map_err(io::Error::other)?;
     // The network takes as long as the disk and the runtime. Whoever launches waits for both.
@@ -177,7 +189,8 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         None => Some(enter_cgroups(&cgroup, &bundle)?),
         Some(_) => None,
     };
-    mount_root(&launch, &reach, stage, users.as_fd(), first_user)?;
+    pace.set(dir, &Cgroups::new(&cgroup)?).map_err(doing("bound its writing"))?;
+    mount_root(&launch, &reach, stage, disk, users.as_fd(), first_user)?;
     limit(launch.spec.disk).map_err(doing("lower its limits"))?;
     let handed = vec![socket, terminals, filters()?, slot_lock];
     if let Some((cgroups, entered)) = cgroups {
@@ -189,7 +202,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
 
 /// Launches the sandbox of a directory for a user who is not root.
 pub(super) fn confine(dir: &Path) -> io::Result<()> {
-    let launch: Launch = serde_json::from_slice(&fs::read(dir.join(FILE))?)?;
+    let launch = read(dir)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let _ = rustix::process::setsid();
     let _lock = lock(&dir.join(LOCK))?;
@@ -208,6 +221,7 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
         cgroup: &format!("{CGROUP}/{}", launch.name),
         program: &launch.program,
         label: &launch.label,
+        pace: None,
     })
     .map_err(io::Error::other)?;
     sys::own_users()
@@ -299,6 +313,7 @@ fn mount_root(
     launch: &Launch,
     reach: &Reach,
     stage: &Path,
+    (device, device_path): (File, String),
     users: BorrowedFd<'_>,
     first_user: u32,
 ) -> io::Result<()> {
@@ -319,8 +334,6 @@ fn mount_root(
             shown.push((path, tree));
         }
     }
-    let (device, device_path) =
-        sys::loop_device(&launch.disk).map_err(doing("make the disk a device"))?;
 
     let mount_tmpfs = rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k");
     mount_tmpfs.map_err(|error| doing("mount the stage")(error.into()))?;

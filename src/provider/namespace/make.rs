@@ -94,6 +94,7 @@ impl Namespace {
             program,
             runtime: self.runtime().map_err(failed)?,
             shown: self.0.options.shown.clone(),
+            disk_rate: self.0.options.disk_rate,
         };
         let text = serde_json::to_vec(&launch).map_err(|error| failed(error.into()))?;
         fs::write(dir.join(launch::FILE), text).map_err(failed)?;

@@ -21,6 +21,7 @@ pub(in crate::provider) mod cgroup;
 mod check;
 mod confined;
 pub(in crate::provider) mod connect;
+mod courtesy;
 pub(in crate::provider) mod disk;
 mod filter;
 pub(in crate::provider) mod host;
@@ -29,6 +30,7 @@ pub(in crate::provider) mod launch;
 pub(in crate::provider) mod make;
 mod netlink;
 mod network;
+mod pace;
 pub(in crate::provider) mod place;
 mod pool;
 pub(in crate::provider) mod port;
@@ -51,6 +53,7 @@ use std::time::Duration;
 
 pub use check::{Check, Finding, Verdict};
 pub use confined::Confined;
+pub use courtesy::EVERY as COURTESY;
 pub(in crate::provider) use label::Label;
 pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
@@ -63,7 +66,9 @@ use super::{
 };
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
+use courtesy::Courtesy;
 use host::Host;
+use pace::Pace;
 use pool::Pool;
 use programs::Programs;
 use warden::Warden;
@@ -92,6 +97,10 @@ pub struct Options {
     pub defaults: SandboxSpec,
     /// How many sandboxes of a kind wait for somebody who asks for one.
     pub warm: usize,
+    /// How many processors are kept free of sandboxes that compute for long.
+    pub reserve_cpus: usize,
+    /// Bytes a second that a sandbox may write to its disk; 0 is no bound.
+    pub disk_rate: u64,
 }
 
 impl Options {
@@ -107,6 +116,8 @@ impl Options {
             shown: vec![],
             defaults: SandboxSpec::default_for(memory.unwrap_or(2 << 30), cpus),
             warm: 0,
+            reserve_cpus: 1,
+            disk_rate: 64 << 20,
         }
     }
 }
@@ -128,6 +139,7 @@ struct Inner {
     programs: Programs,
     pool: Pool,
     warden: Warden,
+    courtesy: Courtesy,
     /// Sandboxes reach nothing on this machine, whatever they are to.
     unreachable: AtomicBool,
     /// One template is made at a time.
@@ -147,6 +159,7 @@ impl Namespace {
             programs: Programs::new(home.join("programs"), options.executable.clone()),
             pool: Pool::default(),
             warden: Warden::default(),
+            courtesy: Courtesy::default(),
             unreachable: AtomicBool::new(false),
             templates: tokio::sync::Mutex::new(()),
             making: Turns::default(),
@@ -167,6 +180,7 @@ impl Namespace {
                 named.is_none_or(|named| dir.file_name() != Some(OsStr::new(&named)))
             })?;
             launch::sweep_slots()?;
+            pace::sweep()?;
             for dir in ["disks", "templates", "programs", "snapshots"] {
                 for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
                     let name = entry.file_name().to_string_lossy().into_owned();
@@ -208,8 +222,7 @@ impl Namespace {
     }
 
     fn limits(&self, instance: &InstanceId) -> Option<Limits> {
-        let text = fs::read(self.dir(instance).join(launch::FILE)).ok()?;
-        let spec = serde_json::from_slice::<launch::Launch>(&text).ok()?.spec;
+        let spec = launch::read(&self.dir(instance)).ok()?.spec;
         Some(Limits {
             memory_bytes: spec.memory,
             milli_cpus: spec.milli_cpus,
@@ -412,6 +425,9 @@ fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<()> {
 
 /// Ends what is left of a sandbox, in an order in which nothing is forgotten when it is interrupted.
 fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
+    // Its disk is unmounted with its last process, and whatever is not written by then is.
+    let let_write = || Pace::of(dir).map_or(Ok(()), |pace| pace.end(cgroups));
+    let_write()?;
     // Killed first, so that a launcher that became the runtime does not wait for its child.
     cgroups.kill(PATIENCE)?;
     // One of a user's is in none.
@@ -419,6 +435,7 @@ fn end(dir: &Path, cgroups: &Cgroups, terminals: &Path) -> io::Result<()> {
     if dir.exists() {
         // A launcher may still be at work; what it starts is in the cgroup.
         let launcher = launch::lock(&dir.join(launch::LOCK))?;
+        let_write()?;
         cgroups.kill(PATIENCE)?;
         connect::disconnect(dir)?;
         launch::give_slot_back(dir)?;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::Host;
 use super::make::{is_image_name, make_dir};
+use super::pace::Pace;
 use super::spec::SandboxSpec;
 use super::{Namespace, blocking, disk};
 use crate::model::{Instance, LeaseId, Timestamp};
@@ -106,8 +107,7 @@ impl Namespace {
                 self.snapshot_dir().join(format!("{name}.img"))
             }
         };
-        let mut root = None;
-        let mut held = None;
+        let (mut root, mut pace, mut held) = (None, None, None);
         if let Some(instance) = instance {
             let id = &instance.instance_id;
             let observed = self.look(id).await?;
@@ -116,15 +116,21 @@ impl Namespace {
                 let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
                 let pid = host.map(|host| host.pid);
                 root = pid.and_then(|pid| fs::File::open(format!("/proc/{pid}/root")).ok());
+                pace = Pace::of(&self.dir(id)).map(|pace| self.cgroups(id).map(|all| (pace, all)));
             }
             if observed == Observed::Running {
                 self.hold(id).await?;
                 held = Some(id);
             }
         }
+        let pace = pace.transpose()?;
         let copied = blocking("copy a sandbox's files", move || {
             if let Some(root) = root {
-                rustix::fs::syncfs(root)?;
+                // It holds still meanwhile: this is no time to be slow.
+                pace.iter().try_for_each(|(pace, cgroups)| pace.lift(cgroups))?;
+                let synced = rustix::fs::syncfs(root);
+                pace.iter().try_for_each(|(pace, cgroups)| pace.again(cgroups))?;
+                synced?;
             }
             if let Some(dir) = target.parent() {
                 make_dir(dir)?;

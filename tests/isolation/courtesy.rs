@@ -1,0 +1,167 @@
+//! Good neighbours: who computes for long is kept off the first processors, and nobody writes to its
+//! disk faster than it may.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Server, wait_for};
+use crate::world::World;
+
+/// A sandbox of a world, seen from outside.
+struct Seen {
+    thread: String,
+    dir: PathBuf,
+    name: String,
+}
+
+impl Seen {
+    /// Makes the sandbox of a thread with these settings.
+    fn new(world: &World, thread: &str, settings: Value) -> Seen {
+        let client = world.server.client();
+        let body = json!({"provider": "namespace", "sandbox": settings});
+        client.put(&format!("/api/threads/{thread}"), body).expect(201);
+        run(&world.server, thread, "true");
+        let lease = client.get(&format!("/api/threads/{thread}/lease")).expect(200);
+        let instance = lease["instance"]["instance_id"].as_str().unwrap();
+        let dir = world.home.path().join("sandboxes").join(instance);
+        let label: Value = serde_json::from_slice(&fs::read(dir.join("label")).unwrap()).unwrap();
+        let name = label["name"].as_str().unwrap().to_owned();
+        Seen { thread: thread.to_owned(), dir, name }
+    }
+
+    /// A file of its cgroup, by its name in either version.
+    fn file(&self, controller: &str, old: &str, new: &str) -> PathBuf {
+        let below = Path::new("stead-sandboxes").join(&self.name);
+        let [one, other] = [
+            Path::new("/sys/fs/cgroup").join(controller).join(&below).join(old),
+            Path::new("/sys/fs/cgroup").join(&below).join(new),
+        ];
+        if one.exists() { one } else { other }
+    }
+
+    /// How many processors it may run on.
+    fn processors(&self) -> usize {
+        let file = self.file("cpuset", "cpuset.cpus", "cpuset.cpus.effective");
+        let list = fs::read_to_string(file).unwrap();
+        let count = |part: &str| -> Option<usize> {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(last.parse::<usize>().ok()? - first.parse::<usize>().ok()? + 1)
+        };
+        list.trim().split(',').filter_map(count).sum()
+    }
+
+    fn has_processors(&self, wanted: usize) {
+        wait_for(&format!("{} to have {wanted} processors", self.thread), || {
+            let seen = self.processors();
+            if seen == wanted { Ok(()) } else { Err(seen) }
+        });
+    }
+
+    /// Begins to compute until it is told to stop. It gets what it may have, however many others want
+    /// the processors.
+    fn compute(&self, server: &Server) {
+        let (file, most) = match self.file("cpu", "cpu.shares", "cpu.weight") {
+            old if old.ends_with("cpu.shares") => (old, "262144"),
+            new => (new, "10000"),
+        };
+        fs::write(file, most).unwrap();
+        run(server, &self.thread, "( while :; do :; done ) & computes=$!");
+    }
+}
+
+fn run(server: &Server, thread: &str, command: &str) -> String {
+    let body = json!({"command": command, "timeout_ms": 120_000});
+    let ran = server.client().post(&format!("/api/threads/{thread}/exec"), body).expect(200);
+    ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
+}
+
+/// The processors of this machine; `None`, said, where one cannot be kept free.
+fn processors() -> Option<usize> {
+    let count = std::thread::available_parallelism().unwrap().get();
+    if count < 2 {
+        eprintln!("skipped: this machine has one processor");
+        return None;
+    }
+    Some(count)
+}
+
+/// Also when the server that kept it off is gone: the next goes on from there.
+#[test]
+fn a_sandbox_that_computes_is_kept_off_the_first_processor_until_it_is_calm() {
+    let Some(all) = processors() else { return };
+    let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let busy = Seen::new(&world, "busy", json!({"cpus": 0.5}));
+    let calm = Seen::new(&world, "calm", json!({"cpus": 0.5}));
+    assert_eq!((busy.processors(), calm.processors()), (all, all));
+    busy.compute(&world.server);
+    busy.has_processors(all - 1);
+    run(&world.server, "busy", "kill $computes");
+    busy.has_processors(all);
+
+    busy.compute(&world.server);
+    busy.has_processors(all - 1);
+    assert_eq!(calm.processors(), all, "one that is calm is kept off, too");
+    let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    world.server.wait();
+    world.server = Server::start_with(
+        &world.home,
+        &["--provider", "namespace", "--set", "sandbox.warm=0", "--set", "sandbox.disk=64m"],
+    );
+    run(&world.server, "busy", "kill $computes");
+    busy.has_processors(all);
+}
+
+/// Who was given every processor keeps them.
+#[test]
+fn a_sandbox_that_may_have_every_processor_is_kept_off_none() {
+    let Some(all) = processors() else { return };
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let whole = Seen::new(&world, "whole", json!({"cpus": all}));
+    let part = Seen::new(&world, "part", json!({"cpus": 0.5}));
+    whole.compute(&world.server);
+    part.compute(&world.server);
+    // They are looked at together.
+    part.has_processors(all - 1);
+    assert_eq!(whole.processors(), all);
+}
+
+/// Lines of the file where version 1 has what the kernel may write to each device.
+fn bounds() -> Option<String> {
+    fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").ok()
+}
+
+/// What waits to be written is written by the end, at once: at the rate it has here that would take
+/// longer than a sandbox may take to end.
+#[test]
+fn a_disk_is_written_at_its_rate_until_the_end() {
+    let rate = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=512KiB"];
+    let Some(world) = World::new(&rate) else { return };
+    let Some(_) = bounds() else {
+        eprintln!("skipped: this machine's blkio controller is not of version 1");
+        return;
+    };
+    let slow = Seen::new(&world, "slow", json!({}));
+    let device = fs::read_to_string(slow.dir.join("device")).unwrap();
+    let device = device.split(' ').next().unwrap().to_owned();
+    let bound = format!("{device} 524288");
+    let own = slow.file("blkio", "blkio.throttle.write_bps_device", "io.max");
+    for said in [bounds().unwrap(), fs::read_to_string(own).unwrap()] {
+        assert!(said.lines().any(|line| line == bound), "{said:?} without {bound}");
+    }
+    // The kernel's note of whose bound that is.
+    let note = PathBuf::from(format!("/run/stead/{device}.pace.lock"));
+    assert_eq!(fs::read_to_string(&note).unwrap(), slow.name);
+    run(&world.server, "slow", "head -c 40M /dev/urandom > /root/much; echo written");
+    world.server.client().delete("/api/threads/slow").expect_success();
+    wait_for("the bound to be gone", || match fs::read_to_string(&note) {
+        Ok(name) if name == slow.name => Err(name),
+        _ => Ok(()),
+    });
+    wait_for("nothing to be left", || {
+        let disks = fs::read_dir(world.home.path().join("disks")).into_iter().flatten().count();
+        if disks == 0 && !slow.dir.exists() { Ok(()) } else { Err((disks, slow.dir.exists())) }
+    });
+}
