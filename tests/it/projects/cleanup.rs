@@ -62,7 +62,10 @@ fn three_days_of_warnings_reach_log_events_and_command_line() {
         assert!(listed.contains(&warning), "{listed}");
     }
     let warned = "it will be deleted in 1 days, at";
-    assert!(world.server.log().contains(warned), "{}", world.server.log());
+    wait_for("the last warning in the log", || match world.server.log() {
+        log if log.contains(warned) => Ok(()),
+        log => Err(log),
+    });
     assert_eq!(world.server.log().matches("it will be deleted in").count(), 3);
     world.age(1);
     assert_eq!(world.plan()[0]["action"], "delete");
