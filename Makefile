@@ -8,7 +8,7 @@ FUZZ_FLAGS ?=
 # Programs some tests drive; without them those tests say that they are skipped.
 TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
-SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base
+SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
 .PHONY: help run build web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak fuzz fmt lint deny
 

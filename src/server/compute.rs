@@ -39,7 +39,7 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         (Some(_), _) => Check::look_as_user(),
     };
     let chosen = match settings.provider.as_str() {
-        // What a user's sandbox lacks, above all a network, is for the operator to choose.
+        // What a user's sandbox lacks, above all its limits, is for the operator to choose.
         "auto" if check.passes() && confined.is_none() => "namespace".to_owned(),
         "auto" => "local".to_owned(),
         named => named.to_owned(),

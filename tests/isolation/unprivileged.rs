@@ -1,6 +1,7 @@
 //! A server that is not root: the same sandboxes, with what a user can have.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::AT_ONCE;
 use crate::harness::{Client, Home, Server, wait_for};
 use crate::probes::{PROBES, WORDS};
-use crate::world::has;
+use crate::world::{MACHINE, PUBLIC, has, internet};
 
 /// Nobody in particular.
 const USER: u32 = 65534;
@@ -18,22 +19,40 @@ const USER: u32 = 65534;
 /// What only root can give, and what is asked of the machine instead.
 const NEEDS_ROOT: [&str; 1] = ["a user of the machine"];
 
+/// Whether the user may open what a sandbox is connected by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tun {
+    Open,
+    Shut,
+}
+
 struct Person {
     server: Option<Server>,
     home: Home,
     canary: String,
     program: PathBuf,
+    // Held open as long as somebody may look for it.
+    _service: TcpListener,
 }
 
 impl Person {
-    /// A server of this user; `None`, said, where there can be none.
-    fn new() -> Option<Person> {
+    /// A server of this user, on a machine with an internet of the test's own; `None`, said, where there
+    /// can be none.
+    fn new(tun: Tun) -> Option<Person> {
         if !rustix::process::geteuid().is_root() || !has("setpriv") || !has("perl") {
             eprintln!(
                 "skipped: to become another user takes root and setpriv; the probes need perl"
             );
             return None;
         }
+        if tun == Tun::Open && !(has("pasta") && has("nft")) {
+            eprintln!(
+                "skipped: a user's sandboxes are connected by pasta, and nft has their rules"
+            );
+            return None;
+        }
+        internet();
+        let service = TcpListener::bind("0.0.0.0:81").unwrap();
         let home = Home::new();
         // Where it was built may be nobody else's to see.
         let program = home.path().with_extension("program");
@@ -42,7 +61,17 @@ impl Person {
         assert!(copied.unwrap().success());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         chown(home.path(), Some(USER), Some(USER)).unwrap();
-        let mut person = Person { server: None, home, canary: "stead-canary-user".into(), program };
+        let mode = if tun == Tun::Open { "0666" } else { "0600" };
+        let mut node = Command::new("mknod");
+        node.args(["-m", mode]).arg(home.path().join("tun")).args(["c", "10", "200"]);
+        assert!(node.status().unwrap().success());
+        let mut person = Person {
+            server: None,
+            home,
+            canary: "stead-canary-user".into(),
+            program,
+            _service: service,
+        };
         fs::write(person.home.path().join(&person.canary), &person.canary).unwrap();
         match person.begin() {
             Ok(server) => person.server = Some(server),
@@ -55,11 +84,30 @@ impl Person {
         Some(person)
     }
 
+    /// In a view of the machine in which the device of networks is as it is to be.
     fn begin(&self) -> Result<Server, String> {
-        let user = USER.to_string();
-        let script = format!("STEAD_PROVIDER=namespace exec {} \"$@\"", self.program.display());
-        let become_user = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
-        Server::start_beneath(&self.home, &[&become_user[..], &["sh", "-c", &script]].concat())
+        let script = format!(
+            "mount --bind {}/tun /dev/net/tun && STEAD_PROVIDER=namespace \
+             exec setpriv --reuid {USER} --regid {USER} --clear-groups {} \"$@\"",
+            self.home.path().display(),
+            self.program.display()
+        );
+        Server::start_beneath(&self.home, &["unshare", "--mount", "sh", "-c", &script])
+    }
+
+    /// What is said of its sandboxes.
+    fn provider(&self) -> String {
+        let providers = self.client().get("/api/providers").expect(200);
+        let all = providers["items"].as_array().unwrap();
+        all.iter().find(|it| it["name"] == "namespace").unwrap().to_string()
+    }
+
+    /// Programs of this home that connect a sandbox.
+    fn connecting(&self) -> Vec<String> {
+        let home = self.home.path().display().to_string();
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let lines = all.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+        lines.filter(|line| line.starts_with("pasta") && line.contains(&home)).collect()
     }
 
     fn client(&self) -> Client {
@@ -81,10 +129,11 @@ impl Drop for Person {
 
 #[test]
 fn no_probe_gets_through_for_a_user_who_is_not_root() {
-    let Some(person) = Person::new() else { return };
+    let tun = if has("pasta") && has("nft") { Tun::Open } else { Tun::Shut };
+    let Some(person) = Person::new(tun) else { return };
     let server = person.server.as_ref().unwrap();
     let settings = format!(
-        "export SERVER_PID={} PORT={} HOME_DIR={} CANARY={} MACHINE=127.0.0.1 GATEWAY=127.0.0.1",
+        "export SERVER_PID={} PORT={} HOME_DIR={} CANARY={} MACHINE={MACHINE} GATEWAY=198.18.0.1",
         server.pid(),
         server.address.port(),
         person.home.path().display(),
@@ -119,19 +168,21 @@ fn no_probe_gets_through_for_a_user_who_is_not_root() {
 
 #[test]
 fn a_users_sandbox_works_like_any_other() {
-    let Some(mut person) = Person::new() else { return };
+    let Some(mut person) = Person::new(Tun::Shut) else { return };
     assert_eq!(
         person.run("work", "id -u; echo kept > /root/file; echo mine > /workspace/file"),
         "0\n"
     );
     assert_eq!(person.run("other", "cat /root/file 2>/dev/null; cat /workspace/file"), "mine\n");
     // What it cannot have is said, and refused to whoever asks for it.
-    let providers = person.client().get("/api/providers").expect(200);
-    let said = providers["items"].as_array().unwrap().iter().find(|it| it["name"] == "namespace");
-    assert!(said.unwrap().to_string().contains("no limits of memory"), "{providers}");
-    let body = json!({"provider": "namespace", "sandbox": {"memory": "1g"}});
-    let refused = person.client().put("/api/threads/greedy", body);
-    assert!((400..500).contains(&refused.status), "{}", refused.text());
+    let said = person.provider();
+    assert!(said.contains("no limits of memory"), "{said}");
+    assert!(said.contains("no network: "), "{said}");
+    for settings in [json!({"memory": "1g"}), json!({"egress": "public"})] {
+        let body = json!({"provider": "namespace", "sandbox": settings});
+        let refused = person.client().put("/api/threads/greedy", body);
+        assert!((400..500).contains(&refused.status), "{}", refused.text());
+    }
     // It holds still, and goes on.
     person.run("work", "( while :; do date +%s%N > /tmp/now; sleep 0.01; done ) & true");
     let lease = person.client().get("/api/threads/work/lease").expect(200);
@@ -158,5 +209,63 @@ fn a_users_sandbox_works_like_any_other() {
         };
         let left = [left("sandboxes"), left("disks")].concat();
         if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+}
+
+/// The same meanings as for root, by another way.
+#[test]
+fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
+    let Some(mut person) = Person::new(Tun::Open) else { return };
+    assert!(person.provider().contains("network egress rules"), "{}", person.provider());
+    let port = person.server.as_ref().unwrap().address.port();
+    // Of the machine itself nothing, whatever is asked for: not by its address, not by its loopback, not
+    // by the address of the way out.
+    let machine = [(MACHINE, 81, false), ("127.0.0.1", port, false), ("198.18.0.1", 81, false)];
+    let public = [
+        (PUBLIC[0], 80, true),
+        (PUBLIC[1], 80, true),
+        ("169.254.169.254", 80, false),
+        ("10.1.2.3", 80, false),
+        ("192.168.7.7", 80, false),
+    ];
+    let all = [(PUBLIC[0], 80, true), ("10.1.2.3", 80, true)];
+    let list = [(PUBLIC[0], 80, true), ("10.1.2.3", 80, true), (PUBLIC[1], 80, false)];
+    let nothing = [(PUBLIC[0], 80, false), ("10.1.2.3", 80, false)];
+    let listed = format!("203.0.113.1:80,10.1.2.3:80,{MACHINE}:81");
+    let cases: [(&str, Value, &[(&str, u16, bool)]); 5] = [
+        ("usual", json!({}), &public),
+        ("public", json!({"egress": "public"}), &public),
+        ("all", json!({"egress": "all"}), &all),
+        ("list", json!({"egress": listed}), &list),
+        ("none", json!({"egress": "none"}), &nothing),
+    ];
+    for (thread, settings, expected) in &cases {
+        let body = json!({"provider": "namespace", "sandbox": settings});
+        person.client().put(&format!("/api/threads/{thread}"), body).expect(201);
+        for (address, port, reached) in expected.iter().chain(&machine) {
+            // What is refused is refused at once; what is not may take its time.
+            let knock = format!(
+                "timeout 50 bash -c 'exec 9<>/dev/tcp/{address}/{port} && echo reached' 2>/dev/null"
+            );
+            let said = person.run(thread, &knock);
+            assert_eq!(said == "reached\n", *reached, "{thread}: {address}:{port}: {said:?}");
+        }
+    }
+    // One each, for all but the one that reaches nothing.
+    wait_for("four to be connected", || match person.connecting() {
+        four if four.len() == 4 => Ok(()),
+        other => Err(other),
+    });
+    // It stays connected without its server, and is let go of with its sandbox.
+    drop(person.server.take());
+    person.server = Some(person.begin().unwrap());
+    let again = format!("exec 9<>/dev/tcp/{}/80 && head -1 <&9", PUBLIC[0]);
+    assert_eq!(person.run("public", &again), "the internet\n");
+    for (thread, ..) in &cases {
+        person.client().delete(&format!("/api/threads/{thread}")).expect_success();
+    }
+    wait_for("nothing to connect what is gone", || match person.connecting() {
+        none if none.is_empty() => Ok(()),
+        some => Err(some),
     });
 }

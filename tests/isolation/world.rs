@@ -17,7 +17,7 @@ const PRIVATE: [&str; 5] =
     ["169.254.169.254", "10.1.2.3", "172.16.9.9", "192.168.7.7", "100.64.1.1"];
 
 /// The machine's own address.
-const MACHINE: &str = "192.0.2.2";
+pub const MACHINE: &str = "192.0.2.2";
 
 pub struct World {
     pub server: Server,
@@ -140,7 +140,7 @@ fn uuid() -> String {
 }
 
 /// Puts this thread on a machine whose only uplink leads to an internet of another thread.
-fn internet() {
+pub fn internet() {
     alone();
     let machine = namespace();
     let (tell, ready) = mpsc::channel();

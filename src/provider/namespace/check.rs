@@ -10,7 +10,7 @@ use serde_json::json;
 use super::cgroup::Cgroups;
 use super::make::find_program;
 use super::spec::Egress;
-use super::{Confined, Namespace, OWN_RUNTIME, Options, connect, launch};
+use super::{Confined, Namespace, OWN_RUNTIME, Options, connect, launch, pasta};
 use crate::model::{Instance, InstanceId, LeaseId, Timestamp};
 use crate::provider::{Intent, Provider};
 
@@ -166,7 +166,7 @@ impl Check {
         check.add(
             "root",
             Verdict::Without,
-            "the server is not root: no limits of memory, processor and disk, no network, no images",
+            "the server is not root: no limits of memory, processor and disk, no images",
         );
         let switches = [
             ("/proc/sys/user/max_user_namespaces", "0", "set user.max_user_namespaces"),
@@ -188,21 +188,31 @@ impl Check {
             None => check.add("user namespaces", Verdict::Yes, "users may have them"),
             Some((_, _, advice)) => check.add("user namespaces", Verdict::No, advice),
         }
+        match pasta::impossible() {
+            None => check.add("pasta", Verdict::Yes, "connects sandboxes"),
+            Some(why) => check.add("pasta", Verdict::Without, &format!("{why}; egress is none")),
+        }
         check
     }
 
     /// The same, and then makes a sandbox and ends it.
     pub async fn try_as_user(provider: &Confined) -> Self {
         let mut check = Self::look_as_user();
-        if check.passes() {
-            match trial(provider, serde_json::Value::Null).await {
-                Ok(took) => check.add(
-                    "a sandbox",
-                    Verdict::Yes,
-                    &format!("made and ended one in {} ms", took.as_millis()),
-                ),
+        if !check.passes() {
+            return check;
+        }
+        let nothing = serde_json::Value::Null;
+        let made = |took: Duration| format!("made and ended one in {} ms", took.as_millis());
+        match trial(provider, nothing.clone()).await {
+            Ok(took) => check.add("a sandbox", Verdict::Yes, &made(took)),
+            Err(why) if provider.without_reach(&why) => match trial(provider, nothing).await {
+                Ok(took) => {
+                    check.add("a sandbox", Verdict::Yes, &made(took));
+                    check.add(REACH, Verdict::Without, &why);
+                }
                 Err(why) => check.add("a sandbox", Verdict::No, &why),
-            }
+            },
+            Err(why) => check.add("a sandbox", Verdict::No, &why),
         }
         check
     }

@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 use tokio::time::timeout;
@@ -21,7 +22,7 @@ use super::launch::{self, Launch};
 use super::make::{complaint, make_dir};
 use super::programs::Programs;
 use super::spec::{Egress, SandboxSpec};
-use super::{Options, PATIENCE, blocking, disk, environment, names_inside, place, show};
+use super::{Options, PATIENCE, blocking, disk, environment, names_inside, pasta, place, show};
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use crate::provider::turns::Turns;
 use crate::provider::{
@@ -40,6 +41,8 @@ pub struct Confined {
     programs: Programs,
     /// The instances that are being made, each by one task at a time.
     making: Turns,
+    /// Why sandboxes reach nothing, if they do not.
+    unreachable: Mutex<Option<String>>,
 }
 
 impl Confined {
@@ -52,6 +55,7 @@ impl Confined {
             hosts: Local::beneath(home, "sandboxes", &options.executable),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
             making: Turns::default(),
+            unreachable: Mutex::new(pasta::impossible()),
             options,
         }
     }
@@ -62,13 +66,33 @@ impl Confined {
         if let Some(field) = asked.into_iter().find(|field| ROOTS.contains(field)) {
             return Err(refused(format!("{field}: only a server that is root can give that")));
         }
-        let usual = SandboxSpec { egress: Egress::None, ..self.options.defaults.clone() };
-        let asked = usual.with(spec).map_err(|bad| refused(bad.to_string()))?;
-        if asked.egress != Egress::None {
-            let reason = "egress: only a server that is root can connect a sandbox";
-            return Err(refused(reason.to_owned()));
+        let mut usual = self.options.defaults.clone();
+        let unreachable = self.unreachable();
+        if unreachable.is_some() {
+            usual.egress = Egress::None;
         }
-        Ok(asked)
+        let asked = usual.with(spec).map_err(|bad| refused(bad.to_string()))?;
+        match unreachable {
+            Some(why) if asked.egress != Egress::None => {
+                Err(refused(format!("egress: sandboxes reach nothing on this machine: {why}")))
+            }
+            _ => Ok(asked),
+        }
+    }
+
+    /// Why sandboxes reach nothing, if they do not.
+    fn unreachable(&self) -> Option<String> {
+        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on sandboxes reach nothing, unless a reason is known already; answers whether it was not.
+    pub(super) fn without_reach(&self, why: &str) -> bool {
+        let mut unreachable = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = unreachable.is_none() && self.options.defaults.egress != Egress::None;
+        if first {
+            *unreachable = Some(why.to_owned());
+        }
+        first
     }
 
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
@@ -201,6 +225,10 @@ impl Provider for Confined {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let network = match self.unreachable() {
+            None => "network egress rules".to_owned(),
+            Some(why) => format!("no network: {why}"),
+        };
         Capabilities {
             hosted: true,
             pause: Fidelity::Memory,
@@ -210,7 +238,7 @@ impl Provider for Confined {
                 "no capabilities, no new privileges",
                 "system call filter",
                 "limit of processes",
-                "no network: the server is not root",
+                &network,
                 "no limits of memory, processor and disk: the server is not root",
             ]
             .map(str::to_owned)

@@ -45,6 +45,13 @@ impl Reach {
         }
     }
 
+    /// The rules of the sandbox's own namespace.
+    fn rules(&self, egress: &Egress, machine: &[Ipv4Addr]) -> String {
+        let allowed: Vec<(Ipv4Addr, u16)> =
+            self.allowed.iter().map(|(_, address, port)| (*address, *port)).collect();
+        network::sandbox_rules(egress, &self.uplink.resolvers, &allowed, machine)
+    }
+
     /// What `/etc/hosts` and `/etc/resolv.conf` say. With an allow-list, its names are written down
     /// and nobody can be asked for others: a question is a way out, too.
     pub(in crate::provider) fn names(&self, egress: &Egress) -> (String, String) {
@@ -91,9 +98,7 @@ pub(in crate::provider) fn connect(
     };
     let sandbox = sys::network()?;
     let uplink = &reach.uplink;
-    let allowed: Vec<(Ipv4Addr, u16)> =
-        reach.allowed.iter().map(|(_, address, port)| (*address, *port)).collect();
-    let rules = network::sandbox_rules(egress, &uplink.resolvers, &allowed);
+    let rules = reach.rules(egress, &[]);
     let rules = sys::beside(|| run("nft", &["-f", "-"], &rules))?;
     sys::enter(machine, LinkNameSpaceType::Network)?;
     {
@@ -115,6 +120,19 @@ pub(in crate::provider) fn connect(
     // Before there is a way out.
     rules.join().map_err(doing("load its rules"))?;
     wire.connect().map_err(doing("connect its wire"))
+}
+
+/// The addresses of this machine.
+pub(super) fn own_addresses() -> io::Result<Vec<Ipv4Addr>> {
+    Ok(network::own_addresses(&fs::read_to_string("/proc/thread-self/net/fib_trie")?))
+}
+
+/// Gives the network namespace this process is in its rules, without a wire: for one that a user's
+/// program connects to this machine, which has these addresses.
+pub(super) fn shut(egress: &Egress, reach: &Reach, machine: &[Ipv4Addr]) -> io::Result<()> {
+    // Interfaces that come later carry version 4 alone, where the kernel has another.
+    let _ = set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    run("nft", &["-f", "-"], &reach.rules(egress, machine))
 }
 
 /// Makes the machine's table say what it is to, if it does not.

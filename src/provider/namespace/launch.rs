@@ -27,8 +27,9 @@ use super::filter;
 use super::netlink::Netlink;
 use super::network::SLOTS;
 use super::pace::Pace;
+use super::pasta::{self, Minder};
 use super::runtime;
-use super::spec::SandboxSpec;
+use super::spec::{Egress, SandboxSpec};
 use super::sys::{self, Allows};
 use crate::model::TerminalId;
 
@@ -205,6 +206,17 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     let launch = read(dir)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let _ = rustix::process::setsid();
+    // What needs the machine's network is done and started while this process is in it.
+    let egress = &launch.spec.egress;
+    let reach = Reach::of(egress);
+    let connecting = match egress {
+        Egress::None => None,
+        Egress::Public | Egress::All | Egress::Only(_) => {
+            let mut machine = connect::own_addresses()?;
+            machine.push(pasta::GATEWAY);
+            Some((machine, Minder::start(dir)?))
+        }
+    };
     let _lock = lock(&dir.join(LOCK))?;
     let here = open_dir(dir)?;
     let socket = sys::bound_socket(here.as_fd(), "host.sock").map_err(doing("name a socket"))?;
@@ -230,6 +242,14 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
         .map_err(doing("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     Netlink::routes()?.set_up("lo").map_err(doing("set its loopback up"))?;
+    let life = match connecting {
+        None => None,
+        Some((machine, minder)) => {
+            // Before there is a way out.
+            connect::shut(egress, &reach, &machine).map_err(doing("load its rules"))?;
+            Some(minder.connect().map_err(doing("connect it"))?)
+        }
+    };
 
     let files = launch.disk.join("root");
     let own = sys::tree(&files, Allows { writing: true, running: true }, None)?;
@@ -238,7 +258,7 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     for path in machine_directories(&launch.shown) {
         shown.push((path.clone(), sys::tree(&path, SHOWN, None)?));
     }
-    furnish(&launch, &Reach::of(&launch.spec.egress), &files)?;
+    furnish(&launch, &reach, &files)?;
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k")?;
     fs::create_dir(&root)?;
@@ -251,7 +271,9 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     limit(launch.spec.disk).map_err(doing("lower its limits"))?;
     // Counted in the user namespace, so that it is the sandbox's own.
     lower(Resource::Nproc, launch.spec.processes)?;
-    let handed = [socket, terminals, filters()?];
+    let mut handed = vec![socket, terminals, filters()?];
+    // Held by process 1 alone, as long as it lives.
+    handed.extend(life);
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     runtime::run(&bundle, None, &handed)
 }

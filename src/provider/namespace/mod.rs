@@ -31,6 +31,7 @@ pub(in crate::provider) mod make;
 mod netlink;
 mod network;
 mod pace;
+mod pasta;
 pub(in crate::provider) mod place;
 mod pool;
 pub(in crate::provider) mod port;

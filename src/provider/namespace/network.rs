@@ -126,13 +126,18 @@ pub(super) fn machine_rules(uplink: &Uplink) -> String {
 }
 
 /// The rules of a sandbox's own namespace, whole, for `nft -f`. `allowed` are the addresses that the
-/// names of an allow-list have.
+/// names of an allow-list have; `machine` are those of this machine, where no rule of its own keeps the
+/// sandbox from them.
 pub(super) fn sandbox_rules(
     egress: &Egress,
     resolvers: &[Ipv4Addr],
     allowed: &[(Ipv4Addr, u16)],
+    machine: &[Ipv4Addr],
 ) -> String {
     let mut out = String::new();
+    if let Some(machine) = addresses(machine) {
+        let _ = writeln!(out, "ip daddr {{ {machine} }} reject with icmpx admin-prohibited");
+    }
     match egress {
         Egress::None => {}
         Egress::Public => {
@@ -189,6 +194,23 @@ pub(super) fn resolvers(resolv_conf: &str) -> Vec<Ipv4Addr> {
         .collect()
 }
 
+/// So many addresses a machine has at most.
+const MOST_ADDRESSES: usize = 4096;
+
+/// The addresses that a machine takes for its own, from `/proc/net/fib_trie`: each is a line, and the
+/// next says what it is.
+pub(super) fn own_addresses(fib_trie: &str) -> Vec<Ipv4Addr> {
+    let pairs = fib_trie.lines().zip(fib_trie.lines().skip(1));
+    let own = pairs.filter(|(_, what)| what.trim() == "/32 host LOCAL");
+    let mut found: Vec<Ipv4Addr> = own
+        .filter_map(|(address, _)| address.trim().strip_prefix("|-- ")?.parse().ok())
+        .take(MOST_ADDRESSES)
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// The names of the interfaces, from `/proc/net/dev`.
 pub(super) fn interfaces(devices: &str) -> Vec<String> {
     let names = devices.lines().filter_map(|line| line.split_once(':'));
@@ -240,9 +262,32 @@ mod tests {
             &Egress::Only(vec![]),
             &[Ipv4Addr::new(9, 9, 9, 9)],
             &[(Ipv4Addr::new(203, 0, 113, 5), 443)],
+            &[],
         );
         assert!(rules.contains("ip daddr 203.0.113.5 tcp dport 443 accept"));
         assert_eq!(rules.matches("accept").count(), 5, "{rules}");
         assert!(!rules.contains("9.9.9.9"));
+    }
+
+    /// Before anything is accepted: the machine may be in an allow-list, or be a name server.
+    #[test]
+    fn the_machine_itself_is_refused_first() {
+        let machine = Ipv4Addr::new(203, 0, 113, 5);
+        for egress in [Egress::Public, Egress::All, Egress::Only(vec![])] {
+            let rules = sandbox_rules(&egress, &[machine], &[(machine, 443)], &[machine]);
+            let refused = rules.find("ip daddr { 203.0.113.5 } reject").unwrap();
+            let accepted = rules.find("ip daddr 203.0.113.5").or(rules.find("nfproto ipv4 accept"));
+            assert!(refused < accepted.unwrap(), "{rules}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_of_a_machine_are_those_that_are_local() {
+        let text = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
+            \x20    |-- 192.0.2.2\n        /32 host LOCAL\n     |-- 192.0.2.255\n        /32 link BROADCAST\n\
+            Local:\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 192.0.2.2\n        /32 host LOCAL\n";
+        let found = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)];
+        assert_eq!(own_addresses(text), found);
+        assert_eq!(own_addresses(""), []);
     }
 }

@@ -206,10 +206,22 @@ pub(in crate::provider) struct Beside(rustix::process::Pid);
 /// Does something in another process, for a process of one thread; what goes wrong there is said on
 /// standard error.
 pub(in crate::provider) fn beside(act: impl FnOnce() -> io::Result<()>) -> io::Result<Beside> {
+    beside_without(&[], act)
+}
+
+/// The same, in a process that has not some of this one's descriptors: `act` must not use them.
+pub(super) fn beside_without(
+    closed: &[BorrowedFd<'_>],
+    act: impl FnOnce() -> io::Result<()>,
+) -> io::Result<Beside> {
     // SAFETY: this process has one thread, so that the child has all of it.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
+            for fd in closed {
+                // SAFETY: the child's copy; whoever owns it is never dropped there, as it ends below.
+                unsafe { libc::close(fd.as_raw_fd()) };
+            }
             let code = match act() {
                 Ok(()) => 0,
                 Err(error) => {
