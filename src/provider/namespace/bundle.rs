@@ -104,9 +104,6 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .build()?;
     let mut args = vec![format!("{PROGRAMS}/{}", plan.program)];
     args.extend(host_arguments(plan.label));
-    if plan.label.is_empty() {
-        args.push("--leave-unused".to_owned());
-    }
     ProcessBuilder::default()
         .terminal(false)
         .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
@@ -128,11 +125,13 @@ pub(in crate::provider) fn terminal_options(group: u32) -> String {
     format!("newinstance,ptmxmode=0666,mode=0620,gid={group},max=256")
 }
 
-/// What our executable is told to be the host of a sandbox.
+/// What our executable is told to be the host of a sandbox; without a label, of one that waits.
 pub(in crate::provider) fn host_arguments(label: &str) -> Vec<String> {
     let (socket, filter) = (SOCKET_FD.to_string(), FILTER_FD.to_string());
     let descriptors = ["--listen-fd", &socket, "--filter-fd", &filter];
-    let arguments = [&["host", "--dir", RUN][..], &descriptors, &["--no-cgroup", "--label", label]];
+    let waits: &[&str] = if label.is_empty() { &["--leave-unused"] } else { &[] };
+    let label = ["--no-cgroup", "--label", label];
+    let arguments = [&["host", "--dir", RUN][..], &descriptors, &label, waits];
     arguments.concat().into_iter().map(str::to_owned).collect()
 }
 

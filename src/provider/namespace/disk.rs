@@ -18,7 +18,7 @@ use rustix::fs::SeekFrom;
 
 /// What a disk begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Base {
+pub(in crate::provider) enum Base {
     /// A small root of its own, over this machine's programs.
     Machine,
     /// Nothing: the files are an image's.
@@ -271,9 +271,4 @@ pub(super) fn template(home: &Path, base: Base, bytes: u64) -> PathBuf {
         Base::Image => "image",
     };
     home.join("templates").join(format!("{name}-{bytes}.img"))
-}
-
-/// The file of a lease's disk.
-pub(super) fn of_lease(home: &Path, lease: &str) -> PathBuf {
-    home.join("disks").join(format!("{lease}.img"))
 }

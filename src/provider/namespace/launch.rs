@@ -520,7 +520,7 @@ pub(in crate::provider) fn doing(what: &'static str) -> impl FnOnce(io::Error) -
 }
 
 /// A tree whose content is not ours: nothing leads out of it, and no link is followed.
-pub(super) struct Inside<'a>(pub(super) BorrowedFd<'a>);
+pub(in crate::provider) struct Inside<'a>(pub(in crate::provider) BorrowedFd<'a>);
 
 impl Inside<'_> {
     /// What is at a path.
@@ -532,7 +532,7 @@ impl Inside<'_> {
     }
 
     /// Makes a directory, with those above it; whatever else has its name is removed.
-    pub(super) fn make(&self, path: &Path) -> io::Result<OwnedFd> {
+    pub(in crate::provider) fn make(&self, path: &Path) -> io::Result<OwnedFd> {
         let mode = Mode::from_raw_mode(0o755);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut at = rustix::io::dup(self.0)?;
@@ -555,7 +555,7 @@ impl Inside<'_> {
     }
 
     /// Writes a file, in place of whatever has its name.
-    fn write(&self, dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    pub(in crate::provider) fn write(&self, dir: &Path, name: &str, text: &str) -> io::Result<()> {
         let dir = self.make(dir)?;
         let beside = ".stead-new";
         let _ = rustix::fs::unlinkat(&dir, beside, AtFlags::empty());

@@ -14,7 +14,7 @@ use super::host::Host;
 use super::label::Label;
 use super::launch::{self, Launch};
 use super::spec::SandboxSpec;
-use super::{LOOK, Namespace, OWN_RUNTIME, PATIENCE, blocking, snapshot};
+use super::{LOOK, Namespace, OWN_RUNTIME, PATIENCE, blocking, pool};
 use crate::provider::{Created, Intent, ProviderError};
 
 /// What a sandbox is refused for is said by the launcher in at most so many bytes.
@@ -36,7 +36,7 @@ impl Namespace {
         let spec = self.asked("make a sandbox", &intent.spec, Some(&intent.lease_id))?;
         // What an earlier try left is in the way of the next.
         self.end(&intent.instance_id).await?;
-        if self.claim(intent, &spec).await? {
+        if pool::claim(self, intent, &spec).await?.is_some() {
             return Ok(created);
         }
         let label = Label {
@@ -46,7 +46,7 @@ impl Namespace {
             name: intent.instance_id.to_string(),
         };
         make_dir(&dir.join(launch::TERMINALS)).and_then(|()| label.write(&dir)).map_err(failed)?;
-        let disk = disk::of_lease(&self.0.options.home, intent.lease_id.as_str());
+        let disk = self.0.disks.of(intent.lease_id.as_str());
         let purpose = format!("{}:{}", intent.lease_id, intent.generation);
         self.bring_up(&label.name, &purpose, spec, disk, &dir).await?;
         Ok(created)
@@ -67,20 +67,7 @@ impl Namespace {
             Some(name) => Some(self.image(name)?),
         };
         let base = if image.is_some() { Base::Image } else { Base::Machine };
-        match &spec.snapshot {
-            Some(name) if !disk.exists() => {
-                let (snapshot, target) = (self.snapshot(name)?, disk.clone());
-                blocking("copy a snapshot", move || {
-                    make_dir(target.parent().unwrap_or(Path::new("/")))?;
-                    disk::copy(&snapshot, &target)
-                })
-                .await?;
-            }
-            _ => self.disk(&disk, base, spec.disk).await?,
-        }
-        if let Some(image) = &spec.image {
-            snapshot::note_image(&disk, image).map_err(failed)?;
-        }
+        self.0.disks.ready(&disk, base, &spec).await?;
         let this = self.clone();
         let (programs, program) =
             blocking("copy the host's program", move || this.0.programs.ready()).await?;
@@ -143,31 +130,6 @@ impl Namespace {
                 None => sleep(LOOK).await,
             }
         }
-    }
-
-    /// Makes a disk, if it is not there.
-    async fn disk(&self, disk: &Path, base: Base, bytes: u64) -> Result<(), ProviderError> {
-        if disk.exists() {
-            return Ok(());
-        }
-        let template = disk::template(&self.0.options.home, base, bytes);
-        if !template.exists() {
-            let _one_at_a_time = self.0.templates.lock().await;
-            if !template.exists() {
-                let image = template.clone();
-                blocking("make the disk that others are copied from", move || {
-                    make_dir(image.parent().unwrap_or(Path::new("/")))?;
-                    disk::make_template(base, bytes, &image)
-                })
-                .await?;
-            }
-        }
-        let target = disk.to_owned();
-        blocking("make a disk", move || {
-            make_dir(target.parent().unwrap_or(Path::new("/")))?;
-            disk::copy(&template, &target)
-        })
-        .await
     }
 
     /// The root of an imported image.

@@ -23,6 +23,7 @@ mod confined;
 pub(in crate::provider) mod connect;
 mod courtesy;
 pub(in crate::provider) mod disk;
+pub(in crate::provider) mod disks;
 mod filter;
 pub(in crate::provider) mod host;
 mod label;
@@ -33,15 +34,14 @@ mod network;
 mod pace;
 mod pasta;
 pub(in crate::provider) mod place;
-mod pool;
+pub(in crate::provider) mod pool;
 pub(in crate::provider) mod port;
 pub(in crate::provider) mod programs;
-mod runtime;
+pub(in crate::provider) mod runtime;
 pub(in crate::provider) mod seccomp;
-mod snapshot;
 mod spec;
 pub(in crate::provider) mod sys;
-mod warden;
+pub(in crate::provider) mod warden;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -60,6 +60,8 @@ pub use make::is_image_name;
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
 pub use sys::with_rights_of;
 
+use tokio_util::sync::CancellationToken;
+
 use super::turns::Turns;
 use super::{
     Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
@@ -68,6 +70,7 @@ use super::{
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
 use courtesy::Courtesy;
+use disks::Disks;
 use host::Host;
 use pace::Pace;
 use pool::Pool;
@@ -138,13 +141,12 @@ struct Inner {
     sandboxes: PathBuf,
     terminals: PathBuf,
     programs: Programs,
+    disks: Disks,
     pool: Pool,
     warden: Warden,
     courtesy: Courtesy,
     /// Sandboxes reach nothing on this machine, whatever they are to.
     unreachable: AtomicBool,
-    /// One template is made at a time.
-    templates: tokio::sync::Mutex<()>,
     /// The instances that are being made, each by one task at a time.
     making: Turns,
 }
@@ -155,14 +157,14 @@ impl Namespace {
     pub fn new(options: Options) -> Self {
         let home = &options.home;
         Self(Arc::new(Inner {
+            disks: Disks::new("namespace", home, "disks", "snapshots"),
+            pool: Pool::new(home.join("sandboxes"), options.warm),
+            warden: Warden::new(home.join("sandboxes")),
             sandboxes: home.join("sandboxes"),
             terminals: home.join("terminals"),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
-            pool: Pool::default(),
-            warden: Warden::default(),
             courtesy: Courtesy::default(),
             unreachable: AtomicBool::new(false),
-            templates: tokio::sync::Mutex::new(()),
             making: Turns::default(),
             options,
         }))
@@ -174,7 +176,7 @@ impl Namespace {
     /// # Errors
     /// When something cannot be ended.
     pub async fn sweep(&self) -> Result<(), ProviderError> {
-        let home = self.0.options.home.clone();
+        let (home, disks) = (self.0.options.home.clone(), self.0.disks.clone());
         blocking("end what was left half made", move || {
             end_all(&home, |dir| {
                 let named = Label::read(dir).map(|label| label.instance_id.to_string());
@@ -182,23 +184,20 @@ impl Namespace {
             })?;
             launch::sweep_slots()?;
             pace::sweep()?;
-            for dir in ["disks", "templates", "programs", "snapshots"] {
-                for entry in fs::read_dir(home.join(dir)).into_iter().flatten().flatten() {
-                    let name = entry.file_name().to_string_lossy().into_owned();
-                    if name.ends_with(".new")
-                        || name.starts_with(['.'])
-                        || name.starts_with(pool::MARK)
-                    {
-                        fs::remove_file(entry.path())?;
-                    }
-                    if name.ends_with(".root") {
-                        disk::remove_all(&entry.path())?;
-                    }
-                }
-            }
-            Ok(())
+            disks.sweep()
         })
         .await
+    }
+
+    /// Looks after what sandboxes write outside their own disks until told to stop.
+    pub async fn watch_writing(self, stop: CancellationToken) {
+        self.0.warden.watch(stop).await;
+    }
+
+    /// Keeps sandboxes ready until told to stop; with `usual`, also before anybody has asked for one.
+    pub async fn keep_warm(self, usual: bool, stop: CancellationToken) {
+        let usual = usual.then(|| self.asked("make a sandbox", &serde_json::Value::Null, None));
+        pool::keep_warm(self, usual.and_then(Result::ok), stop).await;
     }
 
     /// The usual settings with what a lease's `spec` says instead.
@@ -219,7 +218,7 @@ impl Namespace {
             }
             asked.egress = Egress::None;
         }
-        self.over_snapshot(asked, lease)
+        self.0.disks.over_snapshot(asked, lease)
     }
 
     fn limits(&self, instance: &InstanceId) -> Option<Limits> {
@@ -345,9 +344,9 @@ impl Namespace {
         let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
         let (seen, missing) = names_inside(host.pid, &place.mounts).map_err(failed)?;
         if !missing.is_empty() {
-            let directories: Vec<PathBuf> =
-                missing.iter().map(|(outside, _)| outside.clone()).collect();
-            self.note_shown(id, &directories).map_err(failed)?;
+            let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+            let directories = missing.iter().map(|(outside, _)| outside.clone());
+            self.0.warden.note(id, directories, limit).map_err(failed)?;
             show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
         }
         Ok(Placed { dir: launch::terminal_inside(&place.terminal), seen })
@@ -504,6 +503,31 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
+impl pool::Makes for Namespace {
+    fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    fn disks(&self) -> &Disks {
+        &self.0.disks
+    }
+
+    fn called(&self, name: &str) -> String {
+        name.to_owned()
+    }
+
+    async fn make(&self, name: &str, spec: &SandboxSpec) -> Result<(), ProviderError> {
+        let (disk, dir) = (self.0.disks.of(name), self.0.sandboxes.join(name));
+        self.bring_up(name, "", spec.clone(), disk, &dir).await
+    }
+
+    async fn end(&self, name: &str) -> Result<(), ProviderError> {
+        let (dir, terminals) = (self.0.sandboxes.join(name), self.0.terminals.clone());
+        let path = format!("{}/{name}", launch::CGROUP);
+        blocking("end a sandbox", move || end(&dir, &Cgroups::new(&path)?, &terminals)).await
+    }
+}
+
 impl Provider for Namespace {
     fn name(&self) -> &str {
         "namespace"
@@ -590,7 +614,7 @@ impl Provider for Namespace {
     }
 
     fn ready(&self) -> Option<usize> {
-        (self.0.options.warm > 0).then(|| self.0.pool.len())
+        self.0.pool.ready()
     }
 
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
@@ -598,8 +622,7 @@ impl Provider for Namespace {
     }
 
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
-        let disk = disk::of_lease(&self.0.options.home, lease.as_str());
-        Box::pin(blocking("remove a sandbox's disk", move || snapshot::remove(&disk)))
+        Box::pin(self.0.disks.forget(lease))
     }
 
     fn keeps(&self) -> Fidelity {
@@ -612,26 +635,22 @@ impl Provider for Namespace {
         instance: Option<&'a Instance>,
         to: &'a CopyTo,
     ) -> Reply<'a, ()> {
-        Box::pin(self.copy_files(lease, instance, to))
+        let pace = instance.and_then(|instance| {
+            let id = &instance.instance_id;
+            Some((Pace::of(&self.dir(id))?, self.cgroups(id).ok()?))
+        });
+        Box::pin(self.0.disks.copy(self, (lease, instance), pace, to))
     }
 
     fn snapshots(&self) -> Reply<'_, Vec<Snapshot>> {
-        Box::pin(self.all_snapshots())
+        Box::pin(self.0.disks.snapshots())
     }
 
     fn remove_snapshot<'a>(&'a self, name: &'a str) -> Reply<'a, bool> {
-        Box::pin(self.forget_snapshot(name))
+        Box::pin(self.0.disks.remove_snapshot(name))
     }
 
     fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
-        let dir = self.0.options.home.join("disks");
-        Box::pin(blocking("look for disks", move || {
-            let entries = match fs::read_dir(dir) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-                entries => entries?,
-            };
-            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-            Ok(names.filter_map(|name| name.strip_suffix(".img")?.parse().ok()).collect())
-        }))
+        Box::pin(self.0.disks.kept())
     }
 }

@@ -29,7 +29,7 @@ const NOTE: &str = ".pace.lock";
 
 /// How fast a sandbox writes to which device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(in crate::provider) struct Pace {
     /// The numbers of the device.
     pub(super) major: u32,
     /// See `major`.

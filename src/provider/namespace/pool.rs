@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::host::wire::{FEATURES, Request, VERSION};
@@ -22,15 +22,18 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::blocking;
+use super::disks::Disks;
 use super::host::Host;
 use super::label::Label;
+use super::launch::TERMINALS;
+use super::make::make_dir;
 use super::spec::{Egress, SandboxSpec};
-use super::{Namespace, blocking, disk, end, launch, make, snapshot};
 use crate::model::InstanceId;
 use crate::provider::{Intent, ProviderError};
 
 /// What the names of those that wait begin with.
-pub(super) const MARK: &str = "warm-";
+pub(in crate::provider) const MARK: &str = "warm-";
 
 /// Kinds of sandboxes that are kept ready: the usual one, and those asked for last.
 const KINDS: usize = 4;
@@ -41,9 +44,39 @@ const AFTER: Duration = Duration::from_millis(150);
 /// How long after one could not be made the next is tried.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether those that wait still live.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Who makes the sandboxes that wait. Generic, not a trait object: there are two, known where they are
+/// used.
+pub(in crate::provider) trait Makes: Send + Sync {
+    /// Where they wait.
+    fn pool(&self) -> &Pool;
+
+    /// Where their disks are.
+    fn disks(&self) -> &Disks;
+
+    /// What the runtime or the engine calls the one of this name.
+    fn called(&self, name: &str) -> String;
+
+    /// Makes one in the directory of its name, which is there, with the disk of its name.
+    fn make(
+        &self,
+        name: &str,
+        spec: &SandboxSpec,
+    ) -> impl Future<Output = Result<(), ProviderError>> + Send;
+
+    /// Makes one be gone, with its directory.
+    fn end(&self, name: &str) -> impl Future<Output = Result<(), ProviderError>> + Send;
+}
+
 /// The sandboxes that wait.
-#[derive(Debug, Default)]
-pub(super) struct Pool {
+#[derive(Debug)]
+pub(in crate::provider) struct Pool {
+    /// The directory that those of all sandboxes of this kind are in.
+    places: PathBuf,
+    /// How many of a kind are to wait.
+    size: usize,
     ready: Mutex<Vec<Warm>>,
     /// The kinds to be kept ready, the one asked for last first.
     kinds: Mutex<VecDeque<SandboxSpec>>,
@@ -51,6 +84,8 @@ pub(super) struct Pool {
     changed: Notify,
     /// Held for those that were given away.
     held: Mutex<HashMap<InstanceId, UnixStream>>,
+    /// Held while a directory changes its name.
+    renaming: Arc<Mutex<()>>,
 }
 
 /// One that waits.
@@ -62,6 +97,18 @@ struct Warm {
 }
 
 impl Pool {
+    pub(in crate::provider) fn new(places: PathBuf, size: usize) -> Self {
+        Self {
+            places,
+            size,
+            ready: Mutex::default(),
+            kinds: Mutex::default(),
+            changed: Notify::new(),
+            held: Mutex::default(),
+            renaming: Arc::default(),
+        }
+    }
+
     /// Notes that such a sandbox is asked for.
     fn note(&self, spec: &SandboxSpec) {
         // The addresses of an allow-list are looked up when a sandbox is made: they would grow old. So
@@ -77,9 +124,14 @@ impl Pool {
         }
     }
 
-    /// How many wait.
-    pub(super) fn len(&self) -> usize {
-        lock(&self.ready).len()
+    /// How many wait; `None` where none ever do.
+    pub(in crate::provider) fn ready(&self) -> Option<usize> {
+        (self.size > 0).then(|| lock(&self.ready).len())
+    }
+
+    /// As long as this is held, no directory of a sandbox changes its name.
+    pub(in crate::provider) fn still(&self) -> MutexGuard<'_, ()> {
+        lock(&self.renaming)
     }
 
     /// Takes one that waits.
@@ -90,15 +142,15 @@ impl Pool {
     }
 
     /// Lets go of what was held for an instance.
-    pub(super) fn release(&self, id: &InstanceId) {
+    pub(in crate::provider) fn release(&self, id: &InstanceId) {
         lock(&self.held).remove(id);
     }
 
-    /// A kind of which fewer than `size` wait.
-    fn lacking(&self, size: usize) -> Option<SandboxSpec> {
+    /// A kind of which too few wait.
+    fn lacking(&self) -> Option<SandboxSpec> {
         let (kinds, ready) = (lock(&self.kinds), lock(&self.ready));
         let waiting = |kind: &SandboxSpec| ready.iter().filter(|warm| warm.spec == *kind).count();
-        kinds.iter().find(|kind| waiting(kind) < size).cloned()
+        kinds.iter().find(|kind| waiting(kind) < self.size).cloned()
     }
 
     /// Takes those of kinds that are not asked for any more.
@@ -108,137 +160,151 @@ impl Pool {
         unwanted.map(|warm| warm.name).collect()
     }
 
+    /// Takes those that died while they waited.
+    async fn take_dead(&self) -> Vec<String> {
+        let names: Vec<String> = lock(&self.ready).iter().map(|warm| warm.name.clone()).collect();
+        let mut dead = Vec::new();
+        for name in names {
+            if Host::lives(&self.places.join(&name)).await.unwrap_or(false) {
+                continue;
+            }
+            dead.extend(lock(&self.ready).extract_if(.., |warm| warm.name == name));
+        }
+        dead.into_iter().map(|warm| warm.name).collect()
+    }
+
     fn take_all(&self) -> Vec<String> {
         lock(&self.ready).drain(..).map(|warm| warm.name).collect()
     }
 }
 
-impl Namespace {
-    /// Keeps sandboxes ready until told to stop, and then ends those that wait. With `usual`, some
-    /// wait before anybody has asked for one.
-    pub async fn keep_warm(self, usual: bool, stop: CancellationToken) {
-        let size = self.0.options.warm;
-        if size == 0 {
-            return;
+/// Keeps sandboxes ready until told to stop, and then ends those that wait. Of the usual kind, some
+/// wait before anybody has asked for one.
+pub(in crate::provider) async fn keep_warm(
+    maker: impl Makes,
+    usual: Option<SandboxSpec>,
+    stop: CancellationToken,
+) {
+    let pool = maker.pool();
+    if pool.size == 0 {
+        return;
+    }
+    if let Some(spec) = usual {
+        pool.note(&spec);
+    }
+    let mut failing = false;
+    while !stop.is_cancelled() {
+        for name in pool.take_unwanted().into_iter().chain(pool.take_dead().await) {
+            cool_down(&maker, &name).await;
         }
-        if usual && let Ok(spec) = self.asked("make a sandbox", &serde_json::Value::Null, None) {
-            self.0.pool.note(&spec);
-        }
-        while !stop.is_cancelled() {
-            for name in self.0.pool.take_unwanted() {
-                self.cool_down(&name).await;
-            }
-            let pause = match self.0.pool.lacking(size) {
-                Some(spec) => match self.warm_up(spec).await {
-                    Ok(()) => continue,
-                    Err(error) => {
+        let pause = match pool.lacking() {
+            Some(spec) => match warm_up(&maker, spec).await {
+                Ok(()) => {
+                    failing = false;
+                    continue;
+                }
+                Err(error) => {
+                    // Said once: an engine may be away for days.
+                    if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "cannot keep a sandbox ready");
-                        AGAIN
                     }
-                },
-                None => {
-                    tokio::select! {
-                        () = stop.cancelled() => break,
-                        () = self.0.pool.changed.notified() => AFTER,
-                    }
+                    AGAIN
                 }
-            };
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = sleep(pause) => {}
+            },
+            None => {
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = pool.changed.notified() => AFTER,
+                    () = sleep(LOOK) => Duration::ZERO,
+                }
             }
-        }
-        for name in self.0.pool.take_all() {
-            self.cool_down(&name).await;
-        }
-    }
-
-    async fn warm_up(&self, spec: SandboxSpec) -> Result<(), ProviderError> {
-        let id = InstanceId::fresh().to_string();
-        let name = format!("{MARK}{}", id.trim_start_matches("inst_"));
-        let dir = self.0.sandboxes.join(&name);
-        let failed = |source| ProviderError::failed("make a sandbox", source);
-        make::make_dir(&dir.join(launch::TERMINALS)).map_err(failed)?;
-        let disk = self.warm_disk(&name);
-        let made = async {
-            self.bring_up(&name, "", spec.clone(), disk, &dir).await?;
-            greet(&dir).await.map_err(failed)
         };
-        match made.await {
-            Ok(held) => lock(&self.0.pool.ready).push(Warm { name, spec, held: Some(held) }),
-            Err(error) => {
-                self.cool_down(&name).await;
-                return Err(error);
-            }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep(pause) => {}
         }
-        Ok(())
     }
+    for name in pool.take_all() {
+        cool_down(&maker, &name).await;
+    }
+}
 
-    /// Ends one that waits, with its disk.
-    async fn cool_down(&self, name: &str) {
-        let (dir, disk) = (self.0.sandboxes.join(name), self.warm_disk(name));
-        let (path, terminals) = (format!("{}/{name}", launch::CGROUP), self.0.terminals.clone());
-        let ended = blocking("end a sandbox", move || {
-            end(&dir, &super::Cgroups::new(&path)?, &terminals)?;
-            snapshot::remove(&disk)
-        });
-        if let Err(error) = ended.await {
-            tracing::warn!(%error, "cannot end a sandbox that waits");
+async fn warm_up(maker: &impl Makes, spec: SandboxSpec) -> Result<(), ProviderError> {
+    let id = InstanceId::fresh().to_string();
+    let name = format!("{MARK}{}", id.trim_start_matches("inst_"));
+    let dir = maker.pool().places.join(&name);
+    let failed = |source| ProviderError::failed("make a sandbox", source);
+    make_dir(&dir.join(TERMINALS)).map_err(failed)?;
+    let made = async {
+        maker.make(&name, &spec).await?;
+        greet(&dir).await.map_err(failed)
+    };
+    match made.await {
+        Ok(held) => lock(&maker.pool().ready).push(Warm { name, spec, held: Some(held) }),
+        Err(error) => {
+            cool_down(maker, &name).await;
+            return Err(error);
         }
     }
+    Ok(())
+}
 
-    fn warm_disk(&self, name: &str) -> PathBuf {
-        disk::of_lease(&self.0.options.home, name)
+/// Ends one that waits, with its disk.
+async fn cool_down(maker: &impl Makes, name: &str) {
+    let ended = async {
+        maker.end(name).await?;
+        let (disks, name) = (maker.disks().clone(), name.to_owned());
+        blocking("remove a sandbox's disk", move || disks.remove(&name)).await
+    };
+    if let Err(error) = ended.await {
+        tracing::warn!(%error, "cannot end a sandbox that waits");
     }
+}
 
-    /// Gives one that waits to an instance that is to be made; answers whether there was one.
-    pub(super) async fn claim(
-        &self,
-        intent: &Intent,
-        spec: &SandboxSpec,
-    ) -> Result<bool, ProviderError> {
-        if self.0.options.warm == 0 {
-            return Ok(false);
-        }
-        self.0.pool.note(spec);
-        self.0.pool.changed.notify_one();
-        let disk = disk::of_lease(&self.0.options.home, intent.lease_id.as_str());
-        // A lease that had an instance has files of its own.
-        if disk.exists() {
-            return Ok(false);
-        }
-        let failed = |source| ProviderError::failed("look at a sandbox", source);
-        while let Some(Warm { name, held, .. }) = self.0.pool.take(spec) {
-            let (from, to) = (self.0.sandboxes.join(&name), self.dir(&intent.instance_id));
-            if !Host::lives(&from).await.map_err(failed)? {
-                self.cool_down(&name).await;
-                continue;
-            }
-            let label = Label {
-                lease_id: intent.lease_id.clone(),
-                generation: intent.generation,
-                instance_id: intent.instance_id.clone(),
-                name: name.clone(),
-            };
-            let warm_disk = self.warm_disk(&name);
-            let image = spec.image.clone();
-            blocking("give a sandbox away", move || {
-                label.write(&from)?;
-                if let Some(image) = image {
-                    snapshot::note_image(&disk, &image)?;
-                    disk::remove(&warm_disk.with_extension("json"))?;
-                }
-                fs::rename(warm_disk, disk)?;
-                fs::rename(from, to)
-            })
-            .await?;
-            if let Some(held) = held {
-                lock(&self.0.pool.held).insert(intent.instance_id.clone(), held);
-            }
-            return Ok(true);
-        }
-        Ok(false)
+/// Gives one that waits to an instance that is to be made; answers what it is called, if there was one.
+pub(in crate::provider) async fn claim(
+    maker: &impl Makes,
+    intent: &Intent,
+    spec: &SandboxSpec,
+) -> Result<Option<String>, ProviderError> {
+    let pool = maker.pool();
+    if pool.size == 0 {
+        return Ok(None);
     }
+    pool.note(spec);
+    pool.changed.notify_one();
+    // A lease that had an instance has files of its own.
+    if maker.disks().of(intent.lease_id.as_str()).exists() {
+        return Ok(None);
+    }
+    let failed = |source| ProviderError::failed("look at a sandbox", source);
+    while let Some(Warm { name, held, .. }) = pool.take(spec) {
+        let (from, to) = (pool.places.join(&name), pool.places.join(intent.instance_id.as_str()));
+        if !Host::lives(&from).await.map_err(failed)? {
+            cool_down(maker, &name).await;
+            continue;
+        }
+        let called = maker.called(&name);
+        let label = Label {
+            lease_id: intent.lease_id.clone(),
+            generation: intent.generation,
+            instance_id: intent.instance_id.clone(),
+            name: called.clone(),
+        };
+        let (disks, renaming) = (maker.disks().clone(), pool.renaming.clone());
+        blocking("give a sandbox away", move || {
+            label.write(&from)?;
+            disks.give(&name, &label.lease_id)?;
+            let _still = lock(&renaming);
+            fs::rename(from, to)
+        })
+        .await?;
+        if let Some(held) = held {
+            lock(&pool.held).insert(intent.instance_id.clone(), held);
+        }
+        return Ok(Some(called));
+    }
+    Ok(None)
 }
 
 /// Tells a host that its server is there, as long as the connection is.
@@ -271,14 +337,16 @@ mod tests {
     #[test]
     fn each_kind_that_was_asked_for_is_kept_ready() {
         let (one, two) = (spec(1 << 30), spec(4 << 30));
-        let pool = Pool::default();
-        assert_eq!(pool.lacking(1), None);
+        let pool = Pool::new(PathBuf::new(), 1);
+        assert_eq!(pool.lacking(), None);
         pool.note(&one);
         pool.note(&two);
-        assert_eq!(pool.lacking(1), Some(two.clone()));
+        assert_eq!(pool.lacking(), Some(two.clone()));
         warm(&pool, "a", &two);
-        assert_eq!(pool.lacking(1), Some(one.clone()));
-        assert_eq!(pool.lacking(2), Some(two.clone()));
+        assert_eq!(pool.lacking(), Some(one.clone()));
+        warm(&pool, "b", &one);
+        assert_eq!(pool.lacking(), None);
+        assert_eq!(pool.take(&one).map(|warm| warm.name).as_deref(), Some("b"));
         let take = |kind| pool.take(kind).map(|warm| warm.name);
         assert_eq!(take(&one), None, "one of another kind is not given away");
         assert_eq!(take(&two).as_deref(), Some("a"));
@@ -287,7 +355,7 @@ mod tests {
 
     #[test]
     fn kinds_that_nobody_asks_for_any_more_go() {
-        let pool = Pool::default();
+        let pool = Pool::new(PathBuf::new(), 1);
         let kinds: Vec<SandboxSpec> = (1..=KINDS as u64 + 1).map(|nth| spec(nth << 30)).collect();
         for (nth, kind) in kinds.iter().enumerate() {
             pool.note(kind);

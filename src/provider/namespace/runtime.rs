@@ -159,7 +159,7 @@ fn devices(inside: Inside<'_>) -> io::Result<()> {
 }
 
 /// Makes a directory the root, and lets go of all that is outside of it.
-fn change_root(root: BorrowedFd<'_>) -> io::Result<()> {
+pub(in crate::provider) fn change_root(root: BorrowedFd<'_>) -> io::Result<()> {
     let outside = open_dir(Path::new("/"))?;
     rustix::process::fchdir(root)?;
     rustix::process::pivot_root(".", ".")?;

@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, FlockOperation};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::thread::UnshareFlags;
 
@@ -47,6 +48,16 @@ pub(in crate::provider) fn tree(
 ) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(CWD, path, flags)?;
+    restrict(tree.as_fd(), allows, users)?;
+    Ok(tree)
+}
+
+/// The same for a mount that is nowhere yet.
+pub(in crate::provider) fn restrict(
+    tree: BorrowedFd<'_>,
+    allows: Allows,
+    users: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     if !allows.writing {
         set |= MOUNT_ATTR_RDONLY;
@@ -77,11 +88,11 @@ pub(in crate::provider) fn tree(
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
-    Ok(tree)
+    Ok(())
 }
 
 /// Puts a tree where `at` points.
-pub(super) fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> io::Result<()> {
+pub(in crate::provider) fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(tree, "", at, "", flags)?)
 }
@@ -274,6 +285,9 @@ const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
+/// How long a disk that was another sandbox's may still be in use; less than a launcher may take.
+const IN_USE: Duration = Duration::from_secs(10);
+
 /// The kernel's `loop_config`: a descriptor, a block size, `loop_info64`, and what is reserved.
 #[repr(C)]
 struct LoopConfig {
@@ -289,8 +303,18 @@ struct LoopConfig {
 
 /// Makes a file be a block device, which is freed by the kernel when nobody uses it any more. The
 /// device's descriptor has to be kept until it is mounted.
-pub(super) fn loop_device(image: &Path) -> io::Result<(File, String)> {
+///
+/// A file is one device at a time: two file systems on it would destroy each other. The lock is held by
+/// the kernel's own use of the file, so that it ends with the device.
+pub(in crate::provider) fn loop_device(image: &Path) -> io::Result<(File, String)> {
     let image = OpenOptions::new().read(true).write(true).open(image)?;
+    let deadline = Instant::now() + IN_USE;
+    while let Err(error) = rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK || Instant::now() > deadline {
+            return Err(io::Error::new(error.kind(), "the disk is in use by another sandbox"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     // Somebody else may take the free one before we do.
     for _ in 0..100 {
@@ -309,7 +333,7 @@ pub(super) fn loop_device(image: &Path) -> io::Result<(File, String)> {
             Ok(device) => device,
             // The node of a fresh device comes a moment later where it is made by a daemon.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
             Err(error) => return Err(error),
@@ -340,7 +364,10 @@ pub(super) fn loop_device(image: &Path) -> io::Result<(File, String)> {
 
 /// Does something with the file rights of another user, and with all capabilities kept. An overlay
 /// remembers whose rights it was mounted with and writes its upper layer with them.
-pub(super) fn as_user<T>(user: u32, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(in crate::provider) fn as_user<T>(
+    user: u32,
+    act: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     use rustix::thread::CapabilitiesSecureBits;
     rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
     // SAFETY: only changes this thread's rights; there is no other thread.

@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::blocking;
+use super::cgroup::{self, Cgroups};
 use super::host::Host;
 use super::label::Label;
-use super::{Namespace, blocking};
 use crate::model::{InstanceId, Timestamp};
 use crate::provider::ProviderError;
 
@@ -53,23 +54,29 @@ struct Shown {
     stopped: u64,
 }
 
-/// Every sandbox that was shown something.
-#[derive(Debug, Default)]
-pub(super) struct Warden {
+/// Every sandbox of a kind that was shown something.
+#[derive(Debug)]
+pub(in crate::provider) struct Warden {
+    /// The directory that the directories of the instances are in, on the disk that is looked at.
+    places: PathBuf,
     shown: Mutex<HashMap<InstanceId, Shown>>,
 }
 
 impl Warden {
+    pub(in crate::provider) fn new(places: PathBuf) -> Self {
+        Self { places, shown: Mutex::default() }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, Shown>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often a sandbox was stopped for writing too much.
-    pub(super) fn stopped(&self, id: &InstanceId) -> u64 {
+    pub(in crate::provider) fn stopped(&self, id: &InstanceId) -> u64 {
         self.lock().get(id).map_or(0, |shown| shown.stopped)
     }
 
-    pub(super) fn forget(&self, id: &InstanceId) {
+    pub(in crate::provider) fn forget(&self, id: &InstanceId) {
         self.lock().remove(id);
     }
 
@@ -78,14 +85,16 @@ impl Warden {
         let least = self.lock().values().map(|shown| shown.limit).min()?;
         Some((least / PART).clamp(LEAST, MOST))
     }
-}
 
-impl Namespace {
-    /// Notes that a sandbox was shown these directories.
-    pub(super) fn note_shown(&self, id: &InstanceId, directories: &[PathBuf]) -> io::Result<()> {
-        let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+    /// Notes that a sandbox was shown these directories, to which it may write so much.
+    pub(in crate::provider) fn note(
+        &self,
+        id: &InstanceId,
+        directories: impl IntoIterator<Item = PathBuf>,
+        limit: u64,
+    ) -> io::Result<()> {
         let shown = {
-            let mut all = self.0.warden.lock();
+            let mut all = self.lock();
             let shown = all.entry(id.clone()).or_insert_with(|| Shown {
                 directories: vec![],
                 since: Timestamp::now().as_second(),
@@ -93,25 +102,26 @@ impl Namespace {
                 stopped: 0,
             });
             for directory in directories {
-                if !shown.directories.contains(directory) {
-                    shown.directories.push(directory.clone());
+                if !shown.directories.contains(&directory) {
+                    shown.directories.push(directory);
                 }
             }
             shown.clone()
         };
         // For the next server, whole or not at all.
-        let (dir, beside) = (self.dir(id), self.dir(id).join(format!("{FILE}.new")));
+        let dir = self.places.join(id.as_str());
+        let beside = dir.join(format!("{FILE}.new"));
         fs::write(&beside, serde_json::to_vec(&shown)?)?;
         fs::rename(beside, dir.join(FILE))
     }
 
     /// Looks after what is written until told to stop.
-    pub async fn watch_writing(self, stop: CancellationToken) {
-        for entry in fs::read_dir(&self.0.sandboxes).into_iter().flatten().flatten() {
+    pub(in crate::provider) async fn watch(&self, stop: CancellationToken) {
+        for entry in fs::read_dir(&self.places).into_iter().flatten().flatten() {
             let shown = fs::read(entry.path().join(FILE)).ok();
             let shown = shown.and_then(|text| serde_json::from_slice::<Shown>(&text).ok());
             if let (Some(label), Some(shown)) = (Label::read(&entry.path()), shown) {
-                self.0.warden.lock().entry(label.instance_id).or_insert(shown);
+                self.lock().entry(label.instance_id).or_insert(shown);
             }
         }
         let mut ticks = interval(EVERY);
@@ -122,8 +132,8 @@ impl Namespace {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            let Some(step) = self.0.warden.step() else { continue };
-            let Ok(disk) = rustix::fs::statvfs(&self.0.options.home) else { continue };
+            let Some(step) = self.step() else { continue };
+            let Ok(disk) = rustix::fs::statvfs(&self.places) else { continue };
             let (bytes, files) = (disk.f_bfree * disk.f_frsize, disk.f_ffree);
             (most_bytes, most_files) = (most_bytes.max(bytes), most_files.max(files));
             if most_bytes - bytes < step && (most_files - files) * LEAST_FILE < step {
@@ -138,7 +148,7 @@ impl Namespace {
 
     /// Ends the processes of those that have written too much.
     async fn stop_writers(&self) -> Result<(), ProviderError> {
-        let all = self.0.warden.lock().clone();
+        let all = self.lock().clone();
         let over = blocking("look at what was written", move || {
             let over = all.into_iter().filter(|(_, shown)| {
                 let mut left = FILES;
@@ -151,16 +161,21 @@ impl Namespace {
         .await?;
         for id in over {
             let failed = |source| ProviderError::failed("reach a sandbox", source);
-            let Some(host) = Host::connect(&self.dir(&id)).await.map_err(failed)? else {
-                self.0.warden.forget(&id);
+            let Some(host) = Host::connect(&self.places.join(id.as_str())).await.map_err(failed)?
+            else {
+                self.forget(&id);
                 continue;
             };
             tracing::warn!(instance = %id, "a sandbox wrote more than its disk may hold");
-            if let Some(shown) = self.0.warden.lock().get_mut(&id) {
+            if let Some(shown) = self.lock().get_mut(&id) {
                 shown.stopped += 1;
             }
-            let cgroups = self.cgroups(&id)?;
-            blocking("stop a sandbox that writes", move || cgroups.kill_but(host.pid)).await?;
+            blocking("stop a sandbox that writes", move || {
+                let groups = fs::read_to_string(format!("/proc/{}/cgroup", host.pid))?;
+                let own = cgroup::path(&groups).ok_or(io::ErrorKind::NotFound)?;
+                Cgroups::new(own)?.kill_but(host.pid)
+            })
+            .await?;
         }
         Ok(())
     }
@@ -215,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_small_limit_is_looked_at_often() {
-        let warden = Warden::default();
+        let warden = Warden::new(PathBuf::new());
         assert_eq!(warden.step(), None);
         let shown = |limit| Shown { directories: vec![], since: 0, limit, stopped: 0 };
         warden.lock().insert(InstanceId::fresh(), shown(8 << 30));
