@@ -11,7 +11,10 @@ use crate::{
     lease::Leases,
     model::Timestamp,
     project::{Mode, Projects},
-    provider::namespace::{COURTESY, Namespace},
+    provider::{
+        Docker,
+        namespace::{COURTESY, Namespace},
+    },
     session::Sessions,
     store::{Gone, Pruned, Retention, Store},
 };
@@ -47,8 +50,17 @@ pub struct Background {
     pub cleanup_interval: Duration,
     /// Time between two snapshots of the hot memories.
     pub snapshot_interval: Duration,
-    /// The sandboxes, where there are any, and which wait before anybody has asked for one.
-    pub sandboxes: Option<(Namespace, Warm)>,
+    /// What is shut in on this machine.
+    pub sandboxes: Sandboxes,
+}
+
+/// The kinds of sandboxes, where there are any, and which wait before anybody has asked for one.
+#[derive(Debug, Clone)]
+pub struct Sandboxes {
+    /// Those of namespaces.
+    pub namespace: Option<(Namespace, Warm)>,
+    /// The containers of an engine.
+    pub containers: Option<(Docker, Warm)>,
 }
 
 /// Which sandboxes wait before anybody has asked for one.
@@ -104,7 +116,12 @@ impl Background {
 impl Background {
     /// What they write, how they treat each other, and those that wait for somebody.
     fn look_after_sandboxes(&self, tasks: &TaskTracker, stop: &CancellationToken) {
-        let Some((sandboxes, warm)) = self.sandboxes.clone() else { return };
+        if let Some((containers, warm)) = self.sandboxes.containers.clone() {
+            tasks.spawn(containers.clone().watch_writing(stop.clone()));
+            tasks.spawn(containers.clone().watch_strays(stop.clone()));
+            tasks.spawn(containers.keep_warm(warm == Warm::Usual, stop.clone()));
+        }
+        let Some((sandboxes, warm)) = self.sandboxes.namespace.clone() else { return };
         tasks.spawn(sandboxes.clone().watch_writing(stop.clone()));
         tasks.spawn(sandboxes.clone().keep_warm(warm == Warm::Usual, stop.clone()));
         tasks.spawn(every(COURTESY, stop.clone(), move || {

@@ -25,6 +25,8 @@ pub struct Compute {
     pub chosen: String,
     /// The sandboxes, to be kept ready, where there are any.
     pub sandboxes: Option<Namespace>,
+    /// The containers, the same.
+    pub containers: Option<Docker>,
 }
 
 /// Finds out which providers this machine can have.
@@ -61,6 +63,7 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         }
         absent.push(("namespace".to_owned(), missing));
     }
+    let mut in_engine = None;
     let missing = Docker::impossible();
     if missing.is_empty() {
         let docker = containers(settings, events)?;
@@ -71,7 +74,8 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
                 tracing::warn!(lacking, "there are no containers here yet");
             }
         }
-        all.push(Arc::new(docker));
+        all.push(Arc::new(docker.clone()));
+        in_engine = Some(docker);
     } else {
         if chosen == "docker" {
             anyhow::bail!("provider docker cannot be had here: {}", missing.join("; "));
@@ -93,7 +97,7 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         }
     }
     let providers = Providers::new(all).without(absent);
-    Ok(Compute { providers, chosen, sandboxes: ready })
+    Ok(Compute { providers, chosen, sandboxes: ready, containers: in_engine })
 }
 
 /// What was said, unless that is `auto`.
@@ -155,6 +159,7 @@ fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
         .with(&limits(&settings.sandbox))
         .map_err(|bad| anyhow::anyhow!("the setting sandbox.{bad}"))?;
     options.defaults.image = Some(said(&settings.docker.image)).filter(|image| !image.is_empty());
+    options.warm = settings.sandbox.warm;
     options.events = Some(events.clone());
     Ok(Docker::new(options))
 }

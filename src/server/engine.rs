@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::compute::Compute;
 use crate::{
     api::{Engine, ThreadRuntimes},
-    background::{Background, Warm},
+    background::{Background, Sandboxes},
     clock::Clock,
     config::Settings,
     event::Events,
@@ -23,7 +23,6 @@ use crate::{
         memory::{HotLimits, HotMemories},
         workspace,
     },
-    provider::Namespace,
     session::Sessions,
     store::{Gone, Retention, Store},
     terminal::{self, Place, Terminals},
@@ -128,7 +127,7 @@ pub fn start(
     settings: &Settings,
     store: &Store,
     metrics: &Metrics,
-    sandboxes: Option<(Namespace, Warm)>,
+    sandboxes: Sandboxes,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {

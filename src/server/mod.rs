@@ -26,7 +26,7 @@ use crate::{
         compat::{Sandboxes, expire},
         pass::Shares,
     },
-    background::Warm,
+    background::{self, Warm},
     clock::Clock,
     config::Settings,
     event::Events,
@@ -61,8 +61,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
-    let warm = if compute.chosen == "namespace" { Warm::Usual } else { Warm::None };
-    let sandboxes = compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm));
+    let warm = |name| if compute.chosen == name { Warm::Usual } else { Warm::None };
+    let sandboxes = background::Sandboxes {
+        namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
+        containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),
+    };
     let engine = engine::build(&settings, compute, &store, events, &stopping).await?;
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();

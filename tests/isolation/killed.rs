@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Server, wait_for};
+use crate::harness::{Server, left, wait_for};
 use crate::world::World;
 
 /// How often it is killed; `STEAD_SOAK` asks for the long run.
@@ -26,26 +26,6 @@ fn names_of_labels(dir: &Path) -> Vec<String> {
         names(dir).into_iter().filter_map(|name| fs::read(dir.join(name).join("label")).ok());
     let labels = labels.filter_map(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
     labels.filter_map(|label| label["name"].as_str().map(str::to_owned)).collect()
-}
-
-/// Everything of a home that a sandbox can leave: processes, cgroups, loop devices, directories.
-fn left(home: &Path) -> BTreeSet<String> {
-    let mut left = BTreeSet::new();
-    let sandboxes = names(&home.join("sandboxes"));
-    left.extend(sandboxes.iter().map(|name| format!("directory {name}")));
-    left.extend(names(&home.join("disks")).into_iter().map(|name| format!("disk {name}")));
-    for device in names(Path::new("/sys/block")) {
-        let file = format!("/sys/block/{device}/loop/backing_file");
-        if let Ok(file) = fs::read_to_string(file)
-            && file.starts_with(&*home.to_string_lossy())
-        {
-            left.insert(format!("loop device of {}", file.trim()));
-        }
-    }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let ours = mounts.lines().filter(|line| line.contains(&*home.to_string_lossy()));
-    left.extend(ours.map(|line| format!("mount {line}")));
-    left
 }
 
 /// The cgroups of sandboxes, whoever's they are.

@@ -1,7 +1,8 @@
 //! A container, as its engine is told about it.
 //!
-//! Pure. The engine makes the namespaces and the root, sets the limits and drops every right; the
-//! network has nothing in it until the launcher connects it, and the host's socket and the terminals'
+//! Pure. The engine makes the namespaces and a root that nobody can write to, sets the limits and drops
+//! every right; the launcher lays the lease's disk over that root, the network has nothing in it until the
+//! launcher connects it, and the host's socket and the terminals'
 //! directories are handed to process 1 by descriptor: no mount shows them.
 
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use bollard::models::{
 use rustix::process::{Resource, getrlimit};
 
 use super::engine::Kind;
-use super::launch::{DOOR, DOOR_INSIDE, NAMES};
+use super::launch::{DOOR, DOOR_INSIDE};
 use crate::provider::namespace::SandboxSpec;
 use crate::provider::namespace::bundle::{self, MASKED, PROGRAMS, READ_ONLY, SHARES};
 use crate::provider::namespace::launch::{FILES, SIGNALS};
@@ -32,12 +33,12 @@ pub(super) struct Plan<'a> {
     pub(super) programs: &'a Path,
     /// See `programs`.
     pub(super) program: &'a str,
-    /// What the host answers when it is asked what it was made for.
+    /// What the host answers when it is asked what it was made for; empty for one that waits.
     pub(super) label: &'a str,
     /// What the engine keeps of that.
     pub(super) labels: HashMap<String, String>,
     /// Directories of this machine that are shown read-only under their own names.
-    pub(super) shown: Vec<PathBuf>,
+    pub(super) shown: &'a [PathBuf],
     /// The filter of system calls, as this engine takes it.
     pub(super) seccomp: &'a str,
     /// Which engine it is.
@@ -122,6 +123,8 @@ fn host_config(plan: &Plan<'_>) -> HostConfig {
             typ: Some("json-file".into()),
             config: Some([("max-size".to_owned(), "64k".to_owned())].into()),
         }),
+        // What is written goes to the lease's disk, which lies over this.
+        readonly_rootfs: Some(true),
         mounts: Some(mounts(plan)),
         // RAM disks are small, because what is in them is memory that killing a process does not
         // give back.
@@ -142,9 +145,6 @@ fn mounts(plan: &Plan<'_>) -> Vec<Mount> {
         (plan.programs.to_owned(), PROGRAMS.into()),
         (plan.dir.join(DOOR), DOOR_INSIDE.into()),
     ];
-    for name in NAMES {
-        shown.push((plan.dir.join(name), Path::new("/etc").join(name)));
-    }
     shown.extend(plan.shown.iter().map(|path| (path.clone(), path.clone())));
     let text = |path: PathBuf| Some(path.to_string_lossy().into_owned());
     let mount = |(source, target)| Mount {
@@ -177,7 +177,7 @@ fn ulimits(spec: &SandboxSpec) -> Vec<ResourcesUlimits> {
         ("nofile", most(Resource::Nofile, FILES)),
         ("nproc", most(Resource::Nproc, PROCESSES)),
         ("sigpending", most(Resource::Sigpending, SIGNALS)),
-        // An engine's disk has no limit for one container: at least no file grows beyond all bounds.
+        // A workspace is not on the lease's own disk: at least no file in it grows beyond that.
         ("fsize", most(Resource::Fsize, spec.disk)),
     ]
     .map(|(name, limit)| ResourcesUlimits {
@@ -204,7 +204,7 @@ mod tests {
             program: "stead-1",
             label: "lease_1:1",
             labels: HashMap::new(),
-            shown: vec!["/usr".into()],
+            shown: &["/usr".into()],
             seccomp: "{}",
             kind: Kind::Docker,
         });
@@ -227,7 +227,8 @@ mod tests {
     fn what_is_shown_of_the_machine_cannot_be_written_to() {
         let request = request();
         let mounts = request["HostConfig"]["Mounts"].as_array().unwrap();
-        assert_eq!(mounts.len(), 5);
+        assert_eq!(mounts.len(), 3);
+        assert_eq!(request["HostConfig"]["ReadonlyRootfs"], true);
         for mount in mounts {
             assert_eq!(mount["ReadOnly"], true, "{mount}");
             assert_eq!(mount["BindOptions"]["NonRecursive"], true, "{mount}");

@@ -1,5 +1,6 @@
 //! The engine that runs containers: Docker or Podman, by the same API over a socket of this machine.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bollard::errors::Error;
@@ -57,6 +58,9 @@ pub(super) enum Seen {
     Nothing,
 }
 
+/// Containers by name, and what each was made for.
+pub(super) type Listed = BTreeMap<String, Option<Label>>;
+
 impl Engine {
     /// The engine at this address, or the first of the usual ones that answers; else why not.
     pub(super) async fn reach(configured: &str) -> Result<Self, String> {
@@ -92,10 +96,16 @@ impl Engine {
         Ok(Self { client, kind: if podman { Kind::Podman } else { Kind::Docker } })
     }
 
-    /// Makes a container that does not run yet.
+    /// Makes a container that does not run yet, in place of one that has its name: a server that was
+    /// killed may have asked for that, and the engine gone on making it.
     pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), Error> {
-        let options = CreateContainerOptionsBuilder::new().name(name).build();
-        let made = self.client.create_container(Some(options), body).await?;
+        let options = || CreateContainerOptionsBuilder::new().name(name).build();
+        let mut made = self.client.create_container(Some(options()), body.clone()).await;
+        if made.as_ref().is_err_and(is_taken) {
+            self.remove(name).await?;
+            made = self.client.create_container(Some(options()), body).await;
+        }
+        let made = made?;
         for warning in made.warnings {
             tracing::debug!(container = name, warning, "the engine warns");
         }
@@ -145,12 +155,17 @@ impl Engine {
         }
     }
 
-    /// What every container of a home was made for, whatever it does.
-    pub(super) async fn labelled(&self, home: &str) -> Result<Vec<Label>, Error> {
+    /// Every container of a home by its name, whatever it does, and what it was made for if that is
+    /// known.
+    pub(super) async fn labelled(&self, home: &str) -> Result<Listed, Error> {
         let filters = labels::filter(home);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let found = self.client.list_containers(Some(options)).await?;
-        Ok(found.into_iter().filter_map(|found| labels::read(&found.labels?)).collect())
+        let listed = found.into_iter().filter_map(|found| {
+            let name = found.names?.first()?.trim_start_matches('/').to_owned();
+            Some((name, labels::read(&found.labels.unwrap_or_default())))
+        });
+        Ok(listed.collect())
     }
 
     /// What a container said last.
@@ -185,6 +200,16 @@ fn socket(address: &str) -> Option<&str> {
 /// Whether the engine said that there is no such thing.
 pub(super) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
+}
+
+/// Whether the engine said that something of that name is there already. Podman says it as a failure
+/// of its own.
+fn is_taken(error: &Error) -> bool {
+    match error {
+        Error::DockerResponseServerError { status_code: 409, .. } => true,
+        Error::DockerResponseServerError { message, .. } => message.contains("already in use"),
+        _ => false,
+    }
 }
 
 /// Whether the engine said anything at all.

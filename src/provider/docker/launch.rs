@@ -5,7 +5,8 @@
 //! server ──▶ launcher: names the host's socket, opens the door, says it is ready
 //! server ──▶ engine:   makes and starts the container
 //! entry  ──▶ door      process 1 asks for what it is to hold
-//! launcher:            connects the container's network, hands over socket, terminals, filters and slot
+//! launcher:            gives the container its root and its network, hands over socket, terminals,
+//!                      filters and slot
 //! entry:               becomes the host
 //! ```
 //! Nothing but process 1 runs inside until the door is closed for good, and what was handed over has
@@ -19,22 +20,21 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
-use rustix::mount::MountFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::LinkNameSpaceType;
 use serde::{Deserialize, Serialize};
 
+use super::root::Root;
 use crate::provider::namespace::Egress;
-use crate::provider::namespace::bundle;
 use crate::provider::namespace::cgroup;
 use crate::provider::namespace::connect::{self, Reach};
 use crate::provider::namespace::launch::{self, LOCK, TERMINALS, doing, open_dir};
@@ -47,6 +47,10 @@ pub(super) struct Launch {
     pub(super) name: String,
     /// What it may reach.
     pub(super) egress: Egress,
+    /// The file of the lease's disk.
+    pub(super) disk: PathBuf,
+    /// Directories of this machine that are shown in it.
+    pub(super) shown: Vec<PathBuf>,
 }
 
 /// The file in an instance's directory that [`Launch`] is in.
@@ -57,9 +61,6 @@ pub(super) const DOOR: &str = "door";
 
 /// Where the door's directory is inside.
 pub(super) const DOOR_INSIDE: &str = "/.stead-door";
-
-/// The files of `/etc` that say which names are known, as the launcher writes them.
-pub(super) const NAMES: [&str; 2] = ["hosts", "resolv.conf"];
 
 /// The file with the path of the container's cgroup.
 pub(super) const CGROUP: &str = "cgroup";
@@ -84,9 +85,6 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
 
     let reach = Reach::of(&launch.egress);
     let (hosts, resolv) = reach.names(&launch.egress);
-    for (name, text) in NAMES.iter().zip([hosts, resolv]) {
-        fs::write(dir.join(name), text)?;
-    }
     let here = open_dir(dir)?;
     let socket = sys::bound_socket(here.as_fd(), "host.sock").map_err(doing("name a socket"))?;
     let door_dir = open_dir(&dir.join(DOOR))?;
@@ -102,9 +100,11 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let pid = rustix::net::sockopt::socket_peercred(&stream)?.pid.as_raw_nonzero().get();
     apart(pid)?;
     let users = users(pid)?;
-    few_terminals(pid).map_err(doing("bound the container's terminals"))?;
+    let users = users.as_ref().map(AsFd::as_fd);
+    let names = [("hosts", hosts.as_str()), ("resolv.conf", resolv.as_str())];
+    Root { pid, disk: &launch.disk, shown: &launch.shown, users, names }.make()?;
     let files = Allows { writing: true, running: false };
-    let terminals = sys::tree(&dir.join(TERMINALS), files, users.as_ref().map(AsFd::as_fd))
+    let terminals = sys::tree(&dir.join(TERMINALS), files, users)
         .map_err(doing("map the directory of terminals"))?;
     let group = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     if let Some(path) = cgroup::path(&group) {
@@ -144,22 +144,6 @@ fn apart(pid: i32) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Terminals are counted for the whole machine; an engine lets a container have all of them.
-fn few_terminals(pid: i32) -> io::Result<()> {
-    let mounts = File::open(format!("/proc/{pid}/ns/mnt"))?;
-    let map = fs::read_to_string(format!("/proc/{pid}/gid_map"))?;
-    let first = map.split_ascii_whitespace().nth(1).and_then(|first| first.parse::<u32>().ok());
-    let options = bundle::terminal_options(first.unwrap_or(0) + bundle::TERMINALS_GROUP);
-    let remounted = sys::beside(|| {
-        sys::leave(UnshareFlags::FS)?;
-        sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
-        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
-        Ok(rustix::mount::mount_remount("/dev/pts", flags, options.as_c_str())?)
-    })?;
-    remounted.join()
 }
 
 /// The user namespace of a process whose user 0 is another than here.

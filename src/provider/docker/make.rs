@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::container::{self, Plan};
 use super::engine::{self, Engine, Kind, Seen};
-use super::image::Image;
 use super::launch::{self, Launch};
 use super::{Docker, LOOK, PATIENCE, labels};
+use crate::provider::namespace::disk::Base;
 use crate::provider::namespace::host::Host;
 use crate::provider::namespace::launch::TERMINALS;
 use crate::provider::namespace::make::{complaint, make_dir};
-use crate::provider::namespace::{Label, SandboxSpec, blocking, seccomp as filter};
+use crate::provider::namespace::{Label, SandboxSpec, blocking, pool, seccomp as filter};
 use crate::provider::{Created, Intent, ProviderError};
 
 /// How often a container that does not come to the door is looked at.
@@ -35,69 +35,100 @@ impl Docker {
 
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
         let failed = |source| ProviderError::failed(MAKING, source);
-        let name = labels::container(&intent.instance_id);
-        let created = Created { reference: name.clone() };
-        let dir = self.dir(&intent.instance_id);
+        let id = &intent.instance_id;
+        let dir = self.dir(id);
         if Host::connect(&dir).await.map_err(failed)?.is_some() {
-            return Ok(created);
+            return Ok(Created { reference: self.container(id) });
         }
-        let spec = self.spec(&intent.spec)?;
-        let engine = self.engine().await?;
-        // What an earlier try left is in the way of the next.
-        self.end(&intent.instance_id).await?;
-        let image = self.image(&engine, spec.image.as_deref()).await?;
+        let spec = self.spec(&intent.spec, Some(&intent.lease_id))?;
+        // What an earlier try left is in the way of the next. It began with the directory.
+        if dir.exists() {
+            self.end(id).await?;
+        }
+        if let Some(reference) = pool::claim(self, intent, &spec).await? {
+            return Ok(Created { reference });
+        }
         let label = Label {
             lease_id: intent.lease_id.clone(),
             generation: intent.generation,
-            instance_id: intent.instance_id.clone(),
-            name,
+            instance_id: id.clone(),
+            name: labels::container(id.as_str()),
         };
-        match self.bring_up(&engine, &dir, &label, &spec, &image).await {
-            Ok(()) => Ok(created),
+        make_dir(&dir).and_then(|()| label.write(&dir)).map_err(failed)?;
+        let disk = self.0.disks.of(intent.lease_id.as_str());
+        match self.bring_up(id.as_str(), Some(&label), &spec, disk).await {
+            Ok(()) => Ok(Created { reference: label.name }),
             Err(error) => {
-                let said = engine.last_words(&label.name).await;
-                if !said.is_empty() {
-                    tracing::warn!(container = label.name, said, "a container did not come up");
-                }
-                // Somebody may have removed it from the engine.
-                self.forget_machine_image();
-                self.end(&intent.instance_id).await?;
+                self.end(id).await?;
                 Err(error)
             }
         }
     }
 
-    async fn bring_up(
+    /// Makes a container in the directory of this name, which is there; with its disk, if that is not.
+    /// One without a label waits to be given away.
+    pub(super) async fn bring_up(
+        &self,
+        name: &str,
+        label: Option<&Label>,
+        spec: &SandboxSpec,
+        disk: PathBuf,
+    ) -> Result<(), ProviderError> {
+        let engine = self.engine().await?;
+        let image = self.image(&engine, spec.image.as_deref()).await?;
+        self.0.disks.ready(&disk, Base::Image, spec).await?;
+        let (dir, container) = (self.0.containers.join(name), labels::container(name));
+        let launch = Launch {
+            name: container,
+            egress: spec.egress.clone(),
+            disk,
+            shown: image.shown(&self.0.options.shown),
+        };
+        let up = self.launch(&engine, &dir, &launch, label, spec, &image.reference).await;
+        if up.is_err() {
+            let said = engine.last_words(&launch.name).await;
+            if !said.is_empty() {
+                tracing::warn!(container = launch.name, said, "a container did not come up");
+            }
+            // Somebody may have removed it from the engine.
+            self.forget_machine_image();
+        }
+        up
+    }
+
+    async fn launch(
         &self,
         engine: &Engine,
         dir: &Path,
-        label: &Label,
+        launch: &Launch,
+        label: Option<&Label>,
         spec: &SandboxSpec,
-        image: &Image,
+        image: &str,
     ) -> Result<(), ProviderError> {
         let failed = |source| ProviderError::failed(MAKING, source);
-        prepare(dir, label, spec).map_err(failed)?;
+        prepare(dir, launch, spec).map_err(failed)?;
         let this = self.clone();
         let (programs, program) =
             blocking("copy the host's program", move || this.0.programs.ready()).await?;
         let seccomp = seccomp(engine.kind, dir).map_err(failed)?;
+        let purpose = label.map(|label| format!("{}:{}", label.lease_id, label.generation));
         let body = container::body(&Plan {
-            image: &image.reference,
+            image,
             dir,
             spec,
             programs: &programs,
             program: &program,
-            label: &format!("{}:{}", label.lease_id, label.generation),
+            label: &purpose.unwrap_or_default(),
             labels: labels::write(label, &self.0.home),
-            shown: image.shown(&self.0.options.shown),
+            shown: &launch.shown,
             seccomp: &seccomp,
             kind: engine.kind,
         });
         let mut launcher =
             Launcher::start(&self.0.options.executable, dir).await.map_err(failed)?;
-        engine.create(&label.name, body).await.map_err(engine::failed(MAKING))?;
-        engine.start(&label.name).await.map_err(engine::failed(MAKING))?;
-        launcher.finish(engine, &label.name).await.map_err(failed)?;
+        engine.create(&launch.name, body).await.map_err(engine::failed(MAKING))?;
+        engine.start(&launch.name).await.map_err(engine::failed(MAKING))?;
+        launcher.finish(engine, &launch.name).await.map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
         while Host::connect(dir).await.map_err(failed)?.is_none() {
             if Instant::now() > deadline {
@@ -110,14 +141,12 @@ impl Docker {
 }
 
 /// Writes down what the launcher needs to know. Blocking, and short.
-fn prepare(dir: &Path, label: &Label, spec: &SandboxSpec) -> io::Result<()> {
+fn prepare(dir: &Path, launch: &Launch, spec: &SandboxSpec) -> io::Result<()> {
     make_dir(&dir.join(TERMINALS))?;
-    label.write(dir)?;
     let door = dir.join(launch::DOOR);
     make_dir(&door)?;
     fs::set_permissions(&door, fs::Permissions::from_mode(0o755))?;
-    let launch = Launch { name: label.name.clone(), egress: spec.egress.clone() };
-    fs::write(dir.join(launch::FILE), serde_json::to_vec(&launch)?)?;
+    fs::write(dir.join(launch::FILE), serde_json::to_vec(launch)?)?;
     fs::write(dir.join(super::SPEC), serde_json::to_vec(spec)?)
 }
 

@@ -10,7 +10,9 @@
 //!     host.sock     the host's; nobody inside can see it
 //!     t/            the directories of its terminals; nobody inside but the host can see them
 //!     door/         shown inside; empty once the host runs
-//!     hosts, resolv.conf   shown inside, under /etc
+//!     shown.json    the directories of the machine that it may write to
+//! HOME/container-disks/<lease>.img      what a lease's containers wrote; outlives them
+//! HOME/container-snapshots/<name>.img   the same, as it once was
 //! ```
 //! Whether an instance lives is told by its socket alone: shells go on while the engine is away, and
 //! are used as before. The engine is asked to make, pause, resume and remove. What a server that was
@@ -22,6 +24,8 @@ mod image;
 mod labels;
 mod launch;
 mod make;
+mod root;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,19 +36,24 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::namespace::cgroup::Cgroups;
 use super::namespace::connect::disconnect;
+use super::namespace::disks::Disks;
 use super::namespace::host::Host;
 use super::namespace::launch::{LOCK, TERMINALS, give_slot_back, lock};
 use super::namespace::make::find_program;
+use super::namespace::pool::{self, Pool};
 use super::namespace::programs::Programs;
+use super::namespace::warden::Warden;
 use super::namespace::{
     self, Label, SandboxSpec, blocking, bundle, disk, environment, names_inside, place, show,
 };
 use super::turns::Turns;
 use super::{
-    Capabilities, Connection, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
-    Observed, Place, Placed, Provider, ProviderError, Reply,
+    Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
+    Observed, Place, Placed, Provider, ProviderError, Reply, Snapshot,
 };
 use crate::event::Events;
 use crate::model::{Env, Instance, InstanceId, LeaseId};
@@ -72,6 +81,8 @@ pub struct Options {
     pub shown: Vec<PathBuf>,
     /// The limits and the image where a lease names none.
     pub defaults: SandboxSpec,
+    /// How many containers of a kind wait for somebody who asks for one.
+    pub warm: usize,
     /// Who is told how a pull goes.
     pub events: Option<Events>,
 }
@@ -80,9 +91,9 @@ impl Options {
     /// The usual choices for a home.
     #[must_use]
     pub fn new(home: &Path) -> Self {
-        let namespace::Options { home, executable, shown, defaults, .. } =
+        let namespace::Options { home, executable, shown, defaults, warm, .. } =
             namespace::Options::new(home);
-        Self { home, executable, host: String::new(), shown, defaults, events: None }
+        Self { home, executable, host: String::new(), shown, defaults, warm, events: None }
     }
 }
 
@@ -98,6 +109,9 @@ struct Inner {
     containers: PathBuf,
     terminals: PathBuf,
     programs: Programs,
+    disks: Disks,
+    pool: Pool,
+    warden: Warden,
     /// The engine that answered last.
     engine: Mutex<Option<Engine>>,
     /// The engine's name of the image of this machine's programs, once it was made.
@@ -116,6 +130,9 @@ impl Docker {
         let options = Options { home: home.clone(), ..options };
         Self(Arc::new(Inner {
             home: home.to_string_lossy().into_owned(),
+            disks: Disks::new("docker", &home, "container-disks", "container-snapshots"),
+            pool: Pool::new(home.join("containers"), options.warm),
+            warden: Warden::new(home.join("containers")),
             containers: home.join("containers"),
             terminals: home.join("terminals"),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
@@ -136,22 +153,35 @@ impl Docker {
         vec!["root: run the server as root".to_owned()]
     }
 
-    /// Removes what a server that was killed had not yet given a name. For a start, before anything
-    /// is made.
+    /// Removes what a server that was killed had not yet given a name; their containers are found as
+    /// strays. For a start, before anything is made.
     ///
     /// # Errors
     /// When something cannot be removed.
     pub async fn sweep(&self) -> Result<(), ProviderError> {
         let (containers, terminals) = (self.0.containers.clone(), self.0.terminals.clone());
+        let disks = self.0.disks.clone();
         blocking("remove what was left half made", move || {
             for entry in fs::read_dir(containers).into_iter().flatten().flatten() {
-                if Label::read(&entry.path()).is_none() {
+                let named = Label::read(&entry.path()).map(|label| label.instance_id.to_string());
+                if named.is_none_or(|named| entry.file_name() != *named) {
                     clear(&entry.path(), &terminals)?;
                 }
             }
-            Ok(())
+            disks.sweep()
         })
         .await
+    }
+
+    /// Looks after what containers write outside their own disks until told to stop.
+    pub async fn watch_writing(self, stop: CancellationToken) {
+        self.0.warden.watch(stop).await;
+    }
+
+    /// Keeps containers ready until told to stop; with `usual`, also before anybody has asked for one.
+    pub async fn keep_warm(self, usual: bool, stop: CancellationToken) {
+        let usual = usual.then(|| self.spec(&serde_json::Value::Null, None));
+        pool::keep_warm(self, usual.and_then(Result::ok), stop).await;
     }
 
     /// The engine.
@@ -171,10 +201,15 @@ impl Docker {
     /// What is missing at this moment.
     async fn missing(&self) -> Vec<String> {
         let mut missing = Self::impossible();
-        for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+        for (program, package) in
+            [("ip", "iproute2"), ("nft", "nftables"), ("mkfs.ext4", "e2fsprogs")]
+        {
             if find_program(Path::new(program)).is_none() {
                 missing.push(format!("{program}: install {package}"));
             }
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            missing.push("loop devices: load the module loop".to_owned());
         }
         // Asked anew: one that answered before may be gone, and another may have come.
         match Engine::reach(&self.0.options.host).await {
@@ -187,19 +222,25 @@ impl Docker {
     }
 
     /// The limits with what a lease says instead.
-    fn spec(&self, said: &serde_json::Value) -> Result<SandboxSpec, ProviderError> {
+    fn spec(
+        &self,
+        said: &serde_json::Value,
+        lease: Option<&LeaseId>,
+    ) -> Result<SandboxSpec, ProviderError> {
         let refused =
             |reason: String| ProviderError::Refused { doing: "take the settings", reason };
-        if said.get("disk").is_some_and(|disk| !disk.is_null()) {
-            let reason = "disk: an engine's containers share one disk, which cannot be limited";
-            return Err(refused(reason.to_owned()));
-        }
         let spec = self.0.options.defaults.clone().with(said);
         let spec = spec.map_err(|bad| refused(bad.to_string()))?;
         if let Some(image) = spec.image.as_deref().filter(|image| !is_reference(image)) {
             return Err(refused(format!("image: {image:?} is no name of an image")));
         }
-        Ok(spec)
+        self.0.disks.over_snapshot(spec, lease)
+    }
+
+    /// What the engine calls the container of an instance: one that waited keeps the name it had.
+    fn container(&self, id: &InstanceId) -> String {
+        let own = || labels::container(id.as_str());
+        Label::read(&self.dir(id)).map_or_else(own, |label| label.name)
     }
 
     fn dir(&self, instance: &InstanceId) -> PathBuf {
@@ -219,7 +260,7 @@ impl Docker {
             memory_bytes: spec.memory,
             milli_cpus: spec.milli_cpus,
             processes: spec.processes,
-            disk_bytes: None,
+            disk_bytes: Some(spec.disk),
         })
     }
 
@@ -243,7 +284,7 @@ impl Docker {
             Observed::Gone => Err(ProviderError::Gone { instance: id.clone() }),
             Observed::Paused => Ok(()),
             Observed::Running => {
-                let paused = self.engine().await?.pause(&labels::container(id)).await;
+                let paused = self.engine().await?.pause(&self.container(id)).await;
                 paused.map_err(engine::failed("pause a container"))
             }
         }
@@ -254,22 +295,27 @@ impl Docker {
             Observed::Gone => Err(ProviderError::Gone { instance: id.clone() }),
             Observed::Running => Ok(()),
             Observed::Paused => {
-                let resumed = self.engine().await?.resume(&labels::container(id)).await;
+                let resumed = self.engine().await?.resume(&self.container(id)).await;
                 resumed.map_err(engine::failed("resume a container"))
             }
         }
     }
 
-    /// Removes the container first: as long as its directory is there, it is found and ended again.
     async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
-        let dir = self.dir(id);
+        self.0.warden.forget(id);
+        self.0.pool.release(id);
+        self.remove(&self.container(id), self.dir(id)).await
+    }
+
+    /// Removes the container first: as long as its directory is there, it is found and ended again.
+    async fn remove(&self, container: &str, dir: PathBuf) -> Result<(), ProviderError> {
         let engine = match self.engine().await {
             Ok(engine) => engine,
             // Where there never was an engine there is nothing to end.
             Err(_) if !dir.exists() => return Ok(()),
             Err(error) => return Err(error),
         };
-        let removed = engine.remove(&labels::container(id)).await;
+        let removed = engine.remove(container).await;
         removed.map_err(engine::failed("remove a container"))?;
         let terminals = self.0.terminals.clone();
         blocking("remove what was a container's", move || clear(&dir, &terminals)).await
@@ -295,8 +341,12 @@ impl Docker {
         // is found when it is back.
         if let Ok(engine) = self.engine().await {
             match engine.labelled(&self.0.home).await {
-                Ok(found) => labels
-                    .extend(found.into_iter().map(|label| (label.instance_id.to_string(), label))),
+                Ok(listed) => labels.extend(
+                    self.unknown(listed)
+                        .into_values()
+                        .flatten()
+                        .map(|label| (label.instance_id.to_string(), label)),
+                ),
                 Err(error) => tracing::debug!(%error, "the engine does not list its containers"),
             }
         }
@@ -307,7 +357,7 @@ impl Docker {
             }
             found.push(Found {
                 observed: self.look(&label.instance_id).await?,
-                reference: labels::container(&label.instance_id),
+                reference: label.name,
                 lease_id: label.lease_id,
                 generation: label.generation,
                 instance_id: label.instance_id,
@@ -317,25 +367,25 @@ impl Docker {
     }
 
     async fn measure(&self, id: &InstanceId) -> Result<Metrics, ProviderError> {
-        if self.look(id).await? == Observed::Gone {
-            return Err(ProviderError::Gone { instance: id.clone() });
-        }
-        let cgroups = self.cgroups(id);
-        let (usage, exceeded) = match &cgroups {
-            Some(cgroups) => (cgroups.usage(), Some(cgroups.exceeded())),
-            None => Default::default(),
+        let host = self.host(id).await?;
+        let failed = |source: rustix::io::Errno| {
+            ProviderError::failed("measure a container", io::Error::from(source))
         };
-        let terminals = self.dir(id).join(TERMINALS);
-        let disk_bytes =
-            blocking("measure a container", move || Ok(super::local::disk(terminals))).await?;
+        let disk = rustix::fs::statvfs(format!("/proc/{}/root", host.pid)).map_err(failed)?;
+        let usage = self.cgroups(id).map(|cgroups| cgroups.usage()).unwrap_or_default();
         Ok(Metrics {
             cpu_us: usage.cpu_us,
             memory_bytes: usage.memory_bytes,
             processes: usage.processes,
-            disk_bytes,
+            disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
             limits: self.limits(id),
-            exceeded,
+            exceeded: self.met(id),
         })
+    }
+
+    /// How often its limits were met.
+    fn met(&self, id: &InstanceId) -> Option<Exceeded> {
+        Some(Exceeded { disk: self.0.warden.stopped(id), ..self.cgroups(id)?.exceeded() })
     }
 
     async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
@@ -349,6 +399,9 @@ impl Docker {
         let failed = |source| ProviderError::failed("show a directory in a container", source);
         let (seen, missing) = names_inside(host.pid, &place.mounts).map_err(failed)?;
         if !missing.is_empty() {
+            let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+            let directories = missing.iter().map(|(outside, _)| outside.clone());
+            self.0.warden.note(id, directories, limit).map_err(failed)?;
             show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
         }
         let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
@@ -400,6 +453,28 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
+impl pool::Makes for Docker {
+    fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    fn disks(&self) -> &Disks {
+        &self.0.disks
+    }
+
+    fn called(&self, name: &str) -> String {
+        labels::container(name)
+    }
+
+    async fn make(&self, name: &str, spec: &SandboxSpec) -> Result<(), ProviderError> {
+        self.bring_up(name, None, spec, self.0.disks.of(name)).await
+    }
+
+    async fn end(&self, name: &str) -> Result<(), ProviderError> {
+        self.remove(&labels::container(name), self.0.containers.join(name)).await
+    }
+}
+
 impl Provider for Docker {
     fn name(&self) -> &str {
         "docker"
@@ -414,7 +489,7 @@ impl Provider for Docker {
                 "the engine's namespaces: mount, process, network, ipc, uts, cgroup; user where it maps users",
                 "no capabilities, no new privileges",
                 "system call filter",
-                "limits of memory, processor and processes",
+                "limits of memory, processor, processes and disk",
                 "network egress rules",
             ]
             .map(str::to_owned)
@@ -484,11 +559,44 @@ impl Provider for Docker {
     }
 
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
-        self.spec(spec).map(drop)
+        self.spec(spec, None).map(drop)
     }
 
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
-        Some(self.cgroups(&instance.instance_id)?.exceeded())
+        self.met(&instance.instance_id)
+    }
+
+    fn ready(&self) -> Option<usize> {
+        self.0.pool.ready()
+    }
+
+    fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
+        Box::pin(self.0.disks.forget(lease))
+    }
+
+    fn keeps(&self) -> Fidelity {
+        Fidelity::Filesystem
+    }
+
+    fn copy<'a>(
+        &'a self,
+        lease: &'a LeaseId,
+        instance: Option<&'a Instance>,
+        to: &'a CopyTo,
+    ) -> Reply<'a, ()> {
+        Box::pin(self.0.disks.copy(self, (lease, instance), None, to))
+    }
+
+    fn snapshots(&self) -> Reply<'_, Vec<Snapshot>> {
+        Box::pin(self.0.disks.snapshots())
+    }
+
+    fn remove_snapshot<'a>(&'a self, name: &'a str) -> Reply<'a, bool> {
+        Box::pin(self.0.disks.remove_snapshot(name))
+    }
+
+    fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
+        Box::pin(self.0.disks.kept())
     }
 }
 
@@ -507,7 +615,9 @@ mod tests {
             (json!({"image": "localhost:5000/a/b:1.2"}), true),
             (json!({"image": "../../etc"}), false),
             (json!({"image": "-v"}), false),
-            (json!({"disk": "1g"}), false),
+            (json!({"disk": "1g"}), true),
+            (json!({"disk": "1k"}), false),
+            (json!({"snapshot": "of another"}), false),
             (json!({"privileged": true}), false),
         ] {
             assert_eq!(provider.accepts(&spec).is_ok(), fine, "{spec}");

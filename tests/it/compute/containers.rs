@@ -3,18 +3,28 @@
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use serde_json::{Value, json};
+use stead::{
+    model::{InstanceId, LeaseId, Timestamp},
+    provider::{Intent, Observed, Provider},
+};
 
 use super::registry;
 use crate::{
-    harness::{Engine, Home, Server, engines, let_pass, wait_for},
+    harness::{Engine, Home, Server, engines, left, let_pass, wait_for, wait_long},
     terminal::exec,
 };
 
 fn serve(home: &Home, engine: &Engine) -> Server {
+    serve_with(home, engine, &[])
+}
+
+fn serve_with(home: &Home, engine: &Engine, more: &[&str]) -> Server {
     let host = format!("docker.host={}", engine.address());
     let mut arguments = vec!["--provider", "docker", "--set", &host];
     arguments.extend(["--set", "sandbox.egress=none", "--set", "sandbox.memory=128m"]);
-    arguments.extend(["--set", "sandbox.processes=64"]);
+    arguments.extend(["--set", "sandbox.processes=64", "--set", "sandbox.disk=64m"]);
+    arguments.extend(["--set", "sandbox.warm=0"]);
+    arguments.extend(more);
     Server::start_with(home, &arguments)
 }
 
@@ -32,15 +42,11 @@ fn end(server: &Server, home: &Home, engine: &Engine, threads: &[&str]) {
     for thread in threads {
         server.client().delete(&format!("/api/threads/{thread}")).expect_success();
     }
-    wait_for("no container to be left", || {
-        let left = engine.containers(home.path());
+    wait_long("nothing to be left", || {
+        let mut left = left(home.path());
+        left.extend(engine.containers(home.path()));
         if left.is_empty() { Ok(()) } else { Err(left) }
     });
-    let dirs = fs::read_dir(home.path().join("containers")).unwrap().flatten();
-    assert_eq!(
-        dirs.map(|entry| entry.path()).collect::<Vec<_>>(),
-        Vec::<std::path::PathBuf>::new()
-    );
 }
 
 #[test]
@@ -182,7 +188,7 @@ fn a_server_killed_while_containers_come_and_go_leaves_none() {
     let times = if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 5 };
     for (name, engine) in engines() {
         let home = Home::new();
-        let mut server = serve(&home, engine);
+        let mut server = serve_with(&home, engine, &["--set", "sandbox.warm=1"]);
         for round in 0..times {
             std::thread::scope(|scope| {
                 for thread in ["a", "b"] {
@@ -198,7 +204,9 @@ fn a_server_killed_while_containers_come_and_go_leaves_none() {
                 let pid = rustix::process::Pid::from_raw(server.pid()).unwrap();
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
             });
-            server = serve(&home, engine);
+            // The last keeps none ready, so that nothing is to be left.
+            let warm = if round + 1 < times { "sandbox.warm=1" } else { "sandbox.warm=0" };
+            server = serve_with(&home, engine, &["--set", warm]);
         }
         // What is still there belongs to a thread, and works.
         let threads = server.client().get("/api/threads?limit=500").expect(200);
@@ -207,6 +215,175 @@ fn a_server_killed_while_containers_come_and_go_leaves_none() {
             assert_eq!(said(&server, thread, "echo here"), "here\n", "{name}");
             server.client().delete(&format!("/api/threads/{thread}")).expect_success();
         }
+        end(&server, &home, engine, &[]);
+    }
+}
+
+/// An engine goes on with what it was asked for when the server is killed: what it makes then comes to
+/// be after the next server has looked.
+#[test]
+fn a_container_that_an_engine_made_too_late_is_ended() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let server = serve(&home, engine);
+        said(&server, "known", "mark=kept");
+        let known = engine.containers(home.path());
+        assert_eq!(known.len(), 1, "{name}");
+        engine.make("stead-late", home.path(), &engine.machine_image());
+        wait_long("the late one to be ended", || {
+            let there = engine.containers(home.path());
+            if there == known { Ok(()) } else { Err(there) }
+        });
+        assert_eq!(said(&server, "known", "echo $mark"), "kept\n", "{name}");
+        end(&server, &home, engine, &["known"]);
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_has_the_name_of_another_gives_way() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let provider = super::containers(home.path(), &engine.address());
+        let intent = || Intent {
+            lease_id: LeaseId::fresh(),
+            generation: 1,
+            instance_id: InstanceId::fresh(),
+            spec: Value::Null,
+        };
+        let first = intent();
+        provider.create(&first).await.unwrap();
+        let second = intent();
+        let container = format!("stead-{}", second.instance_id);
+        engine.make(&container, home.path(), &engine.machine_image());
+        assert_eq!(provider.create(&second).await.unwrap().reference, container, "{name}");
+        for found in provider.find_by_label(None).await.unwrap() {
+            assert_eq!(found.observed, Observed::Running, "{name}");
+            provider.destroy(&found.instance(Timestamp::now())).await.unwrap();
+        }
+        assert_eq!(engine.containers(home.path()), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let server = serve(&home, engine);
+        for dir in ["/tmp", "/var/tmp", "/root", "/etc", "/"] {
+            let fill = format!("f={}/fill", dir.trim_end_matches('/'));
+            let fill = format!("{fill}; head -c 1G /dev/zero > $f; e=$?; rm $f; (exit $e)");
+            let full = exec(&server.client(), "full", &fill);
+            assert_eq!(full["limit_reached"], "disk_full", "{name}: {dir}: {full}");
+        }
+        // RAM disks are small, and one file in the workspace is no larger than the disk.
+        for (dir, most) in
+            [("/dev", 1), ("/dev/shm", 8), ("/run", 32), ("/sys", 0), ("/workspace", 64)]
+        {
+            let fill =
+                format!("head -c 1G /dev/zero > {dir}/fill; stat -c %s {dir}/fill || echo 0");
+            let fill = format!("{{ {fill}; }} 2>/dev/null; rm -f {dir}/fill");
+            let bytes: u64 = said(&server, "full", &fill).trim().parse().unwrap();
+            assert!(bytes <= most << 20, "{name}: {dir}: {bytes}");
+        }
+        // Many files in the workspace are stopped, however long that takes.
+        let many = "while :; do head -c 50M /dev/zero > /workspace/fill$((i = (i + 1) % 8)); done";
+        let stopped = exec(&server.client(), "full", many);
+        assert_eq!(stopped["limit_reached"], "disk_full", "{name}: {stopped}");
+        wait_for("the files to be gone", || {
+            match said(&server, "full", "rm -rf /workspace/fill* && echo gone").as_str() {
+                "gone\n" => Ok(()),
+                other => Err(other.to_owned()),
+            }
+        });
+        assert_eq!(said(&server, "full", "echo alive"), "alive\n");
+        end(&server, &home, engine, &["full"]);
+    }
+}
+
+#[test]
+fn a_suspended_container_goes_on_with_its_files_and_its_shells_state() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let server = serve(&home, engine);
+        let client = server.client();
+        said(&server, "t", "echo kept > /opt/file; cd /opt; A=1; sleep 1000 &");
+        let lease = client.get("/api/threads/t/lease").expect(200);
+        let target = format!("/api/leases/{}", lease["lease_id"].as_str().unwrap());
+        let suspend = format!("{target}/suspend");
+        let refused = client.post(&suspend, json!({"fidelity": "memory"})).problem(409);
+        assert_eq!(refused, "not_supported");
+        let suspended = client.post(&suspend, json!({"fidelity": "filesystem"})).expect(200);
+        assert_eq!(suspended["instance"], Value::Null, "{name}");
+        assert_eq!(engine.containers(home.path()), Vec::<String>::new(), "{name}");
+        assert_eq!(said(&server, "t", "cat file; echo $A $PWD; jobs"), "kept\n1 /opt\n", "{name}");
+        let fork = client.post(&format!("{target}/fork"), json!({})).expect(201);
+        client.put("/api/threads/two", json!({"lease_id": fork["lease_id"]})).expect(201);
+        said(&server, "t", "echo changed > /opt/file");
+        assert_eq!(said(&server, "two", "cat /opt/file"), "kept\n", "{name}");
+        let made = client.post(&format!("{target}/snapshot"), json!({"name": "ready"})).expect(201);
+        assert_eq!((&made["name"], &made["provider"]), (&json!("ready"), &json!("docker")));
+        let body = json!({"sandbox": {"snapshot": "ready"}});
+        client.put("/api/threads/three", body).expect(201);
+        assert_eq!(said(&server, "three", "cat /opt/file"), "changed\n", "{name}");
+        client.delete("/api/snapshots/ready").expect_status(204);
+        end(&server, &home, engine, &["t", "two", "three"]);
+    }
+}
+
+/// Waits until so many containers wait.
+fn wait_ready(server: &Server, count: usize) {
+    wait_long("containers to wait", || {
+        let all = server.client().get("/api/providers").expect(200);
+        let items = all["items"].as_array().unwrap();
+        let docker = items.iter().find(|item| item["name"] == "docker").unwrap();
+        if docker["ready"] == count { Ok(()) } else { Err(docker.clone()) }
+    });
+}
+
+#[test]
+fn a_new_thread_gets_a_container_that_waited() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let server = serve_with(&home, engine, &["--set", "sandbox.warm=1"]);
+        for thread in ["one", "two"] {
+            wait_ready(&server, 1);
+            let began = std::time::Instant::now();
+            assert_eq!(
+                said(&server, thread, "echo $PWD; ls /tmp; touch /tmp/mine"),
+                "/workspace\n"
+            );
+            println!("{name}: to the first command of a fresh thread: {:?}", began.elapsed());
+            let id = instance(&server, thread)["instance_id"].as_str().unwrap().to_owned();
+            let label = fs::read_to_string(home.path().join("containers").join(id).join("label"));
+            assert!(label.unwrap().contains("stead-warm-"), "{name}");
+        }
+        // It is like any other: it can be paused, and the next server finds it.
+        wait_ready(&server, 1);
+        server.client().post("/api/threads/one/pause", json!({})).expect_success();
+        assert_eq!(instance(&server, "one")["state"], "paused", "{name}");
+        server.kill();
+        let server = serve(&home, engine);
+        assert_eq!(said(&server, "one", "ls /tmp"), "mine\n", "{name}");
+        // The one that waited for the server that was killed is gone.
+        wait_long("two to be left", || {
+            let there = engine.containers(home.path());
+            if there.len() == 2 { Ok(()) } else { Err(there) }
+        });
+        assert_eq!(said(&server, "two", "ls /tmp"), "mine\n", "{name}");
+        end(&server, &home, engine, &["one", "two"]);
+    }
+}
+
+#[test]
+fn containers_that_wait_end_with_the_server() {
+    for (_, engine) in engines() {
+        let home = Home::new();
+        let mut server = serve_with(&home, engine, &["--set", "sandbox.warm=1"]);
+        wait_ready(&server, 1);
+        server.terminate();
+        server.wait();
+        // Whether its time to stop sufficed or not, the next leaves nothing of them.
+        let server = serve(&home, engine);
         end(&server, &home, engine, &[]);
     }
 }
@@ -249,7 +426,7 @@ fn a_container_is_made_from_an_image_that_was_imported() {
         let ran = client.post(&target, json!({"command": "cat /etc/mark; ls /usr"})).expect(200);
         assert!(ran["stdout"].as_str().unwrap().starts_with("of the image\n"), "{name}: {ran}");
         for (spec, word) in
-            [(json!({"image": "no/such image"}), "image"), (json!({"disk": "1g"}), "disk")]
+            [(json!({"image": "no/such image"}), "image"), (json!({"disk": "1k"}), "disk")]
         {
             let refused = client.put("/api/threads/refused", json!({"sandbox": spec}));
             assert!((400..500).contains(&refused.status), "{}", refused.text());

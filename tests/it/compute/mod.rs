@@ -82,6 +82,7 @@ pub fn containers(home: &Path, engine: &str) -> Docker {
     let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
     let host = engine.to_owned();
     let mut options = docker::Options { executable, host, ..docker::Options::new(home) };
+    options.defaults.disk = 64 << 20;
     options.defaults.egress = namespace::Egress::None;
     Docker::new(options)
 }

@@ -1,6 +1,7 @@
 //! The contract of every provider that has a host inside, run against each this machine can have.
 
 use std::{
+    io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -9,8 +10,9 @@ use std::{
 use stead::{
     model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp},
     provider::{
-        Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
-        ProviderError, namespace::Check,
+        CopyTo, Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
+        ProviderError,
+        namespace::{Check, with_rights_of},
     },
 };
 
@@ -36,12 +38,16 @@ fn fixtures() -> Vec<Fixture> {
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
     fixtures.extend(KINDS.map(at_a_vendor));
-    fixtures.extend(engines().into_iter().map(|(_, engine)| {
+    fixtures.extend(contained());
+    fixtures
+}
+
+fn contained() -> impl Iterator<Item = Fixture> {
+    engines().into_iter().map(|(_, engine)| {
         let home = Home::new();
         let provider = Box::new(containers(home.path(), &engine.address()));
         Fixture { vendor: None, home, provider }
-    }));
-    fixtures
+    })
 }
 
 fn at_a_vendor(kind: Kind) -> Fixture {
@@ -304,6 +310,162 @@ async fn metrics_are_measured() {
         };
         assert!(busy.processes >= 2, "{busy:?}");
         provider.destroy(&instance).await.unwrap();
+    }
+}
+
+/// Those whose instances have a disk of their own. Never the machine's: what follows writes to it.
+fn with_disks() -> impl Iterator<Item = Fixture> {
+    let disks = sandboxed().into_iter().chain(contained());
+    disks.inspect(|fixture| assert_eq!(fixture.provider.keeps(), Fidelity::Filesystem))
+}
+
+/// The files of an instance, as this machine sees them.
+struct Files {
+    root: PathBuf,
+    owner: (u32, u32),
+}
+
+impl Files {
+    /// Refuses a root that is the machine's own.
+    async fn of(fixture: &Fixture, instance: &Instance) -> Files {
+        use std::os::unix::fs::MetadataExt;
+        let root = fixture.provider.root(instance).await.unwrap().expect("a root");
+        let (found, machine) = (std::fs::metadata(&root).unwrap(), std::fs::metadata("/").unwrap());
+        let which = |kind: &std::fs::Metadata| (kind.dev(), kind.ino());
+        assert_ne!(which(&found), which(&machine), "{}", fixture.provider.name());
+        Files { owner: (found.uid(), found.gid()), root }
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        with_rights_of(self.owner, || std::fs::write(self.root.join(file), text)).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.root.join(file)).unwrap()
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.root.join(file).exists()
+    }
+
+    fn remove_dir(&self, dir: &str) {
+        with_rights_of(self.owner, || std::fs::remove_dir(self.root.join(dir))).unwrap();
+    }
+
+    /// Writes so many bytes to a file; says why not.
+    fn fill(&self, file: &str, bytes: u64) -> std::io::Result<()> {
+        with_rights_of(self.owner, || {
+            let mut stream = std::fs::File::create(self.root.join(file))?;
+            std::io::copy(&mut std::io::repeat(1).take(bytes), &mut stream)?;
+            stream.sync_all()
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_disk_holds_no_more_than_its_limit() {
+    for fixture in with_disks() {
+        let provider = &fixture.provider;
+        let name = provider.name();
+        let instance = fixture.create(&intent(1)).await;
+        let limit = provider.metrics(&instance).await.unwrap().limits.unwrap().disk_bytes.unwrap();
+        assert_eq!(limit, 64 << 20, "{name}");
+        let files = Files::of(&fixture, &instance).await;
+        // Wherever it is written to.
+        for dir in ["opt", "tmp", "var/lib", "root", "home"] {
+            let file = format!("{dir}/fill");
+            let full = files.fill(&file, limit).unwrap_err();
+            assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{name}: {dir}");
+            let used = provider.metrics(&instance).await.unwrap().disk_bytes;
+            assert!(used > limit / 2 && used <= limit, "{name}: {dir}: {used}");
+            files.write(&file, "");
+        }
+        provider.destroy(&instance).await.unwrap();
+    }
+}
+
+/// Two file systems on one disk would destroy each other.
+#[tokio::test]
+async fn a_disk_is_used_by_one_instance_at_a_time() {
+    let Some(fixture) = sandboxed() else { return };
+    let first = intent(1);
+    let instance = fixture.create(&first).await;
+    let second = Intent { generation: 2, instance_id: InstanceId::fresh(), ..first.clone() };
+    let refused = fixture.provider.create(&second).await.unwrap_err();
+    let said = format!("{:#}", anyhow::Error::from(refused));
+    assert!(said.contains("in use by another"), "{said}");
+    assert_eq!(fixture.observed(&instance).await, Observed::Running);
+    fixture.provider.destroy(&instance).await.unwrap();
+    let third = Intent { generation: 3, instance_id: InstanceId::fresh(), ..first };
+    let instance = fixture.create(&third).await;
+    fixture.provider.destroy(&instance).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_outlive_an_instance_and_go_with_their_lease() {
+    for fixture in with_disks() {
+        let provider = &fixture.provider;
+        let name = provider.name();
+        let first = intent(1);
+        let instance = fixture.create(&first).await;
+        let files = Files::of(&fixture, &instance).await;
+        files.write("opt/file", "kept");
+        // Something of the image's own is changed, too, and something is gone.
+        files.write("etc/hostname", "changed");
+        files.remove_dir("media");
+        provider.destroy(&instance).await.unwrap();
+        assert_eq!(provider.kept().await.unwrap(), [first.lease_id.clone()], "{name}");
+        let next = Intent { generation: 2, instance_id: InstanceId::fresh(), ..first.clone() };
+        let instance = fixture.create(&next).await;
+        let files = Files::of(&fixture, &instance).await;
+        assert_eq!(files.read("opt/file"), "kept", "{name}");
+        assert_eq!(files.read("etc/hostname"), "changed", "{name}");
+        assert!(!files.has("media"), "{name}");
+        provider.destroy(&instance).await.unwrap();
+        provider.forget(&first.lease_id).await.unwrap();
+        provider.forget(&first.lease_id).await.unwrap();
+        assert_eq!(provider.kept().await.unwrap(), [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
+    for fixture in with_disks() {
+        let provider = &fixture.provider;
+        let name = provider.name();
+        let (one, two) = (intent(1), intent(1));
+        let nothing = provider.copy(&one.lease_id, None, &CopyTo::Lease(LeaseId::fresh())).await;
+        assert!(matches!(nothing, Err(ProviderError::Unsupported { .. })), "{nothing:?}");
+        let instance = fixture.create(&one).await;
+        let files = Files::of(&fixture, &instance).await;
+        // Written and synced by nobody.
+        files.write("opt/file", "first");
+        let to_lease = CopyTo::Lease(two.lease_id.clone());
+        provider.copy(&one.lease_id, Some(&instance), &to_lease).await.unwrap();
+        assert_eq!(fixture.observed(&instance).await, Observed::Running, "{name}: it goes on");
+        let ready = CopyTo::Snapshot("ready".to_owned());
+        provider.copy(&one.lease_id, Some(&instance), &ready).await.unwrap();
+        files.write("opt/file", "second");
+        let snapshots = provider.snapshots().await.unwrap();
+        let names: Vec<&str> = snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+        assert_eq!(names, ["ready"], "{name}");
+        let spec = serde_json::json!({"snapshot": "ready"});
+        let three = Intent { spec: spec.clone(), ..intent(1) };
+        provider.accepts(&spec).unwrap();
+        let forked = fixture.create(&two).await;
+        let begun = fixture.create(&three).await;
+        assert!(provider.remove_snapshot("ready").await.unwrap(), "{name}");
+        assert!(!provider.remove_snapshot("ready").await.unwrap(), "{name}");
+        assert!(provider.accepts(&spec).is_err(), "{name}: there is none any more");
+        for copy in [&forked, &begun] {
+            let files = Files::of(&fixture, copy).await;
+            assert_eq!(files.read("opt/file"), "first", "{name}");
+            files.write("opt/file", "third");
+        }
+        assert_eq!(files.read("opt/file"), "second", "{name}");
+        for instance in [&instance, &forked, &begun] {
+            provider.destroy(instance).await.unwrap();
+        }
     }
 }
 

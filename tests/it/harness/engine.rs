@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{pause, wait_for};
 
@@ -94,8 +94,16 @@ impl Engine {
 
     /// The body of what it answers, if it does.
     pub fn ask(&self, method: &str, target: &str) -> Option<String> {
+        self.ask_with(method, target, "")
+    }
+
+    fn ask_with(&self, method: &str, target: &str, body: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.dir.join("sock")).ok()?;
-        let request = format!("{method} {target} HTTP/1.0\r\nhost: engine\r\n\r\n");
+        let request = format!(
+            "{method} {target} HTTP/1.0\r\nhost: engine\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok()?;
@@ -112,6 +120,30 @@ impl Engine {
         let listed: Value = serde_json::from_str(&listed.unwrap()).unwrap();
         let names = listed.as_array().unwrap().iter();
         names.map(|found| found["Names"][0].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Makes it have a container that nobody starts, of an image that it has.
+    pub fn make(&self, name: &str, home: &Path, image: &str) {
+        let home = home.canonicalize().unwrap().display().to_string();
+        let limits: Vec<Value> = ["nofile", "nproc"]
+            .map(|name| json!({"Name": name, "Soft": 1024, "Hard": 1024}))
+            .to_vec();
+        let body = json!({
+            "Image": image, "Cmd": ["/bin/true"], "Labels": {"dev.stead.home": home},
+            "HostConfig": {"NetworkMode": "none", "Ulimits": limits},
+        });
+        let target = format!("/containers/create?name={name}");
+        let made = self.ask_with("POST", &target, &body.to_string()).unwrap();
+        assert!(made.contains("Id"), "{made}");
+    }
+
+    /// The image of this machine's programs, once a server has made it.
+    pub fn machine_image(&self) -> String {
+        let images = self.ask("GET", "/images/json").unwrap();
+        let images: Value = serde_json::from_str(&images).unwrap();
+        let tags = images.as_array().unwrap().iter().flat_map(|image| image["RepoTags"].as_array());
+        let mut tags = tags.flatten().filter_map(Value::as_str);
+        tags.find(|tag| tag.contains("stead/machine")).expect("an image").to_owned()
     }
 
     /// Kills it as nothing it could see coming; it stays away until [`come_back`](Self::come_back).

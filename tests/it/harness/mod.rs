@@ -2,6 +2,7 @@
 
 mod engine;
 mod http;
+mod left;
 mod person;
 mod server;
 mod socket;
@@ -9,6 +10,7 @@ mod strace;
 
 pub use engine::{Engine, engines};
 pub use http::{Answer, Client, Event, Events, Request};
+pub use left::left;
 pub use person::Person;
 pub use server::{Home, Server, has_sandboxes, run};
 pub use socket::{Frame, Socket};
@@ -23,8 +25,21 @@ use std::{
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again and again until `look` says yes, or fails with the last thing it saw.
-pub fn wait_for<T, S: Debug>(what: &str, mut look: impl FnMut() -> Result<T, S>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_for<T, S: Debug>(what: &str, look: impl FnMut() -> Result<T, S>) -> T {
+    wait_within(PATIENCE, what, look)
+}
+
+/// The same for what takes an engine, or many processes, their time.
+pub fn wait_long<T, S: Debug>(what: &str, look: impl FnMut() -> Result<T, S>) -> T {
+    wait_within(5 * PATIENCE, what, look)
+}
+
+fn wait_within<T, S: Debug>(
+    patience: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, S>,
+) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         match look() {
             Ok(found) => return found,
