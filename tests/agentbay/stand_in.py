@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """A stand-in for AgentBay: its API and the data plane of its sessions, over real processes and files.
 
-    stand_in.py DIRECTORY [--key KEY] [--tls] [--central]
+    stand_in.py DIRECTORY [--key KEY] [--tls] [--central] [--page N]
 
 It listens on a free port of this machine and says on one line of JSON where, and what its certificate is
 if it has one. It ends when its input does, with every process it started; the directory is its caller's.
-With `--central` sessions have no data plane of their own and everything goes through `CallMcpTool`.
+With `--central` sessions have no data plane of their own and everything goes through `CallMcpTool`. A list
+tells `--page` sessions at once, whatever is asked.
 
-`GET /control` tells what there is, `POST /control` takes `{"harms": […], "most": N, "vanish": "s-…"}`:
-each harm `{"action": "…", "harm": "busy" | "error" | "half" | "lose"}` is done to the next call of that
-action (`callTool` for the data plane), in this order.
+`GET /control` tells what there is, `POST /control` takes what no client could ask for: `most`, how many
+sessions there may be; `vanish`, a session that is gone at once; `renew`, one whose token changes; `harms`,
+each `{"action": "…", "harm": "busy" | "throttled" | "error" | "half" | "lose"}` and done to the next call of
+that action (`callTool` for the data plane).
 """
 
 import argparse
@@ -115,8 +117,8 @@ def not_found(name):
 class Vendor:
     """Everything there is. An action of the API is the method of its name, which is given the form."""
 
-    def __init__(self, directory, key, central):
-        self.directory, self.key, self.central = directory, key, central
+    def __init__(self, directory, key, central, page):
+        self.directory, self.key, self.central, self.page = directory, key, central, page
         self.url = None
         self.lock = threading.Lock()
         self.sessions, self.contexts = {}, {}
@@ -161,7 +163,7 @@ class Vendor:
         for field, name in (("Status", "status"), ("ImageId", "image")):
             if form.get(field):
                 found = [it for it in found if getattr(it, name) == form[field]]
-        limit = int(form.get("MaxResults") or 10)
+        limit = min(int(form.get("MaxResults") or 10), self.page)
         page = [it for it in found if it.id > form.get("NextToken", "")][:limit]
         more = page and page[-1] is not found[-1]
         data = [{"SessionId": it.id, "SessionStatus": it.status, "ImageId": it.image} for it in page]
@@ -252,15 +254,18 @@ class Vendor:
         """What is to be done to this call."""
         with self.lock:
             self.calls[action] = self.calls.get(action, 0) + 1
-            if self.harms and self.harms[0]["action"] == action:
-                return self.harms.pop(0)
-        return {}
+            planned = next((it for it in self.harms if it["action"] == action), None)
+            if planned:
+                self.harms.remove(planned)
+        return planned or {}
 
     def control(self, body):
         with self.lock:
             self.harms = body.get("harms", self.harms)
             self.most = body.get("most", self.most)
             gone = self.sessions.get(body.get("vanish"))
+            if "renew" in body:
+                self.sessions[body["renew"]].token = secrets.token_hex(16)
         if gone:
             self.vanish(gone)
         with self.lock:
@@ -325,6 +330,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if harm.get("harm") == "busy":
             later = {"Retry-After": str(harm["after"])} if "after" in harm else {}
             return self.send(429, *problem(Problem("Throttling.User", "come again later", 429), later))
+        if harm.get("harm") == "throttled":
+            return self.send(400, *problem(Problem("Throttling.User", "come again later")))
         if harm.get("harm") == "error":
             return self.send(500, *problem(Problem("InternalError", "something broke", 500)))
         status, headers = 200, {}
@@ -382,14 +389,17 @@ def certificate(directory):
 
 
 def main():
+    # What whoever started us forgot to close is not ours to hold open.
+    os.closerange(3, 4096)
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
     parser.add_argument("--key", default="akm-test")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--central", action="store_true")
+    parser.add_argument("--page", type=int, default=100)
     chosen = parser.parse_args()
     directory = os.path.abspath(chosen.directory)
-    vendor = Handler.vendor = Vendor(directory, chosen.key, chosen.central)
+    vendor = Handler.vendor = Vendor(directory, chosen.key, chosen.central, chosen.page)
     server = Server(("127.0.0.1", 0), Handler)
     told = {"url": f"http://127.0.0.1:{server.server_port}"}
     if chosen.tls:
@@ -400,7 +410,7 @@ def main():
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         told = {"url": f"https://localhost:{server.server_port}", "certificate": cert}
     vendor.url = told["url"]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     print(json.dumps(told), flush=True)
     # Whoever started us is there as long as our input is open.
     while os.read(0, 4096):

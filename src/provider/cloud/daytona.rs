@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::{HeaderValue, Method, StatusCode, Uri};
@@ -12,25 +11,23 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::http::{ANSWER, Ask, Client, Fault, Key, Progress};
+use super::apart::{self, APART, COMMAND};
+use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
 use super::pipe::Channel;
-use super::vendor::{Answered, Labels, Sandbox, Vendor};
+use super::vendor::{Answered, CHANGING, Labels, Sandbox, Vendor, settings, until};
 use crate::provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 const VENDOR: &str = "Daytona";
 const ENDPOINT: &str = "https://app.daytona.io/api";
 /// What the toolbox is told that we do as its own clients of this version do.
 const CLIENT: &str = "0.190.0";
-/// How long a sandbox may take to come up or to stop, and how often that is looked at.
-const CHANGING: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(250);
 /// How long an upload may take.
 const UPLOAD: Duration = Duration::from_secs(600);
 /// How often the other end is asked whether it lives, and how long it may be silent.
@@ -40,13 +37,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PIECE: usize = 16 << 10;
 /// Pieces that wait on either side.
 const WAITING: usize = 16;
-/// The variable that carries a command past all quoting.
-const COMMAND: &str = "STEAD_COMMAND";
-/// Runs it and tells its streams apart, which the toolbox does not.
-const APART: &str = "t=$(mktemp -d) && sh -c \"unset STEAD_COMMAND\n$STEAD_COMMAND\" \
-     >\"$t/o\" 2>\"$t/e\" </dev/null; c=$?; base64 <\"$t/o\"; echo -; base64 <\"$t/e\"; \
-     rm -rf \"$t\"; exit $c";
-
 /// What an operator chose.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -65,15 +55,6 @@ pub struct Options {
 #[serde(deny_unknown_fields, default)]
 struct Spec {
     snapshot: Option<String>,
-}
-
-impl Spec {
-    fn parse(spec: &Value) -> Result<Self, String> {
-        if spec.is_null() {
-            return Ok(Self::default());
-        }
-        Self::deserialize(spec).map_err(|error| error.to_string())
-    }
 }
 
 /// The vendor.
@@ -131,16 +112,9 @@ fn broken(why: impl std::fmt::Display) -> Fault {
     Fault::Broken { vendor: VENDOR, why: why.to_string() }
 }
 
-fn encoded(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
 impl Daytona {
     pub(super) fn new(options: Options) -> std::io::Result<Self> {
-        let endpoint = match options.endpoint.trim_end_matches('/') {
-            "" => ENDPOINT.to_owned(),
-            named => named.to_owned(),
-        };
+        let endpoint = endpoint(&options.endpoint, ENDPOINT);
         Ok(Self { options, endpoint, client: Client::new(VENDOR)? })
     }
 
@@ -166,6 +140,7 @@ impl Daytona {
             labels: told.labels.unwrap_or_default(),
             observed,
             token: None,
+            server: None,
         }
     }
 
@@ -176,20 +151,17 @@ impl Daytona {
 
     /// Waits until a sandbox is in one of these states.
     async fn until(&self, id: &str, wanted: &[&str]) -> Result<Told, Fault> {
-        let deadline = Instant::now() + CHANGING;
-        loop {
+        until(VENDOR, || async {
             let told = self.told(id).await?;
-            if wanted.contains(&told.state()) {
-                return Ok(told);
-            }
-            if told.observed() == Observed::Gone || Instant::now() > deadline {
+            if told.observed() == Observed::Gone && !wanted.contains(&told.state()) {
                 let why = told.error_reason.as_deref().unwrap_or("no reason is told");
                 let words = format!("sandbox {id} is {}: {why}", told.state());
                 let status = StatusCode::BAD_GATEWAY;
                 return Err(Fault::Status { vendor: VENDOR, status, words });
             }
-            sleep(LOOK).await;
-        }
+            Ok(wanted.contains(&told.state()).then_some(told))
+        })
+        .await
     }
 
     /// Asks for a change, which the state tells when it has come about.
@@ -258,7 +230,7 @@ impl Vendor for Arc<Daytona> {
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), String> {
-        Spec::parse(spec).map(drop)
+        settings::<Spec>(spec).map(drop)
     }
 
     fn make<'a>(
@@ -273,7 +245,7 @@ impl Vendor for Arc<Daytona> {
             let mut body = json!({
                 "name": name, "labels": labels, "autoStopInterval": minutes,
             });
-            let snapshot = Spec::parse(spec).ok().and_then(|spec| spec.snapshot);
+            let snapshot = settings::<Spec>(spec).ok().and_then(|spec| spec.snapshot);
             let snapshot = snapshot.unwrap_or_else(|| self.options.snapshot.clone());
             if !snapshot.is_empty() {
                 body["snapshot"] = snapshot.into();
@@ -312,12 +284,9 @@ impl Vendor for Arc<Daytona> {
 
     fn look<'a>(&'a self, id: &'a str) -> Answered<'a, Option<Sandbox>> {
         Box::pin(async move {
-            match self.told(id).await {
-                Ok(told) if told.observed() == Observed::Gone => Ok(None),
-                Ok(told) => Ok(Some(self.sandbox(told))),
-                Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
-                Err(fault) => Err(fault),
-            }
+            let told = unless_gone(self.told(id).await)?;
+            let there = told.filter(|told| told.observed() != Observed::Gone);
+            Ok(there.map(|told| self.sandbox(told)))
         })
     }
 
@@ -333,16 +302,10 @@ impl Vendor for Arc<Daytona> {
         Box::pin(async move {
             let path = format!("/sandbox/{}?force=true", encoded(id));
             let ask = self.control("end", Method::DELETE, &path).within(CHANGING);
-            match self.client.ask(&ask).await {
-                Ok(_) => {}
-                Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => return Ok(()),
-                Err(fault) => return Err(fault),
+            if unless_gone(self.client.ask(&ask).await)?.is_none() {
+                return Ok(());
             }
-            let deadline = Instant::now() + CHANGING;
-            while self.look(id).await?.is_some() && Instant::now() < deadline {
-                sleep(LOOK).await;
-            }
-            Ok(())
+            until(VENDOR, || async { Ok(self.look(id).await?.is_none().then_some(())) }).await
         })
     }
 
@@ -382,18 +345,11 @@ impl Vendor for Arc<Daytona> {
                 }
                 Err(fault) => return Err(fault),
             };
-            let said = format!("{}\n", answer["result"].as_str().unwrap_or_default());
-            let decoded = |text: &str| {
-                let text: String = text.split_ascii_whitespace().collect();
-                STANDARD.decode(text).ok()
-            };
-            let parts = said.as_str();
-            let parts = parts.split_once("\n-\n").or_else(|| parts.split_once("-\n"));
-            let streams = parts.and_then(|(out, err)| Some((decoded(out)?, decoded(err)?)));
-            // What went wrong before our own words was said by the toolbox.
-            let (stdout, stderr) = streams.unwrap_or_else(|| (Vec::new(), said.into_bytes()));
+            let said = answer["result"].as_str().unwrap_or_default();
             let exit_code = answer["exitCode"].as_i64().and_then(|code| i32::try_from(code).ok());
-            Ok(Executed { exit_code, stdout, stderr })
+            // What went wrong before our own words was said by the toolbox.
+            let other = || Executed { exit_code, stdout: vec![], stderr: said.into() };
+            Ok(apart::read(said).unwrap_or_else(other))
         })
     }
 
@@ -518,20 +474,6 @@ fn is_control(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_in_between_tells_its_streams_apart() {
-        let said = std::process::Command::new("/bin/sh")
-            .args(["-c", APART])
-            .env(
-                COMMAND,
-                "printf 'a\\0b'; echo \"it's\" >&2; echo ${STEAD_COMMAND-unset} >&2; exit 3",
-            )
-            .output()
-            .unwrap();
-        assert_eq!(said.status.code(), Some(3));
-        assert_eq!(String::from_utf8(said.stdout).unwrap(), "YQBi\n-\naXQncwp1bnNldAo=\n");
-    }
 
     #[test]
     fn a_page_is_read_as_either_version_tells_it() {

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::http::{ANSWER, Ask, Client, Fault, Key, Progress};
+use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
 use super::pipe::Channel;
-use super::vendor::{Answered, Labels, Sandbox, Vendor};
+use super::vendor::{Answered, Labels, Sandbox, Vendor, settings};
 use crate::provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 const VENDOR: &str = "E2B";
@@ -60,15 +60,6 @@ struct Spec {
     template: Option<String>,
 }
 
-impl Spec {
-    fn parse(spec: &Value) -> Result<Self, String> {
-        if spec.is_null() {
-            return Ok(Self::default());
-        }
-        Self::deserialize(spec).map_err(|error| error.to_string())
-    }
-}
-
 /// The vendor.
 #[derive(Debug)]
 pub(super) struct E2b {
@@ -94,10 +85,7 @@ struct Told {
 
 impl E2b {
     pub(super) fn new(options: Options) -> std::io::Result<Self> {
-        let endpoint = match options.endpoint.trim_end_matches('/') {
-            "" => ENDPOINT.to_owned(),
-            named => named.to_owned(),
-        };
+        let endpoint = endpoint(&options.endpoint, ENDPOINT);
         Ok(Self { options, endpoint, client: Client::new(VENDOR)? })
     }
 
@@ -137,6 +125,7 @@ impl E2b {
             },
             url,
             token: told.token.map(Key::new),
+            server: None,
         }
     }
 
@@ -303,10 +292,6 @@ fn meaning(event: &Value) -> Message {
     }
 }
 
-fn encoded(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
 impl Vendor for Arc<E2b> {
     fn name(&self) -> &'static str {
         "e2b"
@@ -321,7 +306,7 @@ impl Vendor for Arc<E2b> {
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), String> {
-        Spec::parse(spec).map(drop)
+        settings::<Spec>(spec).map(drop)
     }
 
     fn make<'a>(
@@ -331,7 +316,7 @@ impl Vendor for Arc<E2b> {
         spec: &'a Value,
     ) -> Answered<'a, Sandbox> {
         Box::pin(async move {
-            let template = Spec::parse(spec).ok().and_then(|spec| spec.template);
+            let template = settings::<Spec>(spec).ok().and_then(|spec| spec.template);
             let body = json!({
                 "templateID": template.as_ref().unwrap_or(&self.options.template),
                 "timeout": self.options.timeout.as_secs(),
@@ -364,11 +349,8 @@ impl Vendor for Arc<E2b> {
     fn look<'a>(&'a self, id: &'a str) -> Answered<'a, Option<Sandbox>> {
         Box::pin(async move {
             let ask = self.control("look", Method::GET, &format!("/sandboxes/{}", encoded(id)));
-            match self.client.ask_json::<Told>(&ask).await {
-                Ok(told) => Ok(Some(self.sandbox(told))),
-                Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
-                Err(fault) => Err(fault),
-            }
+            let told = unless_gone(self.client.ask_json(&ask).await)?;
+            Ok(told.map(|told| self.sandbox(told)))
         })
     }
 
@@ -398,11 +380,7 @@ impl Vendor for Arc<E2b> {
         Box::pin(async move {
             let path = format!("/sandboxes/{}", encoded(id));
             let ask = self.control("end", Method::DELETE, &path).within(MAKING);
-            match self.client.ask(&ask).await {
-                Ok(_) => Ok(()),
-                Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => Ok(()),
-                Err(fault) => Err(fault),
-            }
+            unless_gone(self.client.ask(&ask).await).map(drop)
         })
     }
 

@@ -33,6 +33,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
 /// The largest answer that is taken in.
 const MOST: usize = 256 << 20;
+/// What a vendor's words begin with that calls a 429 a 400.
+const THROTTLED: &str = "Throttling";
 /// How much of a vendor's words is repeated.
 const WORDS: usize = 600;
 /// Pieces a large body is sent in; after each the progress is told.
@@ -72,6 +74,11 @@ impl Key {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// For whoever has to send it another way.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
     }
 
     /// As a header that is not shown either.
@@ -391,7 +398,8 @@ impl Client {
         let words = words(&answer.body);
         let retry_after = retry_after(&answer.headers);
         let later = status == StatusCode::TOO_MANY_REQUESTS
-            || (status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some());
+            || (status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some())
+            || words.starts_with(THROTTLED);
         Err(if later {
             Fault::Busy { vendor, status, words, retry_after }
         } else {
@@ -401,6 +409,28 @@ impl Client {
 
     fn broken(&self, error: &dyn std::error::Error) -> Fault {
         Fault::Broken { vendor: self.vendor, why: innermost(error) }
+    }
+}
+
+/// Where a vendor is: where it was said to be, or else at its own place.
+pub(super) fn endpoint(named: &str, own: &str) -> String {
+    match named.trim_end_matches('/') {
+        "" => own.to_owned(),
+        named => named.to_owned(),
+    }
+}
+
+/// A text as part of an address.
+pub(super) fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+/// An answer about something, unless that is not there.
+pub(super) fn unless_gone<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -426,12 +456,15 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 fn words(body: &[u8]) -> String {
     let said = serde_json::from_slice::<Value>(body).ok();
     let said = said.as_ref().and_then(|said| {
-        let told = ["message", "error", "detail"].into_iter().find_map(|name| said.get(name));
-        match told? {
-            Value::String(text) => Some(text.clone()),
-            Value::Null => None,
-            other => Some(other.to_string()),
-        }
+        let names = ["message", "Message", "error", "detail"];
+        let told = match names.into_iter().find_map(|name| said.get(name))? {
+            Value::String(text) => text.clone(),
+            Value::Null => return None,
+            other => other.to_string(),
+        };
+        // Where a code is a word, it says more than the status.
+        let code = said.get("Code").and_then(Value::as_str);
+        Some(code.map_or(told.clone(), |code| format!("{code}: {told}")))
     });
     let text = said.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -447,6 +480,7 @@ mod tests {
         let check = |body: &str, expected: &str| assert_eq!(words(body.as_bytes()), expected);
         check(r#"{"code":429,"message":"20 sandboxes at most"}"#, "20 sandboxes at most");
         check(r#"{"error":{"a":1}}"#, r#"{"a":1}"#);
+        check(r#"{"Code":"Quota","Message":"20 at most"}"#, "Quota: 20 at most");
         check("Bad\ngateway", "Bad gateway");
         check("", "nothing more");
         assert_eq!(words(&[b'x'; 5000]).len(), WORDS);

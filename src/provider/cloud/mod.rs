@@ -8,6 +8,8 @@
 //! may vanish. What a vendor made for us carries our labels: a reply that got lost leaves nothing that
 //! is not found again. The key stays here: nothing inside knows it.
 
+mod agentbay;
+mod apart;
 mod bridge;
 mod daytona;
 mod e2b;
@@ -43,6 +45,7 @@ use mirror::Mirrors;
 use program::{Packed, Program};
 use vendor::{Labels, Sandbox, Vendor};
 
+pub use agentbay::Options as AgentBayOptions;
 pub use bridge::main;
 pub use daytona::Options as DaytonaOptions;
 pub use e2b::Options as E2bOptions;
@@ -126,6 +129,14 @@ impl Cloud {
     /// As [`Cloud::e2b`].
     pub fn daytona(vendor: daytona::Options, options: Options) -> io::Result<Self> {
         Self::new(Box::new(Arc::new(daytona::Daytona::new(vendor)?)), options)
+    }
+
+    /// Instances that are sessions of AgentBay.
+    ///
+    /// # Errors
+    /// As [`Cloud::e2b`].
+    pub fn agentbay(vendor: agentbay::Options, options: Options) -> io::Result<Self> {
+        Self::new(Box::new(Arc::new(agentbay::AgentBay::new(vendor)?)), options)
     }
 
     fn new(vendor: Box<dyn Vendor>, options: Options) -> io::Result<Self> {

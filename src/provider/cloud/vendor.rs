@@ -6,10 +6,16 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
 
 use super::http::{Fault, Progress};
 use super::pipe::Channel;
 use crate::provider::{Entry, Execute, Executed, Fidelity, Observed};
+
+/// How long a sandbox may take to become what it is wanted to be, and how often that is looked at.
+pub(super) const CHANGING: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What a vendor answers.
 pub(super) type Answered<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
@@ -30,6 +36,8 @@ pub(super) struct Sandbox {
     pub(super) url: String,
     /// What opens that, where it is not the vendor's own key.
     pub(super) token: Option<super::http::Key>,
+    /// Which of its servers runs commands, where there are several.
+    pub(super) server: Option<String>,
 }
 
 /// Somebody who has sandboxes. Each operation may be asked again; one on a sandbox that is not there
@@ -78,6 +86,41 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
     fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes>;
     /// Lists a directory.
     fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>>;
-    /// Starts a program that reads and writes lines of text.
-    fn attach<'a>(&'a self, sandbox: &'a Sandbox, words: &'a [String]) -> Answered<'a, Channel>;
+    /// Starts a program that reads and writes lines of text; not asked of a vendor that only runs commands.
+    fn attach<'a>(&'a self, sandbox: &'a Sandbox, words: &'a [String]) -> Answered<'a, Channel> {
+        let _ = (sandbox, words);
+        let why = "it has no streams to programs".to_owned();
+        Box::pin(std::future::ready(Err(Fault::Broken { vendor: self.name(), why })))
+    }
+}
+
+/// The settings of a lease; nothing is the default of all of them.
+pub(super) fn settings<T: DeserializeOwned + Default>(
+    spec: &serde_json::Value,
+) -> Result<T, String> {
+    if spec.is_null() {
+        return Ok(T::default());
+    }
+    T::deserialize(spec).map_err(|error| error.to_string())
+}
+
+/// Looks until there is what was wanted.
+pub(super) async fn until<T, F>(
+    vendor: &'static str,
+    mut look: impl FnMut() -> F,
+) -> Result<T, Fault>
+where
+    F: Future<Output = Result<Option<T>, Fault>>,
+{
+    let deadline = Instant::now() + CHANGING;
+    loop {
+        if let Some(seen) = look().await? {
+            return Ok(seen);
+        }
+        if Instant::now() > deadline {
+            let why = format!("what was asked for did not come about in {} s", CHANGING.as_secs());
+            return Err(Fault::Broken { vendor, why });
+        }
+        sleep(LOOK).await;
+    }
 }
