@@ -343,7 +343,7 @@ impl Terminals {
         }
         self.lose_commands(id).await;
         let directory = self.directory(id);
-        tokio::task::spawn_blocking(move || remove(&directory))
+        tokio::task::spawn_blocking(move || host::shell::place::remove(&directory))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|source| TerminalError::Remove { terminal: id.clone(), source })
@@ -544,19 +544,6 @@ impl Live {
     async fn ask(&self, ask: Ask) -> Result<(), TerminalError> {
         self.asks.send(ask.into()).await.map_err(|_| TerminalError::Gone)
     }
-}
-
-/// Removes a directory. A shell whose host was killed may write into it while it dies.
-fn remove(directory: &Path) -> std::io::Result<()> {
-    use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
-    for _ in 0..100 {
-        match std::fs::remove_dir_all(directory) {
-            Err(error) if error.kind() == DirectoryNotEmpty => std::thread::yield_now(),
-            Err(error) if error.kind() != NotFound => return Err(error),
-            _ => return Ok(()),
-        }
-    }
-    Err(DirectoryNotEmpty.into())
 }
 
 /// Where a terminal keeps its output.

@@ -172,6 +172,8 @@ impl Terminals {
 
     /// Finds every terminal that is alive. Said at start, before anybody is let in.
     pub async fn recover(&self) -> Result<usize, TerminalError> {
+        // Of hosts that were killed.
+        let _ = tokio::task::spawn_blocking(host::shell::place::sweep).await;
         let mut missing: Vec<Terminal> = self.0.store.live_terminals().await?;
         let leases: BTreeSet<LeaseId> = missing.iter().map(|row| row.lease_id.clone()).collect();
         let mut found = 0;

@@ -16,6 +16,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use crate::cgroup::Cgroup;
 use crate::serve::{Host, Settings};
+use crate::shell::place;
 use crate::sys;
 
 /// The socket's name in the host's directory.
@@ -198,6 +199,7 @@ fn serve(options: Options) -> Result<(), StartError> {
         dir.file_name().map_or("host".into(), |name| name.to_string_lossy().into_owned());
     let cgroup = if options.cgroup { Cgroup::make(&instance) } else { None };
     let mut host = Host::new(settings, lock, listener, cgroup).map_err(io("start the loop"))?;
+    place::sweep();
     println!("{READY}");
     let _ = io::stdout().flush();
     if options.detach {

@@ -10,6 +10,7 @@ use super::processes::Processes;
 use super::slots::Key;
 use super::timers::Due;
 use crate::cgroup;
+use crate::shell::place;
 use crate::wire::Code;
 
 /// When it is first looked whether the processes are gone: those that close at once are looked at
@@ -26,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Closing {
     terminal: String,
+    dir: PathBuf,
     cgroup: Option<PathBuf>,
     sessions: Vec<Pid>,
     /// Who asked, and by what request.
@@ -69,6 +71,7 @@ impl Host {
         }
         let closing = Closing {
             terminal: terminal.id.clone(),
+            dir: terminal.dir.clone(),
             cgroup: terminal.cgroup.take(),
             sessions: terminal.session().into_iter().collect(),
             asked,
@@ -94,6 +97,7 @@ impl Host {
             }
             // A process that has ended counts against the limits until it is reaped.
             self.reap();
+            place::forget(&closing.dir);
             let Some((connection, seq)) = closing.asked else { continue };
             let (code, message) = if gone {
                 (Code::Ok, String::new())

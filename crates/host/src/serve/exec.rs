@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fs::inotify;
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::open::{Launch, Refusal};
 use super::requests::Answer;
@@ -126,16 +126,24 @@ impl Host {
             epoll::add(&self.epoll, &records, Token::Records.data(), EventFlags::IN)?;
             self.exec.records = Some(records);
         }
-        if let Some(records) = &self.exec.records {
+        self.watch_records(key)?;
+        // What appeared before it was watched.
+        let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
+        for name in driver.map(|driver| driver.records()).unwrap_or_default() {
+            self.drive(key, |driver, at, effects| driver.ctl(&name, at, effects));
+        }
+        self.drive(key, |driver, at, effects| driver.ready(at, effects));
+        Ok(())
+    }
+
+    /// Waits for what a terminal's shell records. A directory that is watched already stays so.
+    fn watch_records(&mut self, key: Key) -> Result<(), Errno> {
+        let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
+        if let (Some(driver), Some(records)) = (driver, &self.exec.records) {
             let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::ONLYDIR;
             let directory = inotify::add_watch(records, driver.ctl_dir(), flags)?;
             self.exec.directories.insert(directory, key);
         }
-        // What appeared before it was watched.
-        for name in driver.records() {
-            self.drive(key, |driver, at, effects| driver.ctl(&name, at, effects));
-        }
-        self.drive(key, |driver, at, effects| driver.ready(at, effects));
         Ok(())
     }
 
@@ -197,7 +205,7 @@ impl Host {
                 self.await_input(key);
             }
             Effect::Show(bytes) => self.show(key, &bytes),
-            Effect::Respawn(launch) => match self.respawn(key, &convert(launch)) {
+            Effect::Respawn(launch) => match self.start_again(key, &convert(launch)) {
                 Ok(pid) => {
                     let pid = pid.as_raw_nonzero().get();
                     self.drive(key, |driver, at, _| driver.launched(pid, at.now));
@@ -214,6 +222,13 @@ impl Host {
             },
             Effect::Emit(happened) => self.happened(key, happened),
         }
+    }
+
+    /// Starts the next shell, whose files may be elsewhere than those of the one before.
+    fn start_again(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
+        self.watch_records(key)
+            .map_err(|error| Refusal(Code::Failed, format!("cannot watch a shell: {error}")))?;
+        self.respawn(key, launch)
     }
 
     /// Tells every connection of something in a terminal.

@@ -3,15 +3,16 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::harmless::Calm;
+use super::pipes::write_fresh;
 use super::quote::{self, single};
 use super::start::private_dir;
 use super::state::State;
-use super::{Kind, Setup, bash, pipes, sh, zsh};
+use super::{Kind, Setup, bash, pipes, place, sh, zsh};
 
 /// Where the files of a sandbox's terminals are.
 const SANDBOX_RUN: &str = "/run/stead";
@@ -21,14 +22,15 @@ const SANDBOX_RUN: &str = "/run/stead";
 pub struct Paths {
     /// The directory.
     pub run: PathBuf,
+    /// Where files go for which there is no memory.
+    disk: Option<PathBuf>,
 }
 
 impl Paths {
     /// New files for a terminal's shell, in a directory that none had before: a shell whose host was
     /// killed may live a while longer and write where it was told to. What it left is taken away.
     pub fn fresh(setup: &Setup) -> io::Result<Self> {
-        let all = Self::all(setup);
-        private_dir(&all)?;
+        let all = Self::all(setup)?;
         for old in fs::read_dir(&all)?.flatten() {
             pipes::release(&old.path());
             let _ = fs::remove_dir_all(old.path());
@@ -39,20 +41,52 @@ impl Paths {
             let run = all.join(format!("{name:x}"));
             match fs::DirBuilder::new().mode(0o700).create(&run) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made.map(|()| Self { run }),
+                made => return made.map(|()| Self::at_run(run, setup)),
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
+    /// The files in a directory that is there.
+    pub fn at_run(run: PathBuf, setup: &Setup) -> Self {
+        let in_memory = !crate::sys::is_first_process() && !run.starts_with(&setup.dir);
+        Self { run, disk: in_memory.then(|| setup.dir.join("spill")) }
+    }
+
     /// Where the directories of a terminal are. In a sandbox the shell cannot see the terminal's own,
     /// which is the host's alone; they are in the sandbox's RAM disk instead.
-    fn all(setup: &Setup) -> PathBuf {
-        if crate::sys::is_first_process() {
-            Path::new(SANDBOX_RUN).join(&setup.terminal)
-        } else {
-            setup.dir.join("run")
+    fn all(setup: &Setup) -> io::Result<PathBuf> {
+        if !crate::sys::is_first_process() {
+            return place::of(&setup.dir);
         }
+        let all = Path::new(SANDBOX_RUN).join(&setup.terminal);
+        private_dir(&all).map(|()| all)
+    }
+
+    /// Whether nobody has removed the directory.
+    pub fn are_there(&self) -> bool {
+        self.ctl_dir().is_dir()
+    }
+
+    /// Writes a file anew. Where the memory is full it is a link to one on disk.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        let path = self.run.join(name);
+        match (write_fresh(&path, bytes), &self.disk) {
+            (Err(error), Some(disk)) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
+                private_dir(disk)?;
+                let spilled = disk.join(name.replace('/', "-"));
+                write_fresh(&spilled, bytes)?;
+                self.remove(name);
+                symlink(spilled, path)
+            }
+            (written, _) => written,
+        }
+    }
+
+    /// Removes a file, if it is there.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.run.join(name));
     }
 
     /// A file in it.
@@ -397,6 +431,6 @@ mod tests {
             1,
             "what was left is taken away"
         );
-        fs::remove_dir_all(dir).unwrap();
+        place::remove(&dir).unwrap();
     }
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -117,14 +117,31 @@ pub(super) enum Phase {
 impl Driver {
     /// A driver for a shell that is to be started as the [`Launch`] says.
     pub fn new(setup: Setup, state: State) -> io::Result<(Self, Launch)> {
-        let paths = Paths::fresh(&setup)?;
-        private_dir(&paths.ctl_dir())?;
+        let (paths, state_pipe) = Self::place(&setup)?;
         private_dir(&setup.dir.join("commands"))?;
-        let state_pipe = Pipe::make(PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state())))?;
         let mut driver = Self::make(setup, paths, state, state_pipe)?;
         driver.status = driver.restored_status();
         let launch = driver.launch(false)?;
         Ok((driver, launch))
+    }
+
+    /// Files to drive a shell by, all new.
+    fn place(setup: &Setup) -> io::Result<(Paths, Pipe)> {
+        let paths = Paths::fresh(setup)?;
+        private_dir(&paths.ctl_dir())?;
+        let state_pipe = Pipe::make(PathBuf::from(std::ffi::OsStr::from_bytes(&paths.state())))?;
+        Ok((paths, state_pipe))
+    }
+
+    /// Makes new files when somebody removed those that were there.
+    pub(super) fn keep_place(&mut self) -> io::Result<()> {
+        if !self.paths.are_there() {
+            let (paths, state_pipe) = Self::place(&self.setup)?;
+            watch(&self.epoll, &state_pipe, STATE)?;
+            (self.paths, self.state_pipe, self.spare) = (paths, state_pipe, None);
+            self.heeds_pieces = true;
+        }
+        Ok(())
     }
 
     /// A driver for a shell that another executable of this host started.
@@ -393,7 +410,7 @@ impl Driver {
         self.pid = 0;
         self.at_prompt = false;
         // A key that this shell did not take must not run it in the next one.
-        let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())));
+        self.paths.remove("drive");
         self.drain(effects);
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         let mut died = false;

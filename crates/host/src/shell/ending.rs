@@ -15,7 +15,6 @@ use rustix::termios::{
 use super::commands::Stdin;
 use super::driver::{Driver, Phase};
 use super::overdue::SOON;
-use super::pipes::write_fresh;
 use super::procs::{self, Family};
 use super::run::{Job, Run};
 use super::{At, Effect, End, Spec, prompt};
@@ -235,7 +234,7 @@ impl Driver {
         match spec.stdin {
             StdinMode::Null | StdinMode::Other(_) => Ok(None),
             StdinMode::Given => {
-                write_fresh(&self.paths.run.join("stdin"), &spec.stdin_data)?;
+                self.paths.write("stdin", &spec.stdin_data)?;
                 Ok(None)
             }
             StdinMode::Open => {

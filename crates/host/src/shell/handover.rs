@@ -137,7 +137,7 @@ impl Driver {
         };
         let state = decode_sections(image.bytes("state").unwrap_or_default()).unwrap_or_default();
         let state_pipe = inherit(image.number("state_pipe").ok_or_else(need)?)?;
-        let paths = Paths { run: path("run").ok_or_else(need)? };
+        let paths = Paths::at_run(path("run").ok_or_else(need)?, &setup);
         let mut driver = Self::adopted(setup, paths, State::from_sections(state), state_pipe)?;
         driver.dump = image.bytes("dump").unwrap_or_default().to_vec();
         driver.pid = image.number("pid").unwrap_or(0);

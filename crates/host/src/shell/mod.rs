@@ -25,6 +25,7 @@ mod options;
 mod output;
 mod overdue;
 mod pipes;
+pub mod place;
 mod procs;
 mod prompt;
 mod queue;

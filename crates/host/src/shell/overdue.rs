@@ -2,8 +2,6 @@
 //! state that is not told.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::termios::tcgetattr;
@@ -72,6 +70,11 @@ impl Driver {
     /// A command that takes its time: does it still run, and does it wait for a person?
     pub(super) fn check_run(&mut self, at: At, effects: &mut Vec<Effect>) {
         let Phase::Running(run) = &mut self.phase else { return };
+        if !self.paths.are_there() && prompt::left_drive(self.pid, self.setup.kind, at.master) {
+            // It ran, and what it would have recorded its end in was removed.
+            self.end_running((Outcome::Lost, None, None));
+            return;
+        }
         let gone =
             prompt::left_drive(self.pid, self.setup.kind, at.master) && ctl_empty(&self.paths);
         if gone {
@@ -143,7 +146,7 @@ impl Driver {
         }
         // With the file gone the old key can do nothing any more; only if the shell is still at its
         // prompt then did it do nothing before.
-        let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())));
+        self.paths.remove("drive");
         self.look_begun();
         if !self.prompt_shown(at) || !ctl_empty(&self.paths) {
             return;

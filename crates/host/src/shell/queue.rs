@@ -1,14 +1,12 @@
 //! What waits for the shell, and when it may begin.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::termios::{LocalModes, Termios, tcgetattr};
 
 use super::driver::{Driver, Phase};
-use super::pipes::{Pipe, write_fresh};
+use super::pipes::Pipe;
 use super::run::Job;
 use super::{At, Effect, Happened, Spec, prompt};
 use crate::wire::Outcome;
@@ -85,6 +83,13 @@ impl Driver {
         if self.queue.is_empty() && !capture {
             return;
         }
+        if !self.paths.are_there() {
+            // Somebody removed the files that this shell is driven by; the next has others.
+            if self.replacement.is_none() {
+                self.replace(self.state.clone());
+            }
+            return;
+        }
         if !self.at_prompt {
             self.mend_modes(at);
             let settled = self.person.typed.is_none_or(|typed| at.now >= typed + SETTLE);
@@ -129,10 +134,7 @@ impl Driver {
             }
             Some(Waiting::Quiet { token, script }) => {
                 let begun = self.pair().and_then(|pipes| {
-                    write_fresh(
-                        Path::new(std::ffi::OsStr::from_bytes(&self.paths.command())),
-                        &script,
-                    )?;
+                    self.paths.write("command", &script)?;
                     self.begin(Job::Quiet { token, pipes }, at, effects)
                 });
                 if begun.is_err() {

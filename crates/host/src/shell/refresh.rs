@@ -7,14 +7,11 @@
 //! the line editor: nothing a person types can get between them.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::termios::tcgetwinsize;
 
 use super::driver::{Driver, Phase, Trust};
-use super::pipes::write_fresh;
 use super::state::Changes;
 use super::{At, Effect, Kind, bash, prompt, screen};
 
@@ -140,11 +137,9 @@ impl Driver {
 
     /// Gives the line editor back what was half typed, before whatever was typed since.
     fn put_back(&mut self, effects: &mut Vec<Effect>) {
-        let stash = self.paths.at("stash");
-        let text = fs::read(Path::new(std::ffi::OsStr::from_bytes(&stash))).unwrap_or_default();
+        let text = fs::read(self.paths.run.join("stash")).unwrap_or_default();
         let Some(script) = bash::unstash(&text) else { return };
-        let path = self.paths.at("unstash");
-        if write_fresh(Path::new(std::ffi::OsStr::from_bytes(&path)), &script).is_ok() {
+        if self.paths.write("unstash", &script).is_ok() {
             effects.push(Effect::Type(bash::UNSTASH.to_vec()));
         }
     }

@@ -1,10 +1,8 @@
 //! One run of a drive file: from its files to its end.
 
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -14,7 +12,7 @@ use super::commands::Status;
 use super::dialect::Drive;
 use super::driver::{Driver, Phase, Trust};
 use super::overdue::{CONFIRM, DUMP};
-use super::pipes::{Pipe, Read, write_fresh};
+use super::pipes::{Pipe, Read};
 use super::procs::{self, Moment};
 use super::queue::Waiting;
 use super::reading::{STDIN, drain_pipe, watch};
@@ -76,7 +74,8 @@ impl Driver {
         if let Phase::Running(run) = &mut self.phase
             && !run.begun
         {
-            run.begun = Path::new(std::ffi::OsStr::from_bytes(&self.paths.begun())).exists();
+            // When all is gone, what ran has removed it: what has not begun is never taken for that.
+            run.begun = self.paths.run.join("begun").exists() || !self.paths.are_there();
         }
     }
 
@@ -105,7 +104,7 @@ impl Driver {
             self.watch_command(&id)?;
             self.began.write_all_at(id.as_bytes(), 0)?;
         }
-        let _ = fs::remove_file(Path::new(std::ffi::OsStr::from_bytes(&self.paths.begun())));
+        self.paths.remove("begun");
         let key = self.write_drive(&run, false)?;
         // A shell that edits lines after all has modes of its own, and hides nothing.
         run.plain = !self.setup.kind.edits_lines() && super::ending::hide_echo(at.master);
@@ -201,8 +200,7 @@ impl Driver {
                 let mut text = self.setup.kind.preamble(&drive);
                 if !run.harmless {
                     text.extend_from_slice(&spec.text);
-                    let path = self.paths.command();
-                    write_fresh(Path::new(std::ffi::OsStr::from_bytes(&path)), &text)?;
+                    self.paths.write("command", &text)?;
                 }
                 self.setup.kind.drive(&drive)
             }
@@ -215,12 +213,9 @@ impl Driver {
         };
         if self.status > 1 {
             let status = format!("return {}\n", self.status);
-            write_fresh(
-                Path::new(std::ffi::OsStr::from_bytes(&self.paths.status())),
-                status.as_bytes(),
-            )?;
+            self.paths.write("status", status.as_bytes())?;
         }
-        write_fresh(Path::new(std::ffi::OsStr::from_bytes(&self.paths.drive())), &text)?;
+        self.paths.write("drive", &text)?;
         Ok(key)
     }
 

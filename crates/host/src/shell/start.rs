@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::dialect::Launch;
 use super::driver::{Driver, Phase};
-use super::pipes::write_fresh;
 use super::queue::Waiting;
 use super::state::State;
 use super::{At, Effect, Happened};
@@ -34,6 +33,7 @@ impl Driver {
     /// state that breaks the shell cannot break it for ever.
     pub(super) fn launch(&mut self, after_death: bool) -> io::Result<Launch> {
         self.generation += 1;
+        self.keep_place()?;
         self.forget_dump();
         self.heed_pieces(true);
         let ready = format!("r{}", self.generation);
@@ -55,14 +55,10 @@ impl Driver {
             self.setup.kind.restore(&state, &cwd, after_death)
         });
         let restore = restore.or_else(|| self.is_bare().then(|| self.setup.kind.nothing()));
-        write_fresh(
-            &self.paths.rc(),
-            &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready),
-        )?;
+        self.paths.write("rc", &self.setup.kind.rc(&self.paths, restore.as_deref(), &ready))?;
         for (name, bytes) in self.setup.kind.dot_files(&self.paths) {
-            let dir = self.paths.run.join("zdot");
-            private_dir(&dir)?;
-            write_fresh(&dir.join(name), &bytes)?;
+            private_dir(&self.paths.run.join("zdot"))?;
+            self.paths.write(&format!("zdot/{name}"), &bytes)?;
         }
         let mut env = if restoring && self.state.has("env") {
             self.restored_env()

@@ -6,6 +6,7 @@ mod bench;
 mod cases;
 mod harmless;
 mod live;
+mod places;
 mod prompts;
 mod remote;
 #[path = "../it/support.rs"]
