@@ -288,6 +288,6 @@ mod tests {
             Local:\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 192.0.2.2\n        /32 host LOCAL\n";
         let found = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)];
         assert_eq!(own_addresses(text), found);
-        assert_eq!(own_addresses(""), []);
+        assert!(own_addresses("").is_empty());
     }
 }
