@@ -286,7 +286,7 @@ fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
             assert!(bytes <= most << 20, "{name}: {dir}: {bytes}");
         }
         // Many files in the workspace are stopped, however long that takes.
-        let many = "while :; do head -c 50M /dev/zero > /workspace/fill$((i = (i + 1) % 8)); done";
+        let many = "while i=$(((i + 1) % 8)); do head -c 50M /dev/zero > /workspace/fill$i; done";
         let stopped = exec(&server.client(), "full", many);
         assert_eq!(stopped["limit_reached"], "disk_full", "{name}: {stopped}");
         wait_for("the files to be gone", || {

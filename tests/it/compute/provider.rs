@@ -414,7 +414,7 @@ async fn files_outlive_an_instance_and_go_with_their_lease() {
         files.write("etc/hostname", "changed");
         files.remove_dir("media");
         provider.destroy(&instance).await.unwrap();
-        assert_eq!(provider.kept().await.unwrap(), [first.lease_id.clone()], "{name}");
+        assert_eq!(provider.kept().await.unwrap(), std::slice::from_ref(&first.lease_id), "{name}");
         let next = Intent { generation: 2, instance_id: InstanceId::fresh(), ..first.clone() };
         let instance = fixture.create(&next).await;
         let files = Files::of(&fixture, &instance).await;
