@@ -340,7 +340,7 @@ const LIMITS: [(&str, Resource); 15] = [
 
 /// The limits of a process: a name and two numbers a line.
 pub(super) fn limits(pid: i32) -> Vec<u8> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+    let text = procs::told(&format!("/proc/{pid}/limits")).unwrap_or_default();
     let mut found = String::new();
     for line in text.lines() {
         if LIMITS.iter().any(|(name, _)| line.starts_with(name))

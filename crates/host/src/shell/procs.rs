@@ -26,8 +26,7 @@ impl Moment {
         let time = clock_gettime(ClockId::Boottime);
         let ticks =
             time.tv_sec * (1_000_000_000 / TICK_NANOSECONDS) + time.tv_nsec / TICK_NANOSECONDS;
-        let last_pid = fs::read_to_string("/proc/loadavg")
-            .ok()
+        let last_pid = told("/proc/loadavg")
             .and_then(|text| text.rsplit(' ').next()?.trim().parse().ok())
             .unwrap_or(0);
         Self { tick: u64::try_from(ticks).unwrap_or(0), last_pid }
@@ -213,6 +212,15 @@ pub fn waits_for_key(pid: i32) -> bool {
         // Not ours to read: the state has to do.
         Err(_) => true,
     }
+}
+
+/// What a short file of the kernel's says. Each read of one makes its text anew, so there is one.
+#[must_use]
+pub fn told(path: &str) -> Option<String> {
+    use std::io::Read;
+    let mut text = [0; 4 << 10];
+    let length = fs::File::open(path).ok()?.read(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 /// The libraries that a shell is linked with, as their file names begin.
