@@ -92,6 +92,8 @@ fn a_command_that_does_not_tell_does_what_it_does_when_it_tells() {
         ("echo $?", true),
         ("shopt -s lastpipe", true),
         ("true | echo a", false),
+        ("command_not_found_handle() { n=9; cd /; echo \"no $1\"; }", true),
+        ("nosuchprogram", false),
     ];
     for (text, tells) in texts {
         let brief = if tells { short.run(text) } else { run_short(&host, &mut short, text) };
