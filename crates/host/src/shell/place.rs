@@ -23,6 +23,13 @@ use super::start::private_dir;
 /// Where a system has files in memory.
 const SHARED: &str = "/dev/shm";
 
+/// There where logins are counted: when the last of a user ends, all that is the user's in memory is
+/// removed (`RemoveIPC` of logind), whoever still uses it. Numbers below [`PEOPLE`] are spared.
+const LOGINS: &str = "/run/systemd/seats";
+
+/// The first number of a user who is a person.
+const PEOPLE: u32 = 1000;
+
 /// Bytes and files that have to be free there.
 const ROOM: (u64, u64) = (4 << 20, 256);
 
@@ -58,8 +65,10 @@ struct Memory {
 
 impl Memory {
     fn at(base: &Path) -> Self {
+        // The kernel tells where a descriptor leads by the name without links.
+        let base = fs::canonicalize(base).unwrap_or_else(|_| base.to_owned());
         let root = base.join(format!(".stead-{}", geteuid().as_raw()));
-        Self { base: base.to_owned(), root }
+        Self { base, root }
     }
 
     fn place(&self, terminal: &Path) -> io::Result<PathBuf> {
@@ -85,6 +94,9 @@ impl Memory {
 
     /// A new place; `None` where there is no memory for it, or none that is private.
     fn make(&self) -> Option<PathBuf> {
+        if goes_at_logout(geteuid().as_raw(), Path::new(LOGINS)) {
+            return None;
+        }
         let owner = owner()?;
         let base = stat(&self.base).ok()?;
         let (writable, sticky) = (base.st_mode & 0o022 != 0, base.st_mode & 0o1000 != 0);
@@ -143,6 +155,11 @@ impl Memory {
             }
         }
     }
+}
+
+/// Whether what this user has in memory goes when the user does. Shells stay.
+fn goes_at_logout(user: u32, logins: &Path) -> bool {
+    user >= PEOPLE && logins.exists()
 }
 
 /// Whether the host that made the place of this name is gone. In doubt it is not: one of another
@@ -333,6 +350,14 @@ mod tests {
         mode(&trial.base, 0o777);
         check(&trial.memory, "anybody can replace it");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_goes_at_logout_is_no_place_for_shells_that_stay() {
+        let (counted, uncounted) = (Path::new("/"), Path::new("/nosuch"));
+        assert!(goes_at_logout(1000, counted) && goes_at_logout(65_000, counted));
+        assert!(!goes_at_logout(0, counted) && !goes_at_logout(999, counted));
+        assert!(!goes_at_logout(1000, uncounted));
     }
 
     #[test]
