@@ -232,7 +232,9 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
     let list = [(PUBLIC[0], 80, true), ("10.1.2.3", 80, true), (PUBLIC[1], 80, false)];
     let nothing = [(PUBLIC[0], 80, false), ("10.1.2.3", 80, false)];
     let listed = format!("203.0.113.1:80,10.1.2.3:80,{MACHINE}:81");
-    let cases: [(&str, Value, &[(&str, u16, bool)]); 5] = [
+    /// Address, port, and whether it is reached.
+    type Doors<'a> = &'a [(&'a str, u16, bool)];
+    let cases: [(&str, Value, Doors<'_>); 5] = [
         ("usual", json!({}), &public),
         ("public", json!({"egress": "public"}), &public),
         ("all", json!({"egress": "all"}), &all),
