@@ -3,10 +3,14 @@
 //! Its rc file binds keys with `bind -x` to sourcing the drive file, in the current shell and in
 //! every keymap. Nothing of ours stays in the shell: no variable, no function, no trap, no option.
 
-use super::dialect::{Drive, Dump, Paths, put};
+mod told;
+
+pub use told::{dump, parse, restore};
+
+use super::dialect::{Drive, Paths, put};
 use super::quote::{self, single};
 use super::state::State;
-use super::{options, unclosed};
+use super::unclosed;
 
 /// What the bound keys run, in the order they are tried: a command may have redefined any of these.
 /// A backslash keeps aliases out.
@@ -34,53 +38,6 @@ pub const UNSTASH: &[u8] = b"\x1b[5477;9~";
 
 /// The record that says it is put away.
 pub const STASHED: &str = "p";
-
-/// Variables that bash makes itself, or that belong to the moment.
-const OWN: [&str; 43] = [
-    "BASH",
-    "BASHOPTS",
-    "BASHPID",
-    "BASH_ALIASES",
-    "BASH_ARGC",
-    "BASH_ARGV",
-    "BASH_ARGV0",
-    "BASH_CMDS",
-    "BASH_COMMAND",
-    "BASH_EXECUTION_STRING",
-    "BASH_LINENO",
-    "BASH_SOURCE",
-    "BASH_SUBSHELL",
-    "BASH_VERSINFO",
-    "BASH_VERSION",
-    "COLUMNS",
-    "COMP_WORDBREAKS",
-    "DIRSTACK",
-    "EPOCHREALTIME",
-    "EPOCHSECONDS",
-    "EUID",
-    "FUNCNAME",
-    "GROUPS",
-    "HISTCMD",
-    "LINENO",
-    "LINES",
-    "OLDPWD",
-    "PIPESTATUS",
-    "PPID",
-    "PWD",
-    "RANDOM",
-    "READLINE_ARGUMENT",
-    "READLINE_LINE",
-    "READLINE_MARK",
-    "READLINE_POINT",
-    "SECONDS",
-    "SHELLOPTS",
-    "SHLVL",
-    "SRANDOM",
-    "UID",
-    "_",
-    "STEAD_TERMINAL",
-    "STEAD",
-];
 
 /// The rc file: the person's own for a first start, `restore` for a later one.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
@@ -452,240 +409,6 @@ fn tell(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
     text.extend_from_slice(b")\n");
 }
 
-/// Prints everything with builtins alone. Each line is a system call of the shell's, so the options are
-/// told in two. Functions come last: their text has no shape to rely on.
-/// `first` comes before all of it, `more` after the options of `set`.
-pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
-    put(
-        text,
-        &[
-            b"{ ",
-            first,
-            b"\\builtin printf '\\1set %s\\nshopt %s\\n' \"$SHELLOPTS\" \"$BASHOPTS\"; ",
-            more,
-            b"\\builtin umask -p; \\builtin enable -n; \
-              \\builtin printf args; \\builtin printf ' %q' \"$@\"; \
-              \\builtin printf '\\ndir %q' \"${DIRSTACK[@]-}\"; \\builtin printf '\\n'; \
-              \\builtin complete -p; \\builtin trap -p; \\builtin alias -p; \
-              \\builtin declare -p; \\builtin declare -fp; } >",
-            target,
-            b" 2>/dev/null",
-            OR_ELSE,
-        ],
-    );
-}
-
-/// What a dump begins with.
-const BEGIN: &[u8] = b"\x01set ";
-
-/// Reads a dump.
-pub fn parse(raw: &[u8]) -> Dump {
-    let mut state = State::default();
-    let mut at = 0;
-    let (mut history, mut typed) = (None, None);
-    if !raw.starts_with(BEGIN) {
-        let start = find(raw, &[b"\n", BEGIN].concat()).map_or(0, |found| found + 1);
-        let mut before = &raw[..start];
-        if let Some(rest) = before.strip_prefix(b"typed ") {
-            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            typed = std::str::from_utf8(&rest[..digits]).ok().and_then(|text| text.parse().ok());
-            before = &rest[digits..];
-        }
-        history = Some(before.trim_ascii().to_vec()).filter(|text| !text.is_empty());
-        at = start;
-    }
-    let mut seen = Seen::default();
-    while at < raw.len() {
-        let end = quote::line_end(raw, at);
-        let line = raw[at..end].strip_suffix(b"\n").unwrap_or(&raw[at..end]);
-        if !seen.take(line) {
-            break;
-        }
-        at = end;
-    }
-    seen.into_state(&mut state);
-    if state.has("vars") {
-        state.set("functions", raw[at..].to_vec());
-    }
-    Dump { state, history, typed }
-}
-
-/// The sections as they come together, line by line.
-#[derive(Default)]
-struct Seen {
-    sections: Vec<(&'static str, Vec<u8>)>,
-    dirs: Vec<Vec<u8>>,
-    vars: Option<(Vec<u8>, Vec<u8>)>,
-    oldpwd: Vec<u8>,
-}
-
-impl Seen {
-    /// Takes a line in; false when it is where the functions begin.
-    fn take(&mut self, line: &[u8]) -> bool {
-        if line.starts_with(b"declare -") {
-            self.variable(line);
-            return true;
-        }
-        if self.vars.is_some() {
-            return false;
-        }
-        let space = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
-        let (word, rest) = (&line[..space], line[space..].trim_ascii_start());
-        let section = match word {
-            b"\x01set" => {
-                self.sections.push(("set", options::set(rest)));
-                return true;
-            }
-            b"shopt" => {
-                self.sections.push(("shopt", options::shopt(rest)));
-                return true;
-            }
-            b"umask" => "umask",
-            b"enable" => "enable",
-            b"args" => "args",
-            b"complete" => "complete",
-            b"trap" => "traps",
-            b"alias" => "aliases",
-            b"monitor" => {
-                self.monitored();
-                return true;
-            }
-            b"dir" => {
-                self.dirs.push(quote::word(&line[4..]).0);
-                return true;
-            }
-            _ => return true,
-        };
-        match self.sections.iter_mut().find(|(name, _)| *name == section) {
-            Some((_, bytes)) => put(bytes, &[b"\n", line]),
-            None => self.sections.push((section, line.to_vec())),
-        }
-        true
-    }
-
-    /// What was told in a subshell has job control off.
-    fn monitored(&mut self) {
-        if let Some((_, lines)) = self.sections.iter_mut().find(|(name, _)| *name == "set")
-            && let Some(at) = find(lines, b"set +o monitor")
-        {
-            lines[at + 4] = b'-';
-        }
-    }
-
-    fn variable(&mut self, line: &[u8]) {
-        let (vars, env) = self.vars.get_or_insert_default();
-        let mut parts = line.splitn(3, |byte| *byte == b' ');
-        let (_, flags, rest) = (parts.next(), parts.next(), parts.next());
-        let (Some(flags), Some(rest)) = (flags, rest) else {
-            return;
-        };
-        let equals = rest.iter().position(|byte| *byte == b'=');
-        let name = &rest[..equals.unwrap_or(rest.len())];
-        if name == b"OLDPWD" {
-            self.oldpwd = line.to_vec();
-        }
-        let own = OWN.iter().any(|own| own.as_bytes() == name);
-        if !own {
-            put(vars, &[line, b"\n"]);
-        }
-        // Arrays are never in the environment, whatever their attributes say.
-        let exported = flags.contains(&b'x') && !flags.contains(&b'a') && !flags.contains(&b'A');
-        if exported
-            && !own
-            && let Some(equals) = equals
-        {
-            let (value, _) = quote::word(&rest[equals + 1..]);
-            put(env, &[name, b"=", &value, b"\0"]);
-        }
-    }
-
-    fn into_state(self, state: &mut State) {
-        // An empty section is a fact only where the dump is whole.
-        let whole = self.vars.is_some();
-        for section in ["enable", "complete", "traps", "aliases"] {
-            if whole {
-                state.set(section, Vec::new());
-            }
-        }
-        for (name, bytes) in self.sections {
-            state.set(name, bytes);
-        }
-        if let Some(cwd) = self.dirs.first().filter(|cwd| cwd.starts_with(b"/")) {
-            state.set("cwd", cwd.clone());
-            let mut dirs = Vec::new();
-            for dir in &self.dirs[1..] {
-                put(&mut dirs, &[&single(dir), b"\n"]);
-            }
-            state.set("dirs", dirs);
-        }
-        if let Some((vars, env)) = self.vars {
-            state.set("vars", vars);
-            state.set("env", env);
-            state.set("oldpwd", self.oldpwd);
-        }
-    }
-}
-
-/// The script that makes a fresh bash what `state` says, to be run from its rc file. It leaves a group
-/// open, which whoever runs it closes.
-///
-/// Functions come behind the variables, for they may have the names of what sets those; all that
-/// follows is called as a builtin. A group is parsed as a whole, and how a function's text is parsed
-/// depends on `extglob`: so every part is a group of its own.
-pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
-    let mut text = b"{\n".to_vec();
-    let shopt: Vec<&[u8]> = state.lines("shopt").filter(|line| restorable(line)).collect();
-    if !shopt.is_empty() {
-        // The state has those that are on.
-        text.extend_from_slice(b"\\builtin shopt -u ${BASHOPTS//:/ }\n");
-    }
-    builtins(&mut text, shopt.iter().copied());
-    text.extend_from_slice(b"} >/dev/null 2>&1\n");
-    put(&mut text, &[state.get("vars"), state.get("functions"), b"\n{\n{\n"]);
-    builtins(&mut text, shopt.iter().copied());
-    for section in ["aliases", "complete"] {
-        builtins(&mut text, quote::lines(state.get(section)));
-    }
-    let mut dirs: Vec<Vec<u8>> = state.lines("dirs").map(<[u8]>::to_vec).collect();
-    dirs.reverse();
-    dirs.push(single(cwd));
-    for (nth, dir) in dirs.iter().enumerate() {
-        let verb: &[u8] = if nth == 0 { b"cd" } else { b"pushd" };
-        put(&mut text, &[b"\\builtin ", verb, b" -- ", dir, b"\n"]);
-    }
-    old_directory(&mut text, state);
-    builtins(&mut text, state.lines("umask"));
-    if let Some(args) = state.get("args").strip_prefix(b"args ")
-        && args != b"''"
-    {
-        put(&mut text, &[b"\\builtin set -- ", args, b"\n"]);
-    }
-    builtins(&mut text, state.lines("set").filter(|line| kept(line, after_death)));
-    builtins(&mut text, quote::lines(state.get("traps")));
-    builtins(&mut text, state.lines("enable"));
-    text.extend_from_slice(b"} >/dev/null 2>&1\n");
-    text
-}
-
-/// Whether a line of `shopt -ps` may be run again. To switch off an old version's behaviour that is
-/// off would make a variable.
-fn restorable(line: &[u8]) -> bool {
-    let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-    let compatible = name.starts_with(b"compat") && line.starts_with(b"shopt -u");
-    !compatible && !matches!(name, b"restricted_shell" | b"login_shell")
-}
-
-/// Whether a line of `set +o` is run again. A shell that edits lines has a history as soon as it is
-/// up; one that had it earlier would remember its rc file.
-fn kept(line: &[u8], after_death: bool) -> bool {
-    match line.strip_prefix(b"set -o ") {
-        Some(b"noexec" | b"onecmd" | b"privileged" | b"history") => false,
-        Some(b"errexit") => !after_death,
-        Some(_) => true,
-        None => !line.ends_with(b" onecmd") && !line.ends_with(b" privileged"),
-    }
-}
-
 /// Whether a trap is set for a signal, by the name `trap -p` prints.
 fn has_trap(state: &State, signal: &[u8]) -> bool {
     trap(state, signal).is_some()
@@ -705,13 +428,6 @@ const NO_DEBUG: &[u8] = b"trap -- '' DEBUG";
 fn option(state: &State, name: &str) -> bool {
     let wanted = format!("set -o {name}");
     state.lines("set").any(|line| line == wanted.as_bytes())
-}
-
-/// Each line as a call of a builtin.
-fn builtins<'a>(text: &mut Vec<u8>, lines: impl Iterator<Item = &'a [u8]>) {
-    for line in lines {
-        put(text, &[b"\\builtin ", line.trim_ascii_end(), b"\n"]);
-    }
 }
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
