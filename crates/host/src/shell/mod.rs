@@ -50,6 +50,7 @@ pub use commands::Status;
 pub use dialect::Launch;
 pub use driver::{BEGAN, Driver};
 pub use output::{Keep, Output, Piece};
+pub use screen::Copy;
 pub use state::{Changes, State};
 
 use crate::wire::{IfBusy, Outcome, Sections, StdinMode};

@@ -4,6 +4,9 @@
 //! ```text
 //! stdout:  what the command wrote | MARK shell status newline | the state
 //! ```
+//! Where the output goes to files, so may the state ([`Command::told`]): then nothing but the command's own
+//! output is in them.
+//!
 //! The mark is random for each command and made by the caller, so that nothing a command prints can be
 //! taken for it. Standard error is the command's alone. bash is used where there is one, else `sh`,
 //! whose functions are known from the commands that define them. An EXIT trap belongs to the command that sets it, as each has a
@@ -30,7 +33,13 @@ pub struct Command<'a> {
     pub cwd: Option<&'a [u8]>,
     /// Random letters and digits, at least twenty, never used before.
     pub mark: &'a str,
+    /// A file that is told the state, instead of standard output. When it is whole, one of the same
+    /// name with [`WHOLE`] behind it is there.
+    pub told: Option<&'a [u8]>,
 }
+
+/// What the name of the file ends with that says that the state was told whole.
+pub const WHOLE: &str = ".whole";
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +62,24 @@ pub fn wrap(command: &Command<'_>) -> Vec<u8> {
     text
 }
 
-fn in_bash(command: &Command<'_>) -> Vec<u8> {
+/// Where a script tells the state: what a redirection to it has behind its `>`, first and then.
+fn targets(command: &Command<'_>) -> (Vec<u8>, Vec<u8>) {
+    match command.told {
+        // Whatever the command has set: `|` for noclobber.
+        Some(path) => ([b"|", &single(path)[..]].concat(), [b">", &single(path)[..]].concat()),
+        None => (b"&1".to_vec(), b"&1".to_vec()),
+    }
+}
+
+fn whole(text: &mut Vec<u8>, command: &Command<'_>) {
+    if let Some(path) = command.told {
+        put(text, &[b">|", &single(&[path, WHOLE.as_bytes()].concat()), b"\n"]);
+    }
+}
+
+/// The script for bash alone.
+#[must_use]
+pub fn in_bash(command: &Command<'_>) -> Vec<u8> {
     let mut text = Vec::new();
     clear_env(&mut text, command.state);
     text.extend_from_slice(b"shopt -s expand_aliases\n");
@@ -62,8 +88,9 @@ fn in_bash(command: &Command<'_>) -> Vec<u8> {
         put(&mut text, &[&bash::restore(command.state, cwd, true), b"}\n"]);
     }
     // The state is told however the command ends, unless it sets a trap of its own for that.
+    let (first, then) = targets(command);
     let mut tell = b"builtin printf '%s bash %d\\n' ".to_vec();
-    put(&mut tell, &[command.mark.as_bytes(), b" $?\n"]);
+    put(&mut tell, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
     for (name, _) in command.env {
         restore_variable(&mut tell, command.state, name);
     }
@@ -72,17 +99,23 @@ fn in_bash(command: &Command<'_>) -> Vec<u8> {
     }
     // Not part of what is told.
     tell.extend_from_slice(b"builtin trap - EXIT\n");
-    bash::dump(&mut tell, b"&1", b"", b"");
+    bash::dump(&mut tell, &then, b"", b"");
+    whole(&mut tell, command);
     put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
     extras(&mut text, command);
     put(&mut text, &[status_of(command.state).as_bytes(), b"\n"]);
     // Sourced, so that `return` works and a syntax error stays inside.
-    put(&mut text, &[b". /dev/fd/9 9<<'", command.mark.as_bytes(), b"'\n", command.text, b"\n"]);
+    put(
+        &mut text,
+        &[b"\\builtin . /dev/fd/9 9<<'", command.mark.as_bytes(), b"'\n", command.text, b"\n"],
+    );
     put(&mut text, &[command.mark.as_bytes(), b"\n"]);
     text
 }
 
-fn in_sh(command: &Command<'_>) -> Vec<u8> {
+/// The script for any other shell.
+#[must_use]
+pub fn in_sh(command: &Command<'_>) -> Vec<u8> {
     let mut text = Vec::new();
     clear_env(&mut text, command.state);
     let cwd = cwd_of(command.state);
@@ -92,8 +125,9 @@ fn in_sh(command: &Command<'_>) -> Vec<u8> {
         }
         text.extend_from_slice(&sh::restore(command.state, cwd, true));
     }
+    let (first, then) = targets(command);
     let mut tell = b"printf '%s sh %d\\n' ".to_vec();
-    put(&mut tell, &[command.mark.as_bytes(), b" $?\n"]);
+    put(&mut tell, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
     for (name, _) in command.env {
         put(&mut tell, &[b"unset ", name, b"\n"]);
         if let Some((_, value)) = command.state.env().find(|(known, _)| known == name) {
@@ -104,7 +138,8 @@ fn in_sh(command: &Command<'_>) -> Vec<u8> {
         put(&mut tell, &[b"command cd -- ", &single(cwd), b"\n"]);
     }
     tell.extend_from_slice(b"trap - EXIT\n");
-    sh::dump(&mut tell, b"&1", &functions([command.state.get("functions"), command.text]));
+    sh::dump(&mut tell, &then, &functions([command.state.get("functions"), command.text]));
+    whole(&mut tell, command);
     put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
     extras(&mut text, command);
     put(&mut text, &[status_of(command.state).as_bytes(), b"\n"]);
@@ -152,7 +187,7 @@ fn cwd_of(state: &State) -> &[u8] {
 /// Hands the last exit code over.
 fn status_of(state: &State) -> String {
     let status = std::str::from_utf8(state.get("status")).unwrap_or_default();
-    format!("(exit {})", status.parse::<u8>().unwrap_or(0))
+    format!("(\\exit {})", status.parse::<u8>().unwrap_or(0))
 }
 
 /// Takes apart what the script printed. `exit_code` is the script's own, for a command whose shell

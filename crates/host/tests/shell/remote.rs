@@ -26,8 +26,8 @@ impl Executor {
         use std::os::unix::ffi::OsStrExt;
         self.commands += 1;
         let mark = format!("mark{:020}x{}", self.commands, std::process::id());
-        let command =
-            remote::Command { text: text.as_bytes(), state: &self.state, env, cwd, mark: &mark };
+        let (text, state) = (text.as_bytes(), &self.state);
+        let command = remote::Command { text, state, env, cwd, mark: &mark, told: None };
         let script = remote::wrap(&command);
         let output = Command::new("/bin/sh")
             .arg("-c")
