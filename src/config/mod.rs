@@ -18,7 +18,7 @@ use std::{
 
 use serde::Serialize;
 
-pub use value::{LogFormat, LogLevel, OnExpiry, Secret, parse_duration};
+pub use value::{LogFormat, LogLevel, OnExpiry, Runtime, Secret, parse_duration};
 
 /// The effective settings of one server.
 #[derive(Debug, Clone)]
@@ -110,6 +110,8 @@ pub struct E2b {
     pub price: f64,
     /// Where the host keeps its files inside.
     pub directory: String,
+    /// What terminals stand on.
+    pub runtime: Runtime,
 }
 
 /// Sandboxes of Daytona.
@@ -127,6 +129,8 @@ pub struct Daytona {
     pub price: f64,
     /// Where the host keeps its files inside.
     pub directory: String,
+    /// What terminals stand on.
+    pub runtime: Runtime,
 }
 
 /// What one client may ask of the server.

@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     Containers, Daytona, E2b, History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy,
-    Projects, Sandbox, Secret, Settings, Terminals, value::put,
+    Projects, Runtime, Sandbox, Secret, Settings, Terminals, value::put,
 };
 
 /// One row of the table.
@@ -124,6 +124,8 @@ settings! {
         "what an hour of a sandbox of E2B costs, for max_cost and the cost of a lease";
     "e2b.directory" = "/tmp" => e2b.directory,
         "directory inside a sandbox of E2B below which the host keeps its files";
+    "e2b.runtime" = "host" => e2b.runtime,
+        "what terminals in a sandbox of E2B stand on: host (ours, inside), or remote (commands alone, no PTY)";
     "daytona.key" = "" => daytona.key,
         "what opens Daytona; without it there is no provider daytona (also read from DAYTONA_API_KEY)";
     "daytona.endpoint" = "auto" => daytona.endpoint,
@@ -136,6 +138,8 @@ settings! {
         "what an hour of a sandbox of Daytona costs, for max_cost and the cost of a lease";
     "daytona.directory" = "/tmp" => daytona.directory,
         "directory inside a sandbox of Daytona below which the host keeps its files";
+    "daytona.runtime" = "host" => daytona.runtime,
+        "what terminals in a sandbox of Daytona stand on: host (ours, inside), or remote (commands alone, no PTY)";
     "max_projects" = "1000" => project.most,
         "projects the server may have";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
@@ -225,6 +229,7 @@ pub(super) fn blank() -> Settings {
             timeout: Duration::ZERO,
             price: 0.0,
             directory: String::new(),
+            runtime: Runtime::Host,
         },
         daytona: Daytona {
             key: Secret::default(),
@@ -233,6 +238,7 @@ pub(super) fn blank() -> Settings {
             auto_stop: Duration::ZERO,
             price: 0.0,
             directory: String::new(),
+            runtime: Runtime::Host,
         },
         project: Projects {
             most: 0,

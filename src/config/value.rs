@@ -37,6 +37,15 @@ pub enum OnExpiry {
     Stop,
 }
 
+/// What terminals in other people's sandboxes stand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// A host of ours inside.
+    Host,
+    /// Commands that the vendor runs.
+    Remote,
+}
+
 /// A type a setting can have.
 pub(super) trait Value: Sized {
     fn parse(text: &str) -> Result<Self, String>;
@@ -182,6 +191,7 @@ words!(LogLevel {
     "error" => Error, "warn" => Warn, "info" => Info, "debug" => Debug, "trace" => Trace
 });
 words!(OnExpiry { "keep" => Keep, "pause" => Pause, "stop" => Stop });
+words!(Runtime { "host" => Host, "remote" => Remote });
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ pub mod docker;
 mod error;
 pub mod local;
 pub mod namespace;
+mod remote;
 mod turns;
 
 use std::{

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    config::{Sandbox, Settings},
+    config::{Runtime, Sandbox, Settings},
     event::Events,
     provider::{
         Cloud, Docker, Local, Namespace, Provider, Providers,
@@ -118,7 +118,7 @@ fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
         template: e2b.template.clone(),
         timeout: e2b.timeout,
     };
-    let options = cloud(settings, &e2b.directory, e2b.price, events);
+    let options = cloud(settings, &e2b.directory, e2b.price, e2b.runtime, events);
     Ok(Some(Cloud::e2b(vendor, options).context("cannot use E2B")?))
 }
 
@@ -134,14 +134,24 @@ fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>
         snapshot: said(&daytona.snapshot),
         auto_stop: daytona.auto_stop,
     };
-    let options = cloud(settings, &daytona.directory, daytona.price, events);
+    let options = cloud(settings, &daytona.directory, daytona.price, daytona.runtime, events);
     Ok(Some(Cloud::daytona(vendor, options).context("cannot use Daytona")?))
 }
 
 /// What holds for all providers that are somewhere else.
-fn cloud(settings: &Settings, directory: &str, price: f64, events: &Events) -> cloud::Options {
+fn cloud(
+    settings: &Settings,
+    directory: &str,
+    price: f64,
+    runtime: Runtime,
+    events: &Events,
+) -> cloud::Options {
     cloud::Options {
         price: price.into(),
+        runtime: match runtime {
+            Runtime::Host => cloud::Runtime::Host,
+            Runtime::Remote => cloud::Runtime::Remote,
+        },
         inside: directory.to_owned(),
         log_limit: settings.terminal.log_limit_bytes,
         events: Some(events.clone()),

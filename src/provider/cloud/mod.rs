@@ -7,10 +7,14 @@
 //! full terminals. Everything they write is copied to this machine as it comes (`mirror`), for a sandbox
 //! may vanish. What a vendor made for us carries our labels: a reply that got lost leaves nothing that
 //! is not found again. The key stays here: nothing inside knows it.
+//!
+//! Where a vendor only runs commands, or by setting, there is no host inside: terminals stand on
+//! [`remote`](super::remote), which needs nothing but [`Vendor::run`] and [`Vendor::upload`].
 
 mod agentbay;
 mod apart;
 mod bridge;
+mod commands;
 mod daytona;
 mod e2b;
 mod http;
@@ -33,10 +37,11 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::remote::Remotes;
 use super::turns::Turns;
 use super::{
     Capabilities, Connection, Created, Entry, Execute, Executed, Found, Intent, Metrics, Observed,
-    Place, Placed, Provider, ProviderError, Reply,
+    Place, Placed, Provider, ProviderError, Reply, unsupported,
 };
 use crate::event::{Events, Happened};
 use crate::model::{Env, Instance, InstanceId, LeaseId, Money};
@@ -66,6 +71,15 @@ const MEASURED: Duration = Duration::from_secs(3);
 /// How long a host that cannot be reached is looked for: networks come back.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// What terminals stand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// A host of ours inside the sandbox.
+    Host,
+    /// Commands that the vendor runs, one at a time.
+    Remote,
+}
+
 /// What an operator chose, for every vendor.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -73,7 +87,9 @@ pub struct Options {
     pub home: PathBuf,
     /// The executable that is sent into sandboxes.
     pub executable: PathBuf,
-    /// The directory inside a sandbox below which the host keeps its files.
+    /// What terminals stand on.
+    pub runtime: Runtime,
+    /// The directory inside a sandbox below which we keep our files.
     pub inside: String,
     /// What an hour of a sandbox costs.
     pub price: Money,
@@ -90,6 +106,7 @@ impl Options {
         Self {
             home: home.to_owned(),
             executable: PathBuf::from("/proc/self/exe"),
+            runtime: Runtime::Host,
             inside: "/tmp".to_owned(),
             price: Money::default(),
             log_limit: 16 << 20,
@@ -110,6 +127,7 @@ struct Inner {
     home: String,
     program: Program,
     mirrors: Arc<Mirrors>,
+    remotes: Remotes,
     making: Turns,
     measured: Mutex<HashMap<InstanceId, (Instant, Metrics)>>,
 }
@@ -136,6 +154,8 @@ impl Cloud {
     /// # Errors
     /// As [`Cloud::e2b`].
     pub fn agentbay(vendor: agentbay::Options, options: Options) -> io::Result<Self> {
+        // It runs commands, and nothing else.
+        let options = Options { runtime: Runtime::Remote, ..options };
         Self::new(Box::new(Arc::new(agentbay::AgentBay::new(vendor)?)), options)
     }
 
@@ -147,6 +167,7 @@ impl Cloud {
             vendor,
             program,
             mirrors: Arc::new(mirrors),
+            remotes: Remotes::new(options.home.join("remote")),
             making: Turns::default(),
             measured: Mutex::default(),
             options,
@@ -218,7 +239,11 @@ impl Cloud {
         let doing = "prepare a sandbox";
         let whole = self.0.vendor.look(&sandbox.id).await.map_err(|fault| fault.of(doing))?;
         let gone = || ProviderError::Gone { instance: intent.instance_id.clone() };
-        self.install(&whole.ok_or_else(gone)?, &intent.instance_id).await?;
+        let whole = whole.ok_or_else(gone)?;
+        match self.0.options.runtime {
+            Runtime::Host => drop(self.install(&whole, &intent.instance_id).await?),
+            Runtime::Remote => self.prepare(whole, &intent.instance_id).await?,
+        }
         Ok(Created { reference: sandbox.id })
     }
 
@@ -350,6 +375,9 @@ impl Cloud {
             return Err(ProviderError::failed(doing, error));
         }
         let id = &instance.instance_id;
+        if self.0.options.runtime == Runtime::Remote {
+            return Ok(self.stand_in(instance, sandbox));
+        }
         let mut random = [0; 8];
         getrandom::fill(&mut random)
             .map_err(|error| ProviderError::failed(doing, io::Error::other(error.to_string())))?;
@@ -396,6 +424,7 @@ impl Cloud {
     async fn end(&self, instance: &Instance) -> Result<(), ProviderError> {
         let doing = "end a sandbox";
         self.measured().remove(&instance.instance_id);
+        self.0.remotes.forget(&instance.instance_id);
         if !instance.reference.is_empty() {
             let killed = self.0.vendor.kill(&instance.reference).await;
             return killed.map_err(|fault| fault.of(doing));
@@ -416,6 +445,10 @@ impl Cloud {
         }
         let doing = "measure a sandbox";
         let sandbox = self.sandbox(instance, doing).await?;
+        if self.0.options.runtime == Runtime::Remote {
+            return unsupported(self.0.vendor.name(), "tell what a sandbox uses without a host")
+                .await;
+        }
         let root = self.root(&instance.instance_id);
         let program = self.install(&sandbox, &instance.instance_id).await?;
         let said = self.shell(&sandbox, format!("{program} cloud measure {root}")).await?;
@@ -495,10 +528,11 @@ impl Provider for Cloud {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let hosted = self.0.options.runtime == Runtime::Host;
         Capabilities {
-            hosted: true,
+            hosted,
             pause: self.0.vendor.pauses(),
-            metrics: true,
+            metrics: hosted,
             isolation: vec!["sandboxes of another provider, away from this machine".to_owned()],
         }
     }
@@ -524,8 +558,13 @@ impl Provider for Cloud {
             if sandbox.observed == Observed::Paused {
                 return Ok(());
             }
+            // Nothing is asked of it meanwhile: some vendors would wake it up for that.
+            self.0.remotes.hold(&instance.instance_id, true);
             let paused = self.0.vendor.pause(&sandbox.id).await;
-            paused.map_err(|fault| self.of_sandbox(instance, doing, fault))
+            paused.map_err(|fault| {
+                self.0.remotes.hold(&instance.instance_id, false);
+                self.of_sandbox(instance, doing, fault)
+            })
         })
     }
 
@@ -533,11 +572,12 @@ impl Provider for Cloud {
         Box::pin(async move {
             let doing = "resume a sandbox";
             let sandbox = self.sandbox(instance, doing).await?;
-            if sandbox.observed == Observed::Running {
-                return Ok(());
+            if sandbox.observed != Observed::Running {
+                let resumed = self.0.vendor.resume(&sandbox.id).await;
+                resumed.map_err(|fault| self.of_sandbox(instance, doing, fault))?;
             }
-            let resumed = self.0.vendor.resume(&sandbox.id).await;
-            resumed.map_err(|fault| self.of_sandbox(instance, doing, fault))
+            self.0.remotes.hold(&instance.instance_id, false);
+            Ok(())
         })
     }
 
@@ -573,7 +613,11 @@ impl Provider for Cloud {
             let other = || format!("{root}/{}", name.clone().unwrap_or_default());
             (outside.clone(), PathBuf::from(if index == 0 { home.to_owned() } else { other() }))
         });
-        let dir = PathBuf::from(format!("{root}/t/{}", place.terminal));
+        let dir = match self.0.options.runtime {
+            Runtime::Host => PathBuf::from(format!("{root}/t/{}", place.terminal)),
+            // Written by us, not by a host inside.
+            Runtime::Remote => place.dir.clone(),
+        };
         let placed = Placed { dir, seen: seen.collect() };
         Box::pin(std::future::ready(Ok(placed)))
     }

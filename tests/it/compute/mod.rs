@@ -1,6 +1,7 @@
 //! Instances, leases and sessions, with real hosts and a real store.
 
 mod cloud;
+mod commands_only;
 mod containers;
 mod faults;
 mod faulty;

@@ -12,6 +12,7 @@ use stead::{
     provider::{
         CopyTo, Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
         ProviderError,
+        cloud::Runtime,
         namespace::{Check, with_rights_of},
     },
 };
@@ -37,7 +38,7 @@ fn fixtures() -> Vec<Fixture> {
     let provider = Box::new(local(plain.path()));
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
-    fixtures.extend(KINDS.map(at_a_vendor));
+    fixtures.extend(KINDS.map(|kind| at_a_vendor(kind, Runtime::Host)));
     fixtures.extend(contained());
     fixtures
 }
@@ -50,9 +51,9 @@ fn contained() -> impl Iterator<Item = Fixture> {
     })
 }
 
-fn at_a_vendor(kind: Kind) -> Fixture {
+fn at_a_vendor(kind: Kind, runtime: Runtime) -> Fixture {
     let (vendor, home) = (Vendor::start(), Home::new());
-    let provider = Box::new(vendor.provider(kind, home.path()));
+    let provider = Box::new(vendor.provider(kind, home.path(), runtime));
     Fixture { vendor: Some((kind, vendor)), home, provider }
 }
 
@@ -261,6 +262,9 @@ async fn nothing_is_left_of_an_instance_that_was_ended() {
 #[tokio::test]
 async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
     for fixture in fixtures() {
+        if !fixture.provider.capabilities().hosted {
+            continue;
+        }
         let intent = intent(1);
         let instance = fixture.create(&intent).await;
         let mut link = fixture.link(&instance).await;
@@ -485,7 +489,7 @@ async fn what_a_provider_cannot_do_it_says() {
 #[tokio::test]
 async fn a_vendors_sandbox_runs_commands_and_has_files_without_a_host_too() {
     for kind in KINDS {
-        let fixture = at_a_vendor(kind);
+        let fixture = at_a_vendor(kind, Runtime::Host);
         let provider = &fixture.provider;
         let instance = fixture.create(&intent(1)).await;
         let command = Execute {

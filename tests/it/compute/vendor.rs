@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use stead::provider::{
     Cloud,
-    cloud::{self, DaytonaOptions, E2bOptions, Key},
+    cloud::{self, DaytonaOptions, E2bOptions, Key, Runtime},
 };
 
 use crate::harness::{Home, Server};
@@ -85,10 +85,19 @@ impl Vendor {
         Server::start_with(home, &settings)
     }
 
+    /// A server that uses it, and has it run commands alone.
+    pub fn commander(&self, kind: Kind, through: SocketAddr, home: &Home) -> Server {
+        let mut settings = self.settings(kind, through, home);
+        settings.extend(["--set".to_owned(), format!("{}.runtime=remote", kind.name())]);
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        Server::start_with(home, &settings)
+    }
+
     /// The provider itself, with everything in a home.
-    pub fn provider(&self, kind: Kind, home: &Path) -> Cloud {
+    pub fn provider(&self, kind: Kind, home: &Path, runtime: Runtime) -> Cloud {
         share_packed(home);
         let options = cloud::Options {
+            runtime,
             executable: env!("CARGO_BIN_EXE_stead").into(),
             inside: inside(home),
             ..cloud::Options::new(home)

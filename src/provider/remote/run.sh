@@ -1,0 +1,40 @@
+# Runs one command, once, and says how it ended.
+ln -s $$ "$d/pid" 2>/dev/null || exit 0
+[ "$(last)" -lt "$n" ] || exit 0
+# What is meant for the command is not for us. A handler is not inherited, unlike a signal that is ignored.
+trap : HUP INT QUIT TERM USR1 USR2 ALRM PIPE
+# Streams that grow beyond bounds lose their middle; meanwhile nothing is copied.
+shorten() {
+  : >"$d/cut"; l=$(cat "$d/cats"); kill -STOP $l 2>/dev/null
+  b=$(base "$1"); s=$(size "$d/$1")
+  [ -e "$d/$1.head" ] || head -c "$head" "$d/$1" >"$d/$1.head"
+  tail -c "$tail" "$d/$1" >"$d/$1.tail.new"; mv "$d/$1.tail.new" "$d/$1.tail"
+  echo $((b + s)) >"$d/$1.base.new"; mv "$d/$1.base.new" "$d/$1.base"
+  : >"$d/$1"
+  kill -CONT $l 2>/dev/null; rm -f "$d/cut"
+}
+watch() {
+  while [ -d "$d" ]; do
+    if kill -0 "$1" 2>/dev/null; then nap 0.1; else [ -n "$(born)" ] || return; nap 1; fi
+    set -- "$1" $(cd "$d" && wc -c out err 2>/dev/null)
+    [ "${2:-0}" -le "$most" ] || shorten out
+    [ "${4:-0}" -le "$most" ] || shorten err
+  done
+}
+# Gives what comes in files, one after the other, to the command's standard input.
+feed() {
+  exec 3>"$d/in" || return
+  q=0
+  while [ -d "$d" ] && kill -0 "$1" 2>/dev/null; do
+    f=$(ls -d "$d/in.$q".* 2>/dev/null) || { nap 0.05; continue; }
+    cat "$f" >&3 2>/dev/null || return
+    : >"$f"; q=$((q + 1)); case $f in *.end) return ;; esac
+  done
+}
+# The command writes to pipes: a file it could cut short by opening it again (`>/dev/stderr`).
+rm -f "$d/o" "$d/e"; mkfifo "$d/o" "$d/e"
+cat <"$d/o" >>"$d/out" 2>/dev/null & l=$!
+cat <"$d/e" >>"$d/err" 2>/dev/null & echo $l $! >"$d/cats"
+watch $$ >/dev/null 2>&1 &
+[ ! -p "$d/in" ] || feed $$ >/dev/null 2>&1 &
+s=$(command -v setsid)

@@ -1,0 +1,110 @@
+# What every script of ours begins with. $t: the directory of a terminal, $n: the number of a command in it,
+# $i: its id, $m: the name of the variable that says of a process which command it was born in.
+d=$t/$n
+say() { echo "stead: $*"; }
+nap() { sleep "$1" 2>/dev/null || sleep 1; }
+size() { wc -c 2>/dev/null <"$1" || echo 0; }
+base() { if [ -e "$d/$1.base" ]; then cat "$d/$1.base"; else echo 0; fi; }
+last() { if [ -e "$t/done" ]; then cat "$t/done"; else echo 0; fi; }
+born() { for e in $(grep -lsF -- "$m=$i" /proc/[0-9]*/environ 2>/dev/null); do e=${e%/environ}; echo "${e#/proc/}"; done; }
+# A number may have been given to another process since: the name of the command is among a runner's words.
+runs() {
+  r=$(readlink "$d/pid" 2>/dev/null) && kill -0 "$r" 2>/dev/null || return 1
+  [ ! -e /proc/self/cmdline ] || grep -qF -- "$i" "/proc/$r/cmdline" 2>/dev/null
+}
+# Sets $x and $y to the lengths of both streams. While one is cut short, its parts do not fit together.
+lengths() {
+  k=0; while [ -e "$d/cut" ] && [ $k -lt 100 ]; do k=$((k + 1)); nap 0.05; done
+  set -- $(cd "$d" && wc -c out err 2>/dev/null)
+  x=$((${1:-0} + $(base out))); y=$((${3:-0} + $(base err)))
+}
+# At most $3 bytes of stream $1 from offset $2 on, or from the next that was kept.
+piece() {
+  b=$(base "$1"); s=$(size "$d/$1"); o=$2; f=$d/$1; z=$b
+  if [ "$o" -lt "$b" ]; then
+    h=$(size "$d/$1.head"); c=$((b - $(size "$d/$1.tail")))
+    if [ "$o" -lt "$h" ]; then f=$d/$1.head; z=0; else f=$d/$1.tail; z=$c; [ "$o" -ge "$c" ] || o=$c; fi
+  fi
+  [ "$o" -lt $((b + s)) ] || return 0
+  say "data $1 $o $(tail -c "+$((o - z + 1))" "$f" | head -c "$3" | base64 | tr -d '\n')"
+}
+# How the command is, waiting for at most $4 looks until there is more than $1 and $2 of its streams, or until it
+# ends, or with `late` until nothing is left of it; then at most $6 bytes of what it wrote from there on, and of
+# what its shell said of its state from $3 on.
+look() {
+  j=0; g=; l=
+  while :; do
+    [ -L "$d/pid" ] || { say none; return; }
+    if [ -e "$d/ended" ]; then g=ended
+    elif [ -e "$d/code" ]; then g="code $(cat "$d/code")"
+    elif [ $((j % 8)) = 0 ] && ! runs; then
+      if [ -e "$d/code" ]; then g="code $(cat "$d/code")"; else g=gone; fi
+    fi
+    lengths
+    if [ -n "$g" ] && [ $((j % 8)) = 0 ]; then l=$(born); fi
+    # What writes little most often ends soon: then one answer tells all.
+    if [ "$x" -gt "$1" ] || [ "$y" -gt "$2" ]; then
+      [ $j -lt 6 ] && [ $((x - $1 + y - $2)) -lt "$6" ] && [ -z "$g" ] && [ "$4" -gt 1 ] || break
+    fi
+    if [ -n "$g" ]; then [ "$5" = late ] && [ -n "$l" ] || break; fi
+    j=$((j + 1)); [ $j -lt "$4" ] || break
+    if [ $j -lt 10 ]; then nap 0.02; elif [ $j -lt 30 ]; then nap 0.05; else nap 0.2; fi
+  done
+  [ -z "$g" ] || l=$(born)
+  say "out $x"; say "err $y"
+  [ "$x" -le "$1" ] || piece out "$1" "$6"
+  [ "$y" -le "$2" ] || piece err "$2" "$6"
+  [ -n "$g" ] || { say running; return; }
+  say "left $(($(echo $l | wc -w)))"
+  if [ "$3" -ge 0 ] && [ -e "$d/state.whole" ]; then
+    s=$(size "$d/state"); say "state $((s))"; [ "$s" -le "$3" ] || piece state "$3" "$6"
+  fi
+  say "$g"
+}
+# Waits until all that was written is in the files: who copies it waits for more, or has ended.
+settled() {
+  k=0; c=0
+  while [ $k -lt 500 ] && [ $c -lt 2 ]; do
+    c=$((c + 1)); k=$((k + 1))
+    for p in $(cat "$d/cats" 2>/dev/null); do
+      w=$(cut -d')' -f2 "/proc/$p/stat" 2>/dev/null); w=${w# }
+      case $w in '' | S* | Z*) ;; *) c=0 ;; esac
+    done
+    nap 0.01
+  done
+}
+# Whether the command has begun; that is waited for a while.
+begun() {
+  k=0; while [ ! -L "$d/pid" ] && [ "$(last)" -lt "$n" ] && [ $k -lt 50 ]; do k=$((k + 1)); nap 0.05; done
+  [ -L "$d/pid" ] || [ "$(last)" -ge "$n" ]
+}
+# Makes a file of what is read, whole or not at all.
+put() { base64 -d >"${1%/*}/new.$$" && mv "${1%/*}/new.$$" "$1"; }
+# Starts the file `run`, unless this command ever began.
+start() {
+  [ "$(last)" -lt "$n" ] || { say forgotten; return 1; }
+  [ ! -L "$d/pid" ] || return 0
+  # What a shell puts into the background ignores interrupts for ever, and so would the command.
+  if setsid -f true 2>/dev/null; then setsid -f sh "$d/run" "$i" </dev/null >/dev/null 2>&1
+  else s=$(command -v setsid); ($s sh "$d/run" "$i" </dev/null >/dev/null 2>&1 &); fi
+  k=0; while [ ! -L "$d/pid" ] && [ $k -lt 100 ]; do k=$((k + 1)); nap 0.02; done
+}
+# Ends every process that was born in the command. One that has not begun never does.
+end() {
+  mkdir -p "$d"
+  ln -s never "$d/pid" 2>/dev/null && { say none; return 1; }
+  [ -e "$d/code" ] || { : >"$d/ended"; runs && kill -9 "$r" 2>/dev/null; }
+  k=0
+  while [ $k -lt 200 ]; do
+    l=$(born); [ -n "$l" ] || break
+    kill -9 $l 2>/dev/null; k=$((k + 1)); nap 0.02
+  done
+  settled
+}
+# Removes what is kept of commands that are over and done with; none of them begins again.
+forget() {
+  for q in "$@"; do
+    [ "$(last)" -ge "$q" ] || { echo "$q" >"$t/done.$$" && mv "$t/done.$$" "$t/done"; }
+    rm -rf "${t:?}/$q"
+  done
+}

@@ -1,0 +1,232 @@
+//! The spool over a plain `sh -c`.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+struct Sandbox {
+    dir: PathBuf,
+    number: u64,
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.sh(&close(&self.terminal(), &self.id()));
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Sandbox {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("stead spool-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self { dir, number: 0 }
+    }
+
+    fn terminal(&self) -> String {
+        self.dir.join("t").display().to_string()
+    }
+
+    fn id(&self) -> String {
+        let name = self.dir.file_name().unwrap().to_string_lossy().replace(' ', "-");
+        format!("terminal-{name}")
+    }
+
+    fn sh(&self, text: &str) -> Vec<u8> {
+        assert!(text.len() < 96 << 10, "{} bytes", text.len());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", text]).stdin(Stdio::null()).stderr(Stdio::inherit());
+        command.output().unwrap().stdout
+    }
+
+    fn ask(&self, text: &str) -> Report {
+        let answer = self.sh(text);
+        read(&answer).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&answer)))
+    }
+
+    fn place(&mut self) -> Place {
+        self.number += 1;
+        let id = format!("command-{}-{}", self.number, self.id());
+        Place { terminal: self.terminal(), number: self.number, id }
+    }
+
+    /// A script that needs no wrapper.
+    fn plain(&self, place: &Place, text: &str) -> Start {
+        let env = [("PATH", "/usr/bin:/bin"), (BORN, &place.id), (TERMINAL, &self.id())];
+        let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
+        let script = text.as_bytes().to_vec();
+        let (bash, sh, stdin) = (script.clone(), script, StdinMode::Null);
+        Start { bash, sh, env, cwd: b"/".to_vec(), stdin, given: Vec::new() }
+    }
+
+    /// Looks until something is so.
+    fn wait(
+        &self,
+        place: &Place,
+        until: Until,
+        fits: impl Fn(&Report) -> bool,
+    ) -> (Report, Vec<u8>) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let (mut known, mut out) = (Known::default(), Vec::new());
+        loop {
+            let report = self.ask(&place.look(known, until));
+            for (source, offset, bytes) in &report.data {
+                let end = offset + bytes.len() as u64;
+                match source {
+                    Source::Out => (known.out, _) = (end, out.extend_from_slice(bytes)),
+                    Source::Err => known.err = end,
+                    Source::State => known.state = end,
+                }
+            }
+            if fits(&report) && known.out == report.out {
+                return (report, out);
+            }
+            assert!(Instant::now() < deadline, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_is_started_once_however_often_it_is_asked_for() {
+    let mut sandbox = Sandbox::new("once");
+    let place = sandbox.place();
+    let mark = sandbox.dir.join("ran");
+    let text = format!("echo x >>'{}'; echo out; echo err >&2; exit 3", mark.display());
+    let start = sandbox.plain(&place, &text);
+    let asked = place.start(&start, &[]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| sandbox.sh(&asked));
+        }
+    });
+    let (report, out) = sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(3));
+    assert_eq!((out.as_slice(), report.err, report.left), (&b"out\n"[..], 4, 0));
+    assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
+    // Nor when it is asked for late, after it is done with.
+    sandbox.ask(&place.forget());
+    assert_eq!(sandbox.ask(&asked).seen, Seen::None);
+    assert_eq!(sandbox.ask(&place.look(Known::default(), Until::End)).seen, Seen::None);
+    assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
+}
+
+#[test]
+fn every_process_of_a_command_is_ended_and_those_of_others_live() {
+    let mut sandbox = Sandbox::new("end");
+    let older = sandbox.place();
+    let start = sandbox.plain(&older, "sleep 1000 & echo up");
+    sandbox.ask(&older.start(&start, &[]));
+    let place = sandbox.place();
+    let text =
+        "trap '' TERM; setsid sh -c 'sleep 1000' & (sleep 1000 &) ; echo up; sleep 1000; echo no";
+    sandbox.ask(&place.start(&sandbox.plain(&place, text), &[]));
+    sandbox.wait(&place, Until::End, |report| report.out == 3);
+    let report = sandbox.ask(&place.end(Known::default()));
+    assert_eq!((report.seen, report.out, report.left), (Seen::Killed, 3, 0));
+    let report = sandbox.ask(&older.look(Known::default(), Until::Now));
+    assert_eq!((report.seen, report.left), (Seen::Ended(0), 1));
+    // One that was ended before it began never begins.
+    let never = sandbox.place();
+    assert_eq!(sandbox.ask(&never.end(Known::default())).seen, Seen::None);
+    let report = sandbox.ask(&never.start(&sandbox.plain(&never, "echo no"), &[]));
+    assert_eq!((report.seen, report.out), (Seen::Gone, 0));
+}
+
+#[test]
+fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
+    let mut sandbox = Sandbox::new("late");
+    let place = sandbox.place();
+    let gate = sandbox.dir.join("gate");
+    let text =
+        format!("(until [ -e '{}' ]; do sleep 0.05; done; echo late) & echo now", gate.display());
+    let report = sandbox.ask(&place.start(&sandbox.plain(&place, &text), &[]));
+    assert!(report.out >= 4 || report.seen == Seen::Running, "{report:?}");
+    sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(0) && report.left > 0);
+    std::fs::write(&gate, "").unwrap();
+    let (_, out) = sandbox.wait(&place, Until::Silence, |report| report.left == 0);
+    assert_eq!(out, b"now\nlate\n");
+    let place = sandbox.place();
+    sandbox.ask(&place.start(&sandbox.plain(&place, "echo up; kill -9 $PPID; sleep 1000"), &[]));
+    let (report, _) = sandbox.wait(&place, Until::End, |report| report.seen != Seen::Running);
+    assert_eq!(report.seen, Seen::Gone);
+}
+
+#[test]
+fn a_command_reads_what_it_is_given_once_each() {
+    let mut sandbox = Sandbox::new("feed");
+    let place = sandbox.place();
+    let mut start = sandbox.plain(&place, "cat; echo end");
+    start.stdin = StdinMode::Open;
+    start.given = b"first\n".to_vec();
+    sandbox.ask(&place.start(&start, &[]));
+    let feed =
+        |write: &str, bytes: &[u8], end| word(&sandbox.sh(&place.feed(write, bytes, end))).unwrap();
+    assert_eq!(feed("aa", b"second\n", false), "running");
+    assert_eq!(feed("aa", b"second\n", false), "known");
+    let large = vec![b'x'; 60_000];
+    assert_eq!(feed("bb", &large, true), "running");
+    let (_, out) = sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(0));
+    let expected = [b"first\nsecond\n", large.as_slice(), b"end\n"].concat();
+    assert_eq!(out, expected);
+    assert_eq!(feed("cc", b"more", false), "none");
+    let place = sandbox.place();
+    sandbox.ask(&place.start(
+        &sandbox.plain(&place, "trap 'echo got; exit 4' USR1; while :; do sleep 0.05; done"),
+        &[],
+    ));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while word(&sandbox.sh(&place.signal(10))).unwrap() != "running" {
+        assert!(Instant::now() < deadline);
+    }
+    sandbox.wait(&place, Until::End, |report| matches!(report.seen, Seen::Ended(_)));
+    assert_eq!(word(&sandbox.sh(&place.signal(10))).unwrap(), "none");
+}
+
+#[test]
+fn a_stream_beyond_its_bound_keeps_both_ends() {
+    let mut sandbox = Sandbox::new("cut");
+    let place = sandbox.place();
+    let gate = sandbox.dir.join("gate");
+    let lines = 300_000;
+    let text =
+        format!("seq {lines}; until [ -e '{}' ]; do sleep 0.05; done; echo end", gate.display());
+    sandbox.ask(&place.start(&sandbox.plain(&place, &text), &[]));
+    let base = sandbox.dir.join("t/1/out.base");
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while !base.exists() {
+        assert!(Instant::now() < deadline, "it is not cut");
+        std::thread::yield_now();
+    }
+    std::fs::write(&gate, "").unwrap();
+    let total: u64 = (1..=lines).map(|n: u64| n.to_string().len() as u64 + 1).sum::<u64>() + 4;
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let report = loop {
+        let known = Known { out: total - 4, ..Known::default() };
+        let report = sandbox.ask(&place.look(known, Until::End));
+        if report.seen == Seen::Ended(0) {
+            break report;
+        }
+        assert!(Instant::now() < deadline, "{report:?}");
+    };
+    assert_eq!(report.out, total);
+    assert_eq!(report.data, [(Source::Out, total - 4, b"end\n".to_vec())]);
+    let from = |out: u64| {
+        let report = sandbox.ask(&place.look(Known { out, ..Known::default() }, Until::Now));
+        report.data.into_iter().next().unwrap()
+    };
+    assert!(from(0).2.starts_with(b"1\n2\n3\n"));
+    let (_, offset, bytes) = from(HEAD + 1);
+    assert!(offset > HEAD + 1 && bytes.len() == PIECE, "{offset}");
+}
+
+#[test]
+fn an_answer_that_was_cut_off_is_no_answer() {
+    assert_eq!(read(b"stead: out 3\nstead: err 0\n"), None);
+    assert_eq!(read(b""), None);
+    assert_eq!(word(b"noise\n"), None);
+    let whole = b"noise\nstead: out 3\nstead: err 0\nstead: data out 0 YWJj\nstead: running\n";
+    let report = read(whole).unwrap();
+    assert_eq!((report.out, report.seen), (3, Seen::Running));
+    assert_eq!(report.data, [(Source::Out, 0, b"abc".to_vec())]);
+}

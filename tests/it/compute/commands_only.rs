@@ -1,0 +1,258 @@
+//! Terminals at a vendor that only runs commands: the same server twice, of which one is the vendor of
+//! the other and is asked for nothing but `sh -c` and files.
+
+use serde_json::{Value, json};
+
+use super::vendor::{Harm, KINDS, Kind, Proxy, Vendor};
+use crate::{
+    harness::{Client, Home, wait_for},
+    terminal::{exec, shows},
+};
+
+const WRONG: &str = "HTTP/1.1 500 Internal Server Error\r\n\
+    content-length: 5\r\nconnection: close\r\n\r\nwrong";
+const SOON: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n\
+    content-length: 0\r\nconnection: close\r\n\r\n";
+
+fn said(client: &Client, thread: &str, command: &str) -> String {
+    let ran = exec(client, thread, command);
+    ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
+}
+
+/// The receipt of a command once it has ended.
+fn receipt(client: &Client, id: &str) -> Value {
+    wait_for("the command to end", || {
+        let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+        if receipt["status"] == "running" { Err(receipt) } else { Ok(receipt) }
+    })
+}
+
+#[test]
+fn a_terminal_stands_on_commands_alone() {
+    for kind in KINDS {
+        let (vendor, home) = (Vendor::start(), Home::new());
+        let server = vendor.commander(kind, vendor.server.address, &home);
+        let client = server.client();
+        // State of every kind goes from one shell to the next.
+        assert_eq!(said(&client, "t", "cd /usr; export A=1; a=(x 'y z'); f() { echo f:$1; }"), "");
+        let both = exec(&client, "t", "pwd; f \"${a[1]}\"; echo $A >&2; (exit 7)");
+        assert_eq!((&both["stdout"], &both["stderr"]), (&json!("/usr\nf:y z\n"), &json!("1\n")));
+        assert_eq!(both["exit_code"], 7);
+        let changed = exec(&client, "t", "cd /tmp; export B=2; unset A");
+        assert_eq!(changed["cwd"], "/tmp");
+        assert_eq!(changed["changes"]["env"], json!({"set": {"B": "2"}, "unset": ["A"]}));
+        assert_eq!(changed["changes"]["cwd"], json!({"from": "/usr", "to": "/tmp"}));
+        // What holds for one command alone.
+        let body = json!({"command": "wc -c; echo $ONCE $PWD", "stdin": "x".repeat(200_000),
+            "env": {"ONCE": "it's"}, "cwd": "/"});
+        let ran = client.post("/api/threads/t/exec", body).expect(200);
+        assert_eq!(ran["stdout"], "200000\nit's /\n");
+        assert_eq!(said(&client, "t", "echo ${ONCE-none} $PWD"), "none /tmp\n");
+        // Bytes of every kind come through, and many of them.
+        let many =
+            exec(&client, "t", "head -c 300000 /dev/zero | tr '\\0' '\\377'; printf '\\0\\n'");
+        assert_eq!(many["stdout_bytes"], 300_002);
+        // A time-out takes back what the command had done to its shell, and ends its children.
+        let mark = home.path().join("never");
+        let text = format!(
+            "export B=lost; cd /; echo part; (setsid sh -c 'sleep 20; touch {0}' &); sleep 1000; touch {0}",
+            mark.display()
+        );
+        let body = json!({"command": text, "timeout_ms": 5000});
+        let ran = client.post("/api/threads/t/exec", body).expect(200);
+        assert_eq!(ran["status"], "timed_out", "{ran}");
+        assert_eq!(said(&client, "t", "echo $B $PWD"), "2 /tmp\n");
+        assert!(!mark.exists());
+        // The environment can be changed from outside, and states be taken up again.
+        let terminal = ran["terminal_id"].as_str().unwrap();
+        let body = json!({"set": {"C": "a b"}, "unset": ["B"]});
+        client.patch(&format!("/api/terminals/{terminal}/env"), body).expect_success();
+        assert_eq!(said(&client, "t", "echo \"$C\" ${B-gone}"), "a b gone\n");
+        // What there is, and what there is not.
+        let providers = client.get("/api/providers").expect(200);
+        let named = |it: &&Value| it["name"] == kind.name();
+        let provider = providers["items"].as_array().unwrap().iter().find(named).unwrap();
+        assert_eq!(provider["available"], true);
+        assert_eq!(provider["capabilities"]["hosted"], false);
+        let zsh = client.post("/api/threads/t/terminals", json!({"shell": "zsh"}));
+        assert!((400..500).contains(&zsh.status), "{}", zsh.text());
+        assert!(zsh.text().contains("no live shell here"), "{}", zsh.text());
+        client.delete("/api/threads/t").expect_success();
+        wait_for("no sandbox to be left", || {
+            let left = vendor.sandboxes(kind);
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+        let kept = std::fs::read_dir(home.path().join("remote")).map(Iterator::count);
+        assert_eq!(kept.unwrap_or(0), 0, "nothing is kept of an instance that is gone");
+    }
+}
+
+#[test]
+fn commands_are_followed_fed_signalled_and_typed() {
+    let (vendor, home) = (Vendor::start(), Home::new());
+    let server = vendor.commander(Kind::E2b, vendor.server.address, &home);
+    let client = server.client();
+    let gate = home.path().join("gate");
+    // One that is left to run, and its output as it comes.
+    let text =
+        format!("echo early; until [ -e {} ]; do sleep 0.05; done; echo late", gate.display());
+    let body = json!({"command": text, "yield_ms": 1});
+    let ran = client.post("/api/threads/t/exec", body).expect(200);
+    assert_eq!(ran["status"], "running");
+    let (id, terminal) =
+        (ran["command_id"].as_str().unwrap(), ran["terminal_id"].as_str().unwrap());
+    let output = |from: usize| {
+        client.get(&format!("/api/commands/{id}/output?from={from}&wait_ms=60000")).text()
+    };
+    assert_eq!(output(0), "early\n");
+    let busy = json!({"command": "true", "if_busy": "fail"});
+    assert_eq!(client.post("/api/threads/t/exec", busy).problem(409), "busy");
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(output(6), "late\n");
+    assert_eq!(receipt(&client, id)["exit_code"], 0);
+    // The screen shows all of it as if it had been typed.
+    shows(&client, terminal, "$ echo early");
+    // One that reads what it is sent, once each.
+    let body = json!({"command": "cat; echo over", "yield_ms": 1});
+    let ran = client.post("/api/threads/t/exec", body).expect(200);
+    let id = ran["command_id"].as_str().unwrap();
+    for _ in 0..2 {
+        let body = json!({"data": "one\n", "write_id": "w1"});
+        client.post(&format!("/api/commands/{id}/stdin"), body).expect_success();
+    }
+    let body = json!({"data": "two\n", "eof": true});
+    client.post(&format!("/api/commands/{id}/stdin"), body).expect_success();
+    assert_eq!(receipt(&client, id)["stdout"], "one\ntwo\nover\n");
+    // One that is signalled.
+    let text = "trap 'echo got; exit 4' USR1; echo set; while :; do sleep 0.05; done";
+    let body = json!({"command": text, "yield_ms": 1});
+    let ran = client.post("/api/threads/t/exec", body).expect(200);
+    let id = ran["command_id"].as_str().unwrap();
+    client.get(&format!("/api/commands/{id}/output?wait_ms=60000")).expect_status(200);
+    let body = json!({"signal": "USR1"});
+    client.post(&format!("/api/commands/{id}/signal"), body).expect_success();
+    let done = receipt(&client, id);
+    assert_eq!((&done["exit_code"], &done["stdout"]), (&json!(4), &json!("set\ngot\n")));
+    // What a command leaves behind goes on writing under its name.
+    let gate = home.path().join("second");
+    let text =
+        format!("(until [ -e {} ]; do sleep 0.05; done; echo behind) & echo now", gate.display());
+    let ran = exec(&client, "t", &text);
+    assert_eq!(ran["stdout"], "now\n");
+    assert_eq!(said(&client, "t", "echo next"), "next\n");
+    std::fs::write(&gate, "").unwrap();
+    let id = ran["command_id"].as_str().unwrap();
+    let behind = client.get(&format!("/api/commands/{id}/output?from=4&wait_ms=60000")).text();
+    assert_eq!(behind, "behind\n");
+    // A person types a line; what it changes the agent has, and it is in the history.
+    let input = |data: &str| {
+        let path = format!("/api/terminals/{terminal}/input");
+        client.post(&path, json!({"data": data})).expect_status(204);
+    };
+    input("export TYPED=y\x7fes; echo typed-$((40 + 2))\r");
+    shows(&client, terminal, "typed-42");
+    wait_for("what was typed to be known", || {
+        let listed = client.get(&format!("/api/terminals/{terminal}/commands?q=typed")).expect(200);
+        let first = listed["items"][0]["command"].as_str().unwrap_or_default().to_owned();
+        if first.starts_with("export TYPED=es") { Ok(()) } else { Err(listed) }
+    });
+    assert_eq!(said(&client, "t", "echo $TYPED"), "es\n");
+    input("echo be''gun; sleep 1000\r");
+    shows(&client, terminal, "begun");
+    input("\u{3}");
+    assert_eq!(said(&client, "t", "echo after"), "after\n");
+    // A program on no PTY still shows what it writes, and ends.
+    let body = json!({"cmd": ["sh", "-c", "test -t 1 || echo no terminal here; exit 3"]});
+    let program = client.post("/api/threads/t/terminals", body).expect(201);
+    let program = program["terminal_id"].as_str().unwrap();
+    shows(&client, program, "no terminal here");
+    wait_for("the program to end", || {
+        let row = client.get(&format!("/api/terminals/{program}")).expect(200);
+        if row["exit_code"] == 3 { Ok(()) } else { Err(row) }
+    });
+    client.delete("/api/threads/t").expect_success();
+}
+
+#[test]
+fn a_killed_server_finds_its_command_by_its_name() {
+    for kind in KINDS {
+        let (vendor, home) = (Vendor::start(), Home::new());
+        let server = vendor.commander(kind, vendor.server.address, &home);
+        let (gate, ran) = (home.path().join("gate"), home.path().join("ran"));
+        let text = format!(
+            "echo x >>{}; echo before; until [ -e {} ]; do sleep 0.05; done; export KEPT=yes; seq 20000",
+            ran.display(),
+            gate.display()
+        );
+        exec(&server.client(), "t", "cd /usr; mark=here");
+        let body = json!({"command": text, "yield_ms": 1});
+        let answer = server.client().post("/api/threads/t/exec", body).expect(200);
+        let id = answer["command_id"].as_str().unwrap();
+        wait_for("it to begin", || if ran.exists() { Ok(()) } else { Err("not yet") });
+        server.kill();
+        let server = vendor.commander(kind, vendor.server.address, &home);
+        let client = server.client();
+        std::fs::write(&gate, "").unwrap();
+        let done = receipt(&client, id);
+        assert_eq!(
+            (&done["status"], &done["exit_code"]),
+            (&json!("finished"), &json!(0)),
+            "{done}"
+        );
+        let whole = client.get(&format!("/api/commands/{id}/output")).text();
+        let expected: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
+        assert!(whole == format!("before\n{expected}"), "{} bytes", whole.len());
+        assert_eq!(said(&client, "t", "echo $KEPT $mark $PWD"), "yes here /usr\n");
+        assert_eq!(std::fs::read(&ran).unwrap(), b"x\n", "it ran once");
+        // A sandbox that is paused, and one that vanishes: the next command goes on with the state.
+        client.post("/api/threads/t/pause", json!({})).expect_success();
+        assert_eq!(said(&client, "t", "echo $KEPT; again=1"), "yes\n");
+        vendor.end(kind, &vendor.sandboxes(kind)[0]);
+        assert_eq!(said(&client, "t", "echo $KEPT $mark $again $PWD"), "yes here 1 /usr\n");
+        assert_eq!(vendor.sandboxes(kind).len(), 1);
+        client.delete("/api/threads/t").expect_success();
+    }
+}
+
+#[test]
+fn whatever_gets_lost_a_command_runs_once() {
+    let run = "POST /process.Process/Start";
+    let (vendor, home) = (Vendor::start(), Home::new());
+    let proxy = Proxy::start(vendor.server.address);
+    let server = vendor.commander(Kind::E2b, proxy.address, &home);
+    let client = server.client();
+    let ran = home.path().join("ran");
+    assert_eq!(said(&client, "t", "state=0; echo up"), "up\n");
+    let harms: [&[(&str, Harm)]; 4] = [
+        &[(run, Harm::LoseReply), (run, Harm::LoseReply)],
+        &[(run, Harm::Half)],
+        &[(run, Harm::Answer(WRONG)), (run, Harm::LoseReply), (run, Harm::Answer(SOON))],
+        &[(run, Harm::Half), (run, Harm::Answer(WRONG))],
+    ];
+    for (number, harm) in harms.into_iter().enumerate() {
+        proxy.harm(harm);
+        let text =
+            format!("echo {number} >>{}; state=$((state + 1)); echo fine $state", ran.display());
+        assert_eq!(said(&client, "t", &text), format!("fine {}\n", number + 1), "{harm:?}");
+        wait_for("everything to have happened", || {
+            let left = proxy.left();
+            if left.is_empty() {
+                Ok(())
+            } else {
+                exec(&client, "t", ":");
+                Err(left)
+            }
+        });
+    }
+    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "0\n1\n2\n3\n");
+    // A vendor that is away for a while loses nothing.
+    let gate = home.path().join("gate");
+    let text = format!("until [ -e {} ]; do sleep 0.05; done; echo through", gate.display());
+    let body = json!({"command": text, "yield_ms": 1});
+    let answer = client.post("/api/threads/t/exec", body).expect(200);
+    let vendor = vendor.restart();
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(receipt(&client, answer["command_id"].as_str().unwrap())["stdout"], "through\n");
+    client.delete("/api/threads/t").expect_success();
+    drop(vendor);
+}
