@@ -62,6 +62,7 @@ pub struct Metrics {
     pub memory_snapshot_seconds: Counter<f64, AtomicU64>,
     pub memory_snapshot_age: Gauge<f64, AtomicU64>,
     ran: Family<Of, Gauge<f64, AtomicU64>>,
+    cost: Family<Of, Gauge<f64, AtomicU64>>,
     requests: Family<Request, Counter>,
     request_seconds: Histogram,
     registry: Arc<Registry>,
@@ -105,6 +106,7 @@ impl Metrics {
             memory_snapshot_seconds: Counter::default(),
             memory_snapshot_age: Gauge::default(),
             ran: Family::default(),
+            cost: Family::default(),
             requests: Family::default(),
             request_seconds: seconds(),
             registry: Arc::default(),
@@ -115,6 +117,11 @@ impl Metrics {
             "lease_running_seconds",
             "How long the instances of all leases have run",
             metrics.ran.clone(),
+        );
+        r.register(
+            "lease_cost",
+            "What the instances of all leases have cost, by the price of their provider",
+            metrics.cost.clone(),
         );
         r.register("terminals_live", "Terminals with a live shell", metrics.terminals_live.clone());
         r.register("watchers", "Clients attached to terminals", metrics.watchers.clone());
@@ -190,10 +197,11 @@ impl Metrics {
         );
     }
 
-    /// Says how long the instances of all leases on a provider have run.
-    pub fn ran(&self, provider: &str, time: Duration) {
+    /// Says how long the instances of all leases on a provider have run, and what that costs.
+    pub fn ran(&self, provider: &str, time: Duration, cost: f64) {
         let of = Of { provider: provider.to_owned() };
         self.ran.get_or_create(&of).set(time.as_secs_f64());
+        self.cost.get_or_create(&of).set(cost);
     }
 
     /// Counts one answered request. `route` is the pattern, so that labels stay few.
@@ -230,10 +238,11 @@ mod tests {
         metrics.terminals_live.inc();
         metrics.bytes_out.inc_by(7);
         metrics.request(&http::Method::GET, "/x/{id}", 200, Duration::from_millis(2));
-        metrics.ran("e2b", Duration::from_millis(1500));
+        metrics.ran("e2b", Duration::from_millis(1500), 0.25);
         let text = metrics.text().unwrap();
         for line in [
             "stead_lease_running_seconds{provider=\"e2b\"} 1.5",
+            "stead_lease_cost{provider=\"e2b\"} 0.25",
             "stead_terminals_live 1",
             "stead_bytes_out_total 7",
             "stead_http_requests_total{method=\"GET\",route=\"/x/{id}\",status=\"200\"} 1",

@@ -76,7 +76,8 @@ async fn metrics(
         return Ok(axum::handler::Handler::call(metrics, request, app).await);
     }
     for (provider, ran) in app.store.ran_by_provider(app.now().at).await? {
-        app.metrics.ran(&provider, ran);
+        let cost = app.leases.price_at(&provider).for_time(ran);
+        app.metrics.ran(&provider, ran, cost.into());
     }
     let text = app
         .metrics

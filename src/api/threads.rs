@@ -17,8 +17,8 @@ use super::{
     params::OfThread,
 };
 use crate::model::{
-    ChatSession, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId, Role,
-    SessionPolicy, Terminal, Thread, ThreadId,
+    ChatSession, Ended, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId, Role,
+    SessionPolicy, SessionState, Terminal, Thread, ThreadId,
 };
 use crate::provider::ProviderError;
 use crate::store::{CommandQuery, Page, PageRequest, ThreadChoices, ThreadFilter};
@@ -471,6 +471,11 @@ struct Window {
     /// `active`, `idle`, `expired` or `closed`.
     #[schema(value_type = String)]
     status: crate::model::SessionStatus,
+    /// Which limit of its policy ended one that has expired: `idle_timeout`, `max_duration`, `max_running` or
+    /// `max_cost`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    ended: Option<Ended>,
     /// When it was opened.
     #[schema(value_type = String)]
     created_at: Timestamp,
@@ -492,6 +497,10 @@ impl From<ChatSession> for Window {
             session_id: session.session_id.to_string(),
             terminal_id: session.terminal_id.to_string(),
             status: session.status(),
+            ended: match session.state {
+                SessionState::Expired { ended, .. } => Some(ended),
+                SessionState::Active | SessionState::Idle | SessionState::Closed { .. } => None,
+            },
             created_at: session.created.at,
             last_active_at: session.last_active.at,
             expires_at: session.expires_at(),

@@ -151,7 +151,13 @@ impl Leases {
     /// What an hour of a lease's instance costs.
     #[must_use]
     pub fn price(&self, lease: &Lease) -> Money {
-        let provider = self.shared.providers.named(&lease.provider);
+        self.price_at(&lease.provider)
+    }
+
+    /// What an hour of an instance of a provider costs; nothing at one that is not there any more.
+    #[must_use]
+    pub fn price_at(&self, provider: &str) -> Money {
+        let provider = self.shared.providers.named(provider);
         provider.map_or(Money::default(), |provider| provider.price())
     }
 

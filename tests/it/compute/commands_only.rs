@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::vendor::{Harm, KINDS, Kind, Proxy, Vendor};
 use crate::{
-    harness::{Client, Home, wait_for},
+    harness::{Client, Home, Server, wait_for},
     terminal::{exec, shows},
 };
 
@@ -255,4 +255,56 @@ fn whatever_gets_lost_a_command_runs_once() {
     assert_eq!(receipt(&client, answer["command_id"].as_str().unwrap())["stdout"], "through\n");
     client.delete("/api/threads/t").expect_success();
     drop(vendor);
+}
+
+/// What is counted of E2B in `/metrics`.
+fn counted(client: &Client, name: &str) -> f64 {
+    let text = client.get("/metrics").expect_status(200).text();
+    let start = format!("stead_{name}{{provider=\"e2b\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
+}
+
+#[test]
+fn a_session_ends_when_it_has_cost_enough() {
+    let (vendor, home) = (Vendor::start(), Home::new());
+    let mut settings = vendor.settings(Kind::E2b, vendor.server.address, &home);
+    let more = ["--set", "e2b.runtime=remote", "--set", "e2b.price_per_hour=3600"];
+    settings.extend(more.map(str::to_owned));
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let server = Server::start_with(&home, &settings);
+    let client = server.client();
+    let mut events = client.request("GET", "/api/events").events();
+    assert_eq!(said(&client, "t", "mark=kept; echo up"), "up\n");
+    let session = || client.get("/api/threads/t/session").expect(200);
+    let first = session();
+    assert_eq!((&first["status"], &first["ended"]), (&json!("active"), &Value::Null));
+    // One for each second that it runs: whatever has happened so far has cost more than this.
+    let bound = |most: f64| {
+        let policy = json!({"policy": {"max_cost": most, "on_expiry": "pause"}});
+        client.put("/api/threads/t", policy).expect_success();
+    };
+    bound(0.000_001);
+    let told = loop {
+        let event = events.until("session_expired").json();
+        if event["thread_id"] == "t" {
+            break event;
+        }
+    };
+    assert_eq!((&told["ended"], &told["session_id"]), (&json!("max_cost"), &first["session_id"]));
+    let over = session();
+    assert_eq!((&over["status"], &over["ended"]), (&json!("expired"), &json!("max_cost")));
+    wait_for("the sandbox to be paused", || {
+        let lease = client.get("/api/threads/t/lease").expect(200);
+        if lease["instance"]["state"] == "paused" { Ok(()) } else { Err(lease) }
+    });
+    let (ran, cost) = (counted(&client, "lease_running_seconds"), counted(&client, "lease_cost"));
+    assert!(ran > 0.0 && (cost - ran).abs() < 0.01, "{cost} for {ran} s");
+    let body = json!({"command": "true", "resume": false});
+    assert_eq!(client.post("/api/threads/t/exec", body).problem(409), "lease_paused");
+    // Whoever may spend more goes on where it stood.
+    bound(0.0);
+    assert_eq!(said(&client, "t", "echo $mark"), "kept\n");
+    assert_ne!(session()["session_id"], first["session_id"]);
+    client.delete("/api/threads/t").expect_success();
 }
