@@ -51,6 +51,8 @@ pub struct Settings {
     pub e2b: E2b,
     /// Sandboxes of Daytona.
     pub daytona: Daytona,
+    /// Sessions of AgentBay.
+    pub agentbay: AgentBay,
     /// Projects: how many, and for how long unused.
     pub project: Projects,
     /// Hot memories: how much, and how often they are written out.
@@ -131,6 +133,23 @@ pub struct Daytona {
     pub directory: String,
     /// What terminals stand on.
     pub runtime: Runtime,
+}
+
+/// Sessions of AgentBay.
+#[derive(Debug, Clone)]
+pub struct AgentBay {
+    /// What opens it; empty if it is not used.
+    pub key: Secret,
+    /// Where it is, or `auto`.
+    pub endpoint: String,
+    /// The image of a session that names none.
+    pub image: String,
+    /// How long a session is kept when this server is gone.
+    pub timeout: Duration,
+    /// What an hour of a session costs.
+    pub price: f64,
+    /// Where we keep our files inside.
+    pub directory: String,
 }
 
 /// What one client may ask of the server.

@@ -3,8 +3,8 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
-    Containers, Daytona, E2b, History, Limits, LogFormat, LogLevel, Memories, OnExpiry, Policy,
-    Projects, Runtime, Sandbox, Secret, Settings, Terminals, value::put,
+    AgentBay, Containers, Daytona, E2b, History, Limits, LogFormat, LogLevel, Memories, OnExpiry,
+    Policy, Projects, Runtime, Sandbox, Secret, Settings, Terminals, value::put,
 };
 
 /// One row of the table.
@@ -16,8 +16,11 @@ pub(super) struct Setting {
 }
 
 /// The settings that are secret, each with the variable that its vendor's own programs read.
-pub(super) const KEYS: &[(&str, &str)] =
-    &[("e2b.key", "E2B_API_KEY"), ("daytona.key", "DAYTONA_API_KEY")];
+pub(super) const KEYS: &[(&str, &str)] = &[
+    ("e2b.key", "E2B_API_KEY"),
+    ("daytona.key", "DAYTONA_API_KEY"),
+    ("agentbay.key", "AGENTBAY_API_KEY"),
+];
 
 /// The row of that name.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
@@ -140,6 +143,18 @@ settings! {
         "directory inside a sandbox of Daytona below which the host keeps its files";
     "daytona.runtime" = "host" => daytona.runtime,
         "what terminals in a sandbox of Daytona stand on: host (ours, inside), or remote (commands alone, no PTY)";
+    "agentbay.key" = "" => agentbay.key,
+        "what opens AgentBay; without it there is no provider agentbay (also read from AGENTBAY_API_KEY)";
+    "agentbay.endpoint" = "auto" => agentbay.endpoint,
+        "API of AgentBay, or of somebody who speaks like it; auto: AgentBay's own in cn-hangzhou";
+    "agentbay.image" = "linux_latest" => agentbay.image,
+        "image of a session of AgentBay that names none";
+    "agentbay.timeout" = "15m" => agentbay.timeout,
+        "AgentBay may end a session so long after this server was last heard of";
+    "agentbay.price_per_hour" = "0" => agentbay.price,
+        "what an hour of a session of AgentBay costs, for max_cost and the cost of a lease";
+    "agentbay.directory" = "/tmp" => agentbay.directory,
+        "directory inside a session of AgentBay below which we keep our files";
     "max_projects" = "1000" => project.most,
         "projects the server may have";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
@@ -239,6 +254,14 @@ pub(super) fn blank() -> Settings {
             price: 0.0,
             directory: String::new(),
             runtime: Runtime::Host,
+        },
+        agentbay: AgentBay {
+            key: Secret::default(),
+            endpoint: String::new(),
+            image: String::new(),
+            timeout: Duration::ZERO,
+            price: 0.0,
+            directory: String::new(),
         },
         project: Projects {
             most: 0,

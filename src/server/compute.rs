@@ -11,7 +11,7 @@ use crate::{
     event::Events,
     provider::{
         Cloud, Docker, Local, Namespace, Provider, Providers,
-        cloud::{self, DaytonaOptions, E2bOptions, Key},
+        cloud::{self, AgentBayOptions, DaytonaOptions, E2bOptions, Key},
         docker,
         namespace::{Check, Confined, Options},
     },
@@ -82,8 +82,12 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         }
         absent.push(("docker".to_owned(), missing));
     }
-    for (name, cloud) in [("e2b", e2b(settings, events)?), ("daytona", daytona(settings, events)?)]
-    {
+    let clouds = [
+        ("e2b", e2b(settings, events)?),
+        ("daytona", daytona(settings, events)?),
+        ("agentbay", agentbay(settings, events)?),
+    ];
+    for (name, cloud) in clouds {
         match cloud {
             Some(cloud) => all.push(Arc::new(cloud)),
             None => {
@@ -136,6 +140,22 @@ fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>
     };
     let options = cloud(settings, &daytona.directory, daytona.price, daytona.runtime, events);
     Ok(Some(Cloud::daytona(vendor, options).context("cannot use Daytona")?))
+}
+
+/// The sessions of AgentBay, the same.
+fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
+    let agentbay = &settings.agentbay;
+    if agentbay.key.reveal().is_empty() {
+        return Ok(None);
+    }
+    let vendor = AgentBayOptions {
+        key: Key::new(agentbay.key.reveal()),
+        endpoint: said(&agentbay.endpoint),
+        image: agentbay.image.clone(),
+        timeout: agentbay.timeout,
+    };
+    let options = cloud(settings, &agentbay.directory, agentbay.price, Runtime::Remote, events);
+    Ok(Some(Cloud::agentbay(vendor, options).context("cannot use AgentBay")?))
 }
 
 /// What holds for all providers that are somewhere else.

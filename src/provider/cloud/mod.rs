@@ -156,6 +156,8 @@ impl Cloud {
     pub fn agentbay(vendor: agentbay::Options, options: Options) -> io::Result<Self> {
         // It runs commands, and nothing else.
         let options = Options { runtime: Runtime::Remote, ..options };
+        // It runs commands, and nothing else.
+        let options = Options { runtime: Runtime::Remote, ..options };
         Self::new(Box::new(Arc::new(agentbay::AgentBay::new(vendor)?)), options)
     }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::vendor::{Harm, KINDS, Kind, Proxy, Vendor};
+use super::vendor::{COMMANDERS, Harm, KINDS, Kind, Proxy, Vendor};
 use crate::{
     harness::{Client, Home, Server, run, wait_for},
     terminal::exec,
 };
 
-fn said(client: &Client, thread: &str, command: &str) -> String {
+pub fn said(client: &Client, thread: &str, command: &str) -> String {
     let ran = exec(client, thread, command);
     ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
 }
@@ -20,7 +20,7 @@ fn lease(client: &Client, thread: &str) -> Value {
 }
 
 /// Ends the threads of a server, and looks that nothing is left of them at its vendor.
-fn end(vendor: &Vendor, kind: Kind, server: &Server, threads: &[&str]) {
+pub fn end(vendor: &Vendor, kind: Kind, server: &Server, threads: &[&str]) {
     for thread in threads {
         server.client().delete(&format!("/api/threads/{thread}")).expect_success();
     }
@@ -58,10 +58,10 @@ fn a_terminal_stands_on_other_peoples_sandboxes() {
         let provider = providers["items"].as_array().unwrap().iter().find(named).unwrap();
         assert_eq!(provider["available"], true, "{provider}");
         // Nobody inside knows the key.
-        let key = &vendor.server.token;
+        let key = vendor.key();
         let found = said(&client, "t", &format!("env | grep -c {} ; true", &key[8..]));
         assert_eq!(found, "0\n");
-        assert!(!server.log().contains(key.as_str()));
+        assert!(!server.log().contains(key));
         end(&vendor, kind, &server, &["t"]);
     }
 }
@@ -164,14 +164,16 @@ fn whatever_gets_lost_there_is_one_sandbox_and_no_orphan() {
     const FORBIDDEN: &str = "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\n\
         content-length: 36\r\nconnection: close\r\n\r\n\
         {\"message\":\"your account is on hold\"}";
-    for kind in KINDS {
-        let (vendor, home) = (Vendor::start(), Home::new());
-        let proxy = Proxy::start(vendor.server.address);
+    for kind in COMMANDERS {
+        let Some(vendor) = Vendor::of(kind) else { continue };
+        let home = Home::new();
+        let proxy = Proxy::start(vendor.address());
         let server = vendor.user_through(kind, proxy.address, &home);
         let client = server.client();
         let (make, list) = match kind {
             Kind::E2b => ("POST /sandboxes ", "GET /v2/sandboxes"),
             Kind::Daytona => ("POST /daytona/api/sandbox ", "GET /daytona/api/sandbox?"),
+            Kind::AgentBay => ("POST /?Action=CreateMcpSession&", "POST /?Action=ListSession&"),
         };
         let harms: [&[(&str, Harm)]; 6] = [
             &[(make, Harm::LoseReply)],
@@ -230,25 +232,33 @@ fn without_a_key_a_vendor_is_absent_and_a_key_is_never_shown() {
     let home = Home::new();
     let server = Server::start(&home);
     let providers = server.client().get("/api/providers").expect(200);
-    for kind in KINDS {
+    for kind in COMMANDERS {
         let named = |it: &&Value| it["name"] == kind.name();
         let provider = providers["items"].as_array().unwrap().iter().find(named).unwrap();
         assert_eq!(provider["available"], false);
         assert!(provider["missing"][0].as_str().unwrap().starts_with("key: set"), "{provider}");
     }
     let home = home.path().display().to_string();
-    let variables =
-        [("HOME", home.as_str()), ("E2B_API_KEY", "secret-1"), ("DAYTONA_API_KEY", "secret-2")];
+    let variables = [
+        ("HOME", home.as_str()),
+        ("E2B_API_KEY", "secret-1"),
+        ("DAYTONA_API_KEY", "secret-2"),
+        ("AGENTBAY_API_KEY", "secret-3"),
+    ];
     let shown = run(&["config"], &variables);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("e2b.key = \"(set)\"") && !shown.contains("secret"), "{shown}");
+    for kind in COMMANDERS {
+        assert!(shown.contains(&format!("{}.key = \"(set)\"", kind.name())), "{shown}");
+    }
+    assert!(!shown.contains("secret"), "{shown}");
 }
 
-/// With keys of one's own: `E2B_API_KEY`, `DAYTONA_API_KEY`.
+/// With keys of one's own: `E2B_API_KEY`, `DAYTONA_API_KEY`, `AGENTBAY_API_KEY`.
 #[test]
 fn the_real_vendors_hold_a_terminal() {
-    for (kind, variable) in [(Kind::E2b, "E2B_API_KEY"), (Kind::Daytona, "DAYTONA_API_KEY")] {
-        if std::env::var_os(variable).is_none() {
+    for kind in COMMANDERS {
+        let variable = format!("{}_API_KEY", kind.name().to_uppercase());
+        if std::env::var_os(&variable).is_none() {
             println!("skipped: {variable} is not set");
             continue;
         }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::vendor::{Harm, KINDS, Kind, Proxy, Vendor};
+use super::vendor::{COMMANDERS, Harm, Kind, Proxy, Vendor};
 use crate::{
     harness::{Client, Home, Server, wait_for},
     terminal::{exec, shows},
@@ -29,9 +29,10 @@ fn receipt(client: &Client, id: &str) -> Value {
 
 #[test]
 fn a_terminal_stands_on_commands_alone() {
-    for kind in KINDS {
-        let (vendor, home) = (Vendor::start(), Home::new());
-        let server = vendor.commander(kind, vendor.server.address, &home);
+    for kind in COMMANDERS {
+        let Some(vendor) = Vendor::of(kind) else { continue };
+        let home = Home::new();
+        let server = vendor.commander(kind, vendor.address(), &home);
         let client = server.client();
         // State of every kind goes from one shell to the next.
         assert_eq!(said(&client, "t", "cd /usr; export A=1; a=(x 'y z'); f() { echo f:$1; }"), "");
@@ -90,7 +91,7 @@ fn a_terminal_stands_on_commands_alone() {
 #[test]
 fn commands_are_followed_fed_signalled_and_typed() {
     let (vendor, home) = (Vendor::start(), Home::new());
-    let server = vendor.commander(Kind::E2b, vendor.server.address, &home);
+    let server = vendor.commander(Kind::E2b, vendor.address(), &home);
     let client = server.client();
     let gate = home.path().join("gate");
     // One that is left to run, and its output as it comes.
@@ -175,9 +176,10 @@ fn commands_are_followed_fed_signalled_and_typed() {
 
 #[test]
 fn a_killed_server_finds_its_command_by_its_name() {
-    for kind in KINDS {
-        let (vendor, home) = (Vendor::start(), Home::new());
-        let server = vendor.commander(kind, vendor.server.address, &home);
+    for kind in COMMANDERS {
+        let Some(vendor) = Vendor::of(kind) else { continue };
+        let home = Home::new();
+        let server = vendor.commander(kind, vendor.address(), &home);
         let (gate, ran) = (home.path().join("gate"), home.path().join("ran"));
         let text = format!(
             "echo x >>{}; echo before; until [ -e {} ]; do sleep 0.05; done; export KEPT=yes; seq 20000",
@@ -190,7 +192,7 @@ fn a_killed_server_finds_its_command_by_its_name() {
         let id = answer["command_id"].as_str().unwrap();
         wait_for("it to begin", || if ran.exists() { Ok(()) } else { Err("not yet") });
         server.kill();
-        let server = vendor.commander(kind, vendor.server.address, &home);
+        let server = vendor.commander(kind, vendor.address(), &home);
         let client = server.client();
         std::fs::write(&gate, "").unwrap();
         let done = receipt(&client, id);
@@ -218,7 +220,7 @@ fn a_killed_server_finds_its_command_by_its_name() {
 fn whatever_gets_lost_a_command_runs_once() {
     let run = "POST /process.Process/Start";
     let (vendor, home) = (Vendor::start(), Home::new());
-    let proxy = Proxy::start(vendor.server.address);
+    let proxy = Proxy::start(vendor.address());
     let server = vendor.commander(Kind::E2b, proxy.address, &home);
     let client = server.client();
     let ran = home.path().join("ran");
@@ -268,7 +270,7 @@ fn counted(client: &Client, name: &str) -> f64 {
 #[test]
 fn a_session_ends_when_it_has_cost_enough() {
     let (vendor, home) = (Vendor::start(), Home::new());
-    let mut settings = vendor.settings(Kind::E2b, vendor.server.address, &home);
+    let mut settings = vendor.settings(Kind::E2b, vendor.address(), &home);
     let more = ["--set", "e2b.runtime=remote", "--set", "e2b.price_per_hour=3600"];
     settings.extend(more.map(str::to_owned));
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();

@@ -1,5 +1,6 @@
 //! Instances, leases and sessions, with real hosts and a real store.
 
+mod agentbay;
 mod cloud;
 mod commands_only;
 mod containers;
@@ -10,6 +11,7 @@ mod link;
 mod provider;
 mod registry;
 mod session;
+mod stand_in;
 pub mod vendor;
 
 use std::{

@@ -9,57 +9,96 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stead::provider::{
     Cloud,
-    cloud::{self, DaytonaOptions, E2bOptions, Key, Runtime},
+    cloud::{self, AgentBayOptions, DaytonaOptions, E2bOptions, Key, Runtime},
 };
 
-use crate::harness::{Home, Server};
+use super::stand_in::{self, StandIn};
+use crate::harness::{Client, Home, Server};
 
 /// Whose API is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     E2b,
     Daytona,
+    AgentBay,
 }
 
+/// Those where a host of ours can be.
 pub const KINDS: [Kind; 2] = [Kind::E2b, Kind::Daytona];
+
+/// Those that run commands, which are all.
+pub const COMMANDERS: [Kind; 3] = [Kind::E2b, Kind::Daytona, Kind::AgentBay];
 
 impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::E2b => "e2b",
             Kind::Daytona => "daytona",
+            Kind::AgentBay => "agentbay",
         }
     }
 
     fn prefix(self) -> &'static str {
         match self {
-            Kind::E2b => "",
+            Kind::E2b | Kind::AgentBay => "",
             Kind::Daytona => "/daytona/api",
         }
     }
 }
 
 /// The vendor.
-pub struct Vendor {
-    pub server: Server,
-    pub home: Home,
+pub enum Vendor {
+    /// A server of ours, with its home.
+    Ours(Server, Home),
+    /// A program that speaks as AgentBay does.
+    Bay(StandIn),
 }
 
 impl Vendor {
     pub fn start() -> Vendor {
         let home = Home::new();
-        Vendor { server: Server::start(&home), home }
+        Vendor::Ours(Server::start(&home), home)
+    }
+
+    /// One that speaks so; `None` where this machine cannot have it.
+    pub fn of(kind: Kind) -> Option<Vendor> {
+        match kind {
+            Kind::E2b | Kind::Daytona => Some(Vendor::start()),
+            Kind::AgentBay => StandIn::start(&[]).map(Vendor::Bay),
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        match self {
+            Vendor::Ours(server, _) => server.address,
+            Vendor::Bay(bay) => bay.address,
+        }
+    }
+
+    /// What opens it.
+    pub fn key(&self) -> &str {
+        match self {
+            Vendor::Ours(server, _) => &server.token,
+            Vendor::Bay(_) => stand_in::KEY,
+        }
+    }
+
+    fn client(&self) -> Client {
+        match self {
+            Vendor::Ours(server, _) => server.client(),
+            Vendor::Bay(_) => panic!("a stand-in is asked otherwise"),
+        }
     }
 
     /// Kills it and starts it again where it was.
     pub fn restart(self) -> Vendor {
-        let Vendor { server, home } = self;
+        let Vendor::Ours(server, home) = self else { panic!("a stand-in forgets everything") };
         let address = server.address;
         server.kill();
-        Vendor { server: Server::start_at(&home, address), home }
+        Vendor::Ours(Server::start_at(&home, address), home)
     }
 
     /// The settings of a server that uses it, through this address.
@@ -67,7 +106,7 @@ impl Vendor {
         let name = kind.name();
         let set = |key: &str, value: String| ["--set".to_owned(), format!("{name}.{key}={value}")];
         let mut all = vec!["--provider".to_owned(), name.to_owned()];
-        all.extend(set("key", self.server.token.clone()));
+        all.extend(set("key", self.key().to_owned()));
         all.extend(set("endpoint", format!("http://{through}{}", kind.prefix())));
         all.extend(set("directory", inside(home.path())));
         all
@@ -75,7 +114,7 @@ impl Vendor {
 
     /// A server that uses it.
     pub fn user(&self, kind: Kind, home: &Home) -> Server {
-        self.user_through(kind, self.server.address, home)
+        self.user_through(kind, self.address(), home)
     }
 
     pub fn user_through(&self, kind: Kind, through: SocketAddr, home: &Home) -> Server {
@@ -88,7 +127,9 @@ impl Vendor {
     /// A server that uses it, and has it run commands alone.
     pub fn commander(&self, kind: Kind, through: SocketAddr, home: &Home) -> Server {
         let mut settings = self.settings(kind, through, home);
-        settings.extend(["--set".to_owned(), format!("{}.runtime=remote", kind.name())]);
+        if kind != Kind::AgentBay {
+            settings.extend(["--set".to_owned(), format!("{}.runtime=remote", kind.name())]);
+        }
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         Server::start_with(home, &settings)
     }
@@ -102,8 +143,8 @@ impl Vendor {
             inside: inside(home),
             ..cloud::Options::new(home)
         };
-        let key = Key::new(self.server.token.clone());
-        let endpoint = format!("http://{}{}", self.server.address, kind.prefix());
+        let key = Key::new(self.key().to_owned());
+        let endpoint = format!("http://{}{}", self.address(), kind.prefix());
         match kind {
             Kind::E2b => {
                 let vendor = E2bOptions {
@@ -121,28 +162,39 @@ impl Vendor {
                 let vendor = DaytonaOptions { key, endpoint, snapshot, auto_stop };
                 Cloud::daytona(vendor, options).unwrap()
             }
+            Kind::AgentBay => {
+                let (image, timeout) = ("linux_latest".into(), Duration::from_secs(600));
+                let vendor = AgentBayOptions { key, endpoint, image, timeout };
+                Cloud::agentbay(vendor, options).unwrap()
+            }
         }
     }
 
     /// The ids of its sandboxes.
     pub fn sandboxes(&self, kind: Kind) -> Vec<String> {
-        let client = self.server.client();
+        if let Vendor::Bay(bay) = self {
+            return bay.sessions();
+        }
         let (target, name) = match kind {
             Kind::E2b => ("/v2/sandboxes", "sandboxID"),
-            Kind::Daytona => ("/daytona/sandbox", "id"),
+            Kind::Daytona | Kind::AgentBay => ("/daytona/sandbox", "id"),
         };
-        let answer = client.get(target).expect(200);
+        let answer = self.client().get(target).expect(200);
         let items = answer.as_array().or(answer["items"].as_array()).unwrap();
         items.iter().map(|it: &Value| it[name].as_str().unwrap().to_owned()).collect()
     }
 
     /// Deletes a sandbox, as nothing its user could see coming.
     pub fn end(&self, kind: Kind, id: &str) {
+        if let Vendor::Bay(bay) = self {
+            bay.control(&json!({"vanish": id}));
+            return;
+        }
         let target = match kind {
             Kind::E2b => format!("/sandboxes/{id}"),
-            Kind::Daytona => format!("/daytona/sandbox/{id}"),
+            Kind::Daytona | Kind::AgentBay => format!("/daytona/sandbox/{id}"),
         };
-        self.server.client().delete(&target).expect_success();
+        self.client().delete(&target).expect_success();
     }
 }
 

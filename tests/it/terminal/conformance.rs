@@ -207,7 +207,7 @@ fn hostile_cases_pass_in_a_vendors_sandbox() {
 fn hostile_cases_pass_where_only_commands_run() {
     for kind in KINDS {
         let (vendor, home) = (Vendor::start(), Home::new());
-        let mut server = vendor.commander(kind, vendor.server.address, &home);
+        let mut server = vendor.commander(kind, vendor.address(), &home);
         super::exec(&server.client(), "ground", "true");
         let lease = server.client().get("/api/threads/ground/lease").expect(200);
         all_pass_on(&mut server, &home, Beside::Commands, &lease["lease_id"]);
