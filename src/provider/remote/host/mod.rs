@@ -305,6 +305,7 @@ impl Host {
         let mut frame = Vec::new();
         if let Err(error) = event.encode(&mut frame) {
             tracing::error!(%error, "what happened in a terminal does not fit a frame");
+            return;
         }
         if found.frames.try_send(frame).is_err() {
             self.connections.remove(&connection);
