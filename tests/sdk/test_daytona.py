@@ -1,5 +1,6 @@
 """Programs written for Daytona's own Python client, against this server."""
 
+import json
 import os
 import threading
 import unittest
@@ -272,6 +273,18 @@ class Lives(unittest.TestCase):
         DAYTONA.snapshot.delete(name)
         with self.assertRaises(Exception):
             DAYTONA.snapshot.get(name)
+
+    @unittest.skipUnless(hasattr(Sandbox, "set_auto_pause_interval"), "an older client")
+    def test_a_pause_takes_the_place_of_a_stop_until_it_is_taken_back(self):
+        sandbox = create(auto_stop_interval=7)
+        for minutes, expected in ((30, (1800, "pause")), (0, (420, "stop"))):
+            sandbox.set_auto_pause_interval(minutes)
+            key = {"Authorization": f"Bearer {SERVER.token}"}
+            _, _, session = ask(SERVER, SERVER.address, f"/api/threads/{sandbox.id}/session", key)
+            now = json.loads(session)["policy"]
+            self.assertEqual((now["idle_timeout_s"], now["on_expiry"]), expected)
+            self.assertEqual(DAYTONA.get(sandbox.id).auto_pause_interval, minutes)
+        sandbox.delete()
 
     @unittest.skipUnless(hasattr(Sandbox, "update_env"), "an older client")
     def test_the_environment_of_what_starts_later(self):

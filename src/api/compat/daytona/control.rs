@@ -350,17 +350,20 @@ pub(super) async fn auto_stop(
     .await
 }
 
-/// After how many minutes without use a sandbox is paused; 0 is never.
+/// After how many minutes without use a sandbox is paused, in place of being stopped; 0 takes that back.
 pub(super) async fn auto_pause(
     State(app): State<App>,
     Path((name, minutes)): Path<(String, u64)>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let policy = SessionPolicy { on_expiry: OnExpiry::Pause, ..policy(minutes) };
+    let stops = sandbox.more.get("auto_stop").and_then(|text| text.parse().ok());
+    let policy = match minutes {
+        0 => policy(stops.unwrap_or(AUTO_STOP)),
+        _ => SessionPolicy { on_expiry: OnExpiry::Pause, ..policy(minutes) },
+    };
     app.set_sandbox_policy(&sandbox, policy).await?;
     change(&app, &name, |facts| {
         facts.more.insert("auto_pause".to_owned(), minutes.to_string());
-        facts.more.insert("auto_stop".to_owned(), "0".to_owned());
     })
     .await
 }
