@@ -4,6 +4,7 @@
 //!   e2b, daytona ─┬─▶ sandbox   a thread, and what the other API wants to know of it beyond that
 //!                 ├─▶ copy      its files once more
 //!                 ├─▶ process   its programs, each in a terminal of the thread
+//!                 ├─▶ interpreter  code that remembers, run by one of them
 //!                 ├─▶ instance  its files
 //!                 └─▶ port      what its programs listen on
 //! ```
@@ -16,6 +17,7 @@ pub mod daytona;
 pub mod e2b;
 mod home;
 mod instance;
+mod interpreter;
 mod key;
 mod multipart;
 pub mod port;

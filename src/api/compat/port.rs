@@ -15,7 +15,10 @@ use axum::{
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 
-use super::sandbox::{Api, Sandbox, State};
+use super::{
+    e2b,
+    sandbox::{Api, Sandbox, State},
+};
 use crate::{
     api::{App, error::Problem},
     model::ThreadId,
@@ -87,10 +90,17 @@ async fn pass_on(
         let message = "The sandbox is running but port is not open";
         unreachable(id.as_str(), message, Some(port))
     };
-    let stream = dial(app, &sandbox, port).await.map_err(failed)?.map_err(|error| {
-        tracing::debug!(sandbox = %id, port, %error, "cannot reach a port");
-        closed()
-    })?;
+    let stream = match dial(app, &sandbox, port).await.map_err(failed)? {
+        Ok(stream) => stream,
+        // Unless a program of its own listens there.
+        Err(_) if sandbox.api == Api::E2b && port == e2b::INTERPRETER => {
+            return Err(e2b::interpret(app, &sandbox, request).await);
+        }
+        Err(error) => {
+            tracing::debug!(sandbox = %id, port, %error, "cannot reach a port");
+            return Err(closed());
+        }
+    };
     clean(app, request.headers_mut());
     let waiting = upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
     // Programs are asked as servers are, by path.

@@ -281,7 +281,7 @@ pub struct Sandboxes {
     /// Watched directories that are asked about.
     pub(super) watchers: super::e2b::Watchers,
     /// Interpreters that remember.
-    pub(super) contexts: super::daytona::Contexts,
+    pub(super) contexts: super::interpreter::Contexts,
     /// One of them is held while a sandbox's labels change or it is deleted: neither may undo the other.
     changing: [tokio::sync::Mutex<()>; TURNS],
     /// Told when one of the times changed.
@@ -296,7 +296,7 @@ impl Sandboxes {
             known: Mutex::default(),
             processes: Mutex::default(),
             watchers: super::e2b::Watchers::default(),
-            contexts: super::daytona::Contexts::default(),
+            contexts: super::interpreter::Contexts::default(),
             changing: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             changed: Notify::new(),
         }

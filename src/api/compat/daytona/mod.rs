@@ -23,7 +23,6 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 pub use control::deletes_at;
-pub use interpreter::Contexts;
 
 use super::sandbox::{Api, Sandbox};
 use crate::{

@@ -8,6 +8,7 @@ mod connect;
 mod control;
 mod files;
 mod filesystem;
+mod interpreter;
 mod process;
 mod snapshot;
 mod watch;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 
 pub use address::{Addressed, Door, is_path, knock, split_host, to_program};
 pub(super) use control::Used;
+pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
 pub use watch::Watchers;
 
 use crate::{

@@ -15,6 +15,7 @@ use crate::api::{
     App,
     compat::{
         instance::{absolute, relative},
+        interpreter::is_context,
         process::{End, Process, Said, Start},
         sandbox::Sandbox,
         wrap::Config,
@@ -312,7 +313,8 @@ pub(super) async fn list(
     Unary(Empty {}): Unary<Empty>,
 ) -> Result<axum::Json<Value>, Failed> {
     let processes = app.processes(&guest.sandbox).await?;
-    let shown = processes.all().into_iter().map(|process| {
+    let own = processes.all().into_iter().filter(|process| !is_context(process));
+    let shown = own.map(|process| {
         let mut shown = json!({"config": process.config, "pid": process.pid});
         if let Some(tag) = &process.tag {
             shown["tag"] = tag.as_str().into();
