@@ -74,8 +74,8 @@ class Output:
     def flush(self):
         with turn:
             text, self.text = self.text, ""
-            if text:
-                say(self.kind, text=text)
+            for start in range(0, len(text), self.most):
+                say(self.kind, text=text[start : start + self.most])
 
     def gather(self):
         """Takes what others wrote, and says everything."""
