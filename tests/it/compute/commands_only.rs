@@ -3,9 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::vendor::{COMMANDERS, Harm, Kind, Proxy, Vendor};
+use super::{
+    stand_in::StandIn,
+    vendor::{COMMANDERS, Harm, Kind, Proxy, Vendor},
+};
 use crate::{
-    harness::{Client, Home, Server, wait_for},
+    harness::{Client, Home, Server, wait_for, wait_long},
     terminal::{exec, shows},
 };
 
@@ -216,47 +219,98 @@ fn a_killed_server_finds_its_command_by_its_name() {
     }
 }
 
+/// Each vendor on each way to its sandboxes, and how a request begins there that runs a command.
+fn ways() -> impl Iterator<Item = (Kind, Vendor, &'static str)> {
+    let bay = |choices: &[&str], run| Some((Kind::AgentBay, StandIn::start(choices)?.into(), run));
+    let ours = |kind, run| Some((kind, Vendor::start(), run));
+    let all = [
+        ours(Kind::E2b, "POST /process.Process/Start"),
+        ours(Kind::Daytona, "POST /daytona/toolbox/"),
+        bay(&[], "POST /link/"),
+        bay(&["--central"], "POST /?Action=CallMcpTool&"),
+    ];
+    all.into_iter().flatten()
+}
+
 #[test]
 fn whatever_gets_lost_a_command_runs_once() {
-    let run = "POST /process.Process/Start";
-    let (vendor, home) = (Vendor::start(), Home::new());
-    let proxy = Proxy::start(vendor.address());
-    let server = vendor.commander(Kind::E2b, proxy.address, &home);
-    let client = server.client();
-    let ran = home.path().join("ran");
-    assert_eq!(said(&client, "t", "state=0; echo up"), "up\n");
-    let harms: [&[(&str, Harm)]; 4] = [
-        &[(run, Harm::LoseReply), (run, Harm::LoseReply)],
-        &[(run, Harm::Half)],
-        &[(run, Harm::Answer(WRONG)), (run, Harm::LoseReply), (run, Harm::Answer(SOON))],
-        &[(run, Harm::Half), (run, Harm::Answer(WRONG))],
-    ];
-    for (number, harm) in harms.into_iter().enumerate() {
-        proxy.harm(harm);
-        let text =
-            format!("echo {number} >>{}; state=$((state + 1)); echo fine $state", ran.display());
-        assert_eq!(said(&client, "t", &text), format!("fine {}\n", number + 1), "{harm:?}");
-        wait_for("everything to have happened", || {
-            let left = proxy.left();
-            if left.is_empty() {
-                Ok(())
-            } else {
-                exec(&client, "t", ":");
-                Err(left)
-            }
-        });
+    for (kind, vendor, run) in ways() {
+        let home = Home::new();
+        let proxy = Proxy::around(vendor.address());
+        let server = vendor.commander(kind, proxy.address, &home);
+        let client = server.client();
+        let ran = home.path().join("ran");
+        assert_eq!(said(&client, "t", "state=0; echo up"), "up\n");
+        let harms: [&[(&str, Harm)]; 4] = [
+            &[(run, Harm::LoseReply), (run, Harm::LoseReply)],
+            &[(run, Harm::Half)],
+            &[(run, Harm::Answer(WRONG)), (run, Harm::LoseReply), (run, Harm::Answer(SOON))],
+            &[(run, Harm::Half), (run, Harm::Answer(WRONG))],
+        ];
+        for (number, harm) in harms.into_iter().enumerate() {
+            proxy.harm(harm);
+            let text = format!(
+                "echo {number} >>{}; state=$((state + 1)); echo fine $state",
+                ran.display()
+            );
+            let said = said(&client, "t", &text);
+            assert_eq!(said, format!("fine {}\n", number + 1), "{run}: {harm:?}");
+            wait_for("everything to have happened", || {
+                let left = proxy.left();
+                if left.is_empty() {
+                    Ok(())
+                } else {
+                    exec(&client, "t", ":");
+                    Err(left)
+                }
+            });
+        }
+        assert_eq!(std::fs::read_to_string(&ran).unwrap(), "0\n1\n2\n3\n", "{run}");
+        if kind != Kind::AgentBay {
+            // A vendor that is away for a while loses nothing.
+            let gate = home.path().join("gate");
+            let text =
+                format!("until [ -e {} ]; do sleep 0.05; done; echo through", gate.display());
+            let body = json!({"command": text, "yield_ms": 1});
+            let answer = client.post("/api/threads/t/exec", body).expect(200);
+            let vendor = vendor.restart();
+            std::fs::write(&gate, "").unwrap();
+            let done = receipt(&client, answer["command_id"].as_str().unwrap());
+            assert_eq!(done["stdout"], "through\n", "{run}");
+            client.delete("/api/threads/t").expect_success();
+            drop(vendor);
+            continue;
+        }
+        client.delete("/api/threads/t").expect_success();
     }
-    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "0\n1\n2\n3\n");
-    // A vendor that is away for a while loses nothing.
-    let gate = home.path().join("gate");
-    let text = format!("until [ -e {} ]; do sleep 0.05; done; echo through", gate.display());
-    let body = json!({"command": text, "yield_ms": 1});
-    let answer = client.post("/api/threads/t/exec", body).expect(200);
-    let vendor = vendor.restart();
-    std::fs::write(&gate, "").unwrap();
-    assert_eq!(receipt(&client, answer["command_id"].as_str().unwrap())["stdout"], "through\n");
-    client.delete("/api/threads/t").expect_success();
-    drop(vendor);
+}
+
+#[test]
+fn a_vendor_that_falls_silent_is_asked_again() {
+    std::thread::scope(|scope| {
+        for (kind, vendor, run) in ways() {
+            scope.spawn(move || {
+                let home = Home::new();
+                let proxy = Proxy::around(vendor.address());
+                let server = vendor.commander(kind, proxy.address, &home);
+                let client = server.client();
+                let ran = home.path().join("ran");
+                assert_eq!(said(&client, "t", "state=kept; echo up"), "up\n");
+                proxy.harm(&[(run, Harm::Silence)]);
+                let text = format!("echo once >>{}; echo $state", ran.display());
+                let body = json!({"command": text, "yield_ms": 1});
+                let answer = client.post("/api/threads/t/exec", body).expect(200);
+                let id = answer["command_id"].as_str().unwrap();
+                let done = wait_long("a command whose call is not answered", || {
+                    let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+                    if receipt["status"] == "running" { Err(receipt) } else { Ok(receipt) }
+                });
+                assert_eq!((&done["stdout"], proxy.left()), (&json!("kept\n"), vec![]), "{run}");
+                assert_eq!(std::fs::read_to_string(&ran).unwrap(), "once\n", "{run}");
+                client.delete("/api/threads/t").expect_success();
+            });
+        }
+    });
 }
 
 /// What is counted of E2B in `/metrics`.
@@ -269,6 +323,18 @@ fn counted(client: &Client, name: &str) -> f64 {
 
 #[test]
 fn a_session_ends_when_it_has_cost_enough() {
+    // One for each second that it runs: whatever has happened so far has cost more than this.
+    ends_at("max_cost", "max_cost");
+}
+
+#[test]
+fn a_session_ends_when_it_has_run_long_enough() {
+    // No more than some milliseconds.
+    ends_at("max_running_hours", "max_running");
+}
+
+/// A session whose policy has a limit of a millionth ends for this reason.
+fn ends_at(limit: &str, reason: &str) {
     let (vendor, home) = (Vendor::start(), Home::new());
     let mut settings = vendor.settings(Kind::E2b, vendor.address(), &home);
     let more = ["--set", "e2b.runtime=remote", "--set", "e2b.price_per_hour=3600"];
@@ -281,9 +347,8 @@ fn a_session_ends_when_it_has_cost_enough() {
     let session = || client.get("/api/threads/t/session").expect(200);
     let first = session();
     assert_eq!((&first["status"], &first["ended"]), (&json!("active"), &Value::Null));
-    // One for each second that it runs: whatever has happened so far has cost more than this.
     let bound = |most: f64| {
-        let policy = json!({"policy": {"max_cost": most, "on_expiry": "pause"}});
+        let policy = json!({"policy": {limit: most, "on_expiry": "pause"}});
         client.put("/api/threads/t", policy).expect_success();
     };
     bound(0.000_001);
@@ -293,9 +358,9 @@ fn a_session_ends_when_it_has_cost_enough() {
             break event;
         }
     };
-    assert_eq!((&told["ended"], &told["session_id"]), (&json!("max_cost"), &first["session_id"]));
+    assert_eq!((&told["ended"], &told["session_id"]), (&json!(reason), &first["session_id"]));
     let over = session();
-    assert_eq!((&over["status"], &over["ended"]), (&json!("expired"), &json!("max_cost")));
+    assert_eq!((&over["status"], &over["ended"]), (&json!("expired"), &json!(reason)));
     wait_for("the sandbox to be paused", || {
         let lease = client.get("/api/threads/t/lease").expect(200);
         if lease["instance"]["state"] == "paused" { Ok(()) } else { Err(lease) }
@@ -304,7 +369,7 @@ fn a_session_ends_when_it_has_cost_enough() {
     assert!(ran > 0.0 && (cost - ran).abs() < 0.01, "{cost} for {ran} s");
     let body = json!({"command": "true", "resume": false});
     assert_eq!(client.post("/api/threads/t/exec", body).problem(409), "lease_paused");
-    // Whoever may spend more goes on where it stood.
+    // Whoever has no such limit any more goes on where it stood.
     bound(0.0);
     assert_eq!(said(&client, "t", "echo $mark"), "kept\n");
     assert_ne!(session()["session_id"], first["session_id"]);

@@ -1,4 +1,5 @@
-//! The contract of every provider that has a host inside, run against each this machine can have.
+//! The contract of every provider, run against each this machine can have; against vendors of sandboxes
+//! twice where they can have a host inside: with it, and on commands alone.
 
 use std::{
     io::Read,
@@ -39,7 +40,7 @@ fn fixtures() -> Vec<Fixture> {
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
     fixtures.extend(KINDS.into_iter().filter_map(|kind| at_a_vendor(kind, Runtime::Host)));
-    fixtures.extend(at_a_vendor(Kind::AgentBay, Runtime::Remote));
+    fixtures.extend(COMMANDERS.into_iter().filter_map(|kind| at_a_vendor(kind, Runtime::Remote)));
     fixtures.extend(contained());
     fixtures
 }

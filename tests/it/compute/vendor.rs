@@ -57,6 +57,12 @@ pub enum Vendor {
     Bay(StandIn),
 }
 
+impl From<StandIn> for Vendor {
+    fn from(bay: StandIn) -> Vendor {
+        Vendor::Bay(bay)
+    }
+}
+
 impl Vendor {
     pub fn start() -> Vendor {
         let home = Home::new();
@@ -219,6 +225,8 @@ pub enum Harm {
     Answer(&'static str),
     /// Half of the answer comes.
     Half,
+    /// It is done, and nothing comes until whoever asked goes away.
+    Silence,
     /// Nothing comes for so long.
     Late(Duration),
 }
@@ -231,16 +239,34 @@ pub struct Proxy {
     plan: Plan,
 }
 
+/// Which addresses of the vendor's a client hears of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Those the vendor tells.
+    Own,
+    /// In their place that of who is in between.
+    Ours(SocketAddr),
+}
+
 impl Proxy {
     pub fn start(to: SocketAddr) -> Proxy {
+        Proxy::with(to, |_| Told::Own)
+    }
+
+    /// One that everything goes through, also what the vendor wants to be asked elsewhere.
+    pub fn around(to: SocketAddr) -> Proxy {
+        Proxy::with(to, Told::Ours)
+    }
+
+    fn with(to: SocketAddr, told: impl Fn(SocketAddr) -> Told) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let plan = Plan::default();
+        let (plan, told) = (Plan::default(), told(address));
         let harms = plan.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let harms = harms.clone();
-                std::thread::spawn(move || drop(pass(stream, to, &harms)));
+                std::thread::spawn(move || drop(pass(stream, to, told, &harms)));
             }
         });
         Proxy { address, plan }
@@ -258,7 +284,7 @@ impl Proxy {
 }
 
 /// One request each connection: the client is told so.
-fn pass(client: TcpStream, to: SocketAddr, plan: &Plan) -> std::io::Result<()> {
+fn pass(client: TcpStream, to: SocketAddr, told: Told, plan: &Plan) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut head = String::new();
     let mut upgrade = false;
@@ -311,8 +337,14 @@ fn pass(client: TcpStream, to: SocketAddr, plan: &Plan) -> std::io::Result<()> {
             let _ = out.write_all(&whole[..whole.len() - whole.len().min(20)]);
             let _ = out.shutdown(Shutdown::Both);
         }
+        Some(Harm::Silence) => {
+            let _ = std::io::copy(&mut back, &mut std::io::sink());
+        }
         Some(Harm::Answer(_) | Harm::Late(_)) | None => {
-            let _ = std::io::copy(&mut back, &mut out);
+            let _ = match told {
+                Told::Own => std::io::copy(&mut back, &mut out).map(drop),
+                Told::Ours(address) => renaming(&mut back, &mut out, to, address),
+            };
             let _ = out.shutdown(Shutdown::Both);
         }
     });
@@ -320,4 +352,33 @@ fn pass(client: TcpStream, to: SocketAddr, plan: &Plan) -> std::io::Result<()> {
     let _ = server.shutdown(Shutdown::Write);
     let _ = answers.join();
     Ok(())
+}
+
+/// Passes everything on as it comes, with one address in place of another. Nothing else changes: both are
+/// of the same length.
+fn renaming(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    old: SocketAddr,
+    new: SocketAddr,
+) -> std::io::Result<()> {
+    let (old, new) = (old.to_string().into_bytes(), new.to_string().into_bytes());
+    assert_eq!(old.len(), new.len(), "ports that are given have five digits");
+    let (mut held, mut piece) = (Vec::new(), [0; 64 << 10]);
+    loop {
+        let count = from.read(&mut piece)?;
+        held.extend_from_slice(&piece[..count]);
+        let found = (0..held.len()).filter(|at| held[*at..].starts_with(&old));
+        for at in found.collect::<Vec<_>>() {
+            held[at..at + new.len()].copy_from_slice(&new);
+        }
+        // What may be the start of one waits for its rest.
+        let start = (1..old.len()).rev().find(|length| held.ends_with(&old[..*length]));
+        let whole = if count == 0 { held.len() } else { held.len() - start.unwrap_or(0) };
+        to.write_all(&held[..whole])?;
+        held.drain(..whole);
+        if count == 0 {
+            return Ok(());
+        }
+    }
 }
