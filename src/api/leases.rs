@@ -246,7 +246,8 @@ async fn fork(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
 ) -> Result<(StatusCode, axum::Json<Leased>), Problem> {
-    let lease = app.leases.fork(&id.lease()?).await?;
+    let fork = app.leases.fork(&id.lease()?).await?;
+    let lease = app.leases.keep(&fork).await?;
     Ok((StatusCode::CREATED, axum::Json(leased(&app, lease, None).await?)))
 }
 

@@ -285,6 +285,7 @@ async fn put(
         provider: choices.provider,
         spec: choices.sandbox,
         lease_id: choices.lease_id,
+        fork: None,
         policy,
         env: choices.env,
         cwd: choices.cwd,

@@ -25,7 +25,7 @@ pub use error::LeaseError;
 use crate::{
     clock::Clock,
     event::Events,
-    model::{Env, Instance, InstanceId, Lease, LeaseId, Money},
+    model::{Env, Instance, InstanceId, Lease, LeaseEvent, LeaseId, Money},
     provider::{
         Connection, CopyTo, Exceeded, Fidelity, Metrics, Place, Placed, ProviderError, Providers,
     },
@@ -236,12 +236,12 @@ impl Leases {
         self.stop(id).await
     }
 
-    /// Another lease like this one, with a copy of its files.
+    /// Another lease like this one, with a copy of its files. It is wanted gone until it is
+    /// [kept](Self::keep) or becomes a thread's.
     pub async fn fork(&self, id: &LeaseId) -> Result<Lease, LeaseError> {
         let lease = self.shared.store.lease(id).await?;
         let lease = lease.ok_or_else(|| LeaseError::Missing { lease: id.clone() })?;
-        let mut fork = Lease::new(LeaseId::fresh(), lease.provider, self.shared.clock.wall());
-        fork.spec = lease.spec;
+        let fork = lease.fork(LeaseId::fresh(), self.shared.clock.wall());
         // On record first: files that no lease knows are removed.
         self.shared.store.add_lease(&fork).await?;
         let to = CopyTo::Lease(fork.lease_id.clone());
@@ -250,6 +250,11 @@ impl Leases {
             return Err(error);
         }
         Ok(fork)
+    }
+
+    /// Keeps a fork that no thread stands on yet.
+    pub async fn keep(&self, fork: &Lease) -> Result<Lease, LeaseError> {
+        Ok(self.shared.store.save_lease(&fork.apply(LeaseEvent::Kept)?).await?)
     }
 
     /// Keeps a copy of a lease's files under a name.

@@ -153,6 +153,8 @@ pub enum LeaseEvent {
     Ended,
     /// One that was over is needed again, under the same id.
     Revived,
+    /// One that was to be gone unless it became whole is whole.
+    Kept,
 }
 
 impl Lease {
@@ -189,6 +191,16 @@ impl Lease {
         self.counted_from = matches!(self.state, LeaseState::Running(_)).then_some(at);
     }
 
+    /// The same claim for a copy of its files, which is wanted gone until it is [kept](LeaseEvent::Kept):
+    /// what is left half made by a crash goes at the next start.
+    #[must_use]
+    pub fn fork(&self, lease_id: LeaseId, at: Timestamp) -> Self {
+        let mut fork = Self::new(lease_id, self.provider.clone(), at);
+        fork.spec = self.spec.clone();
+        fork.desired = Desired::Destroyed;
+        fork
+    }
+
     /// The instance that was last seen and the word for how it was.
     #[must_use]
     pub fn instance(&self) -> Option<(&Instance, InstanceState)> {
@@ -209,6 +221,10 @@ impl Lease {
                 LeaseState::Idle
             }
             (LeaseState::Destroyed, event) => return Err(self.refused(&event)),
+            (LeaseState::Idle, LeaseEvent::Kept) if self.desired == Desired::Destroyed => {
+                next.desired = Desired::Running;
+                LeaseState::Idle
+            }
             (state, LeaseEvent::Wanted(desired)) => {
                 if self.desired == Desired::Destroyed && desired != Desired::Destroyed {
                     return Err(self.refused(&LeaseEvent::Wanted(desired)));
@@ -280,6 +296,7 @@ impl Lease {
                 LeaseEvent::Lost { .. } => "lose its instance",
                 LeaseEvent::Ended => "be ended",
                 LeaseEvent::Revived => "be revived",
+                LeaseEvent::Kept => "be kept",
             },
         }
     }
@@ -363,15 +380,16 @@ mod tests {
         over: bool,
         wanted_gone: bool,
         wanted_running: bool,
+        idle: bool,
     }
 
     proptest! {
         #[test]
         fn there_is_never_more_than_one_instance(
-            events in prop::collection::vec(0u8..12, 0..60),
+            events in prop::collection::vec(0u8..13, 0..60),
         ) {
             let mut real = lease();
-            let mut reference = Reference { wanted_running: true, ..Reference::default() };
+            let mut reference = Reference { wanted_running: true, idle: true, ..Reference::default() };
             let r = &mut reference;
             let mut name = InstanceId::fresh();
             for event in events {
@@ -391,6 +409,7 @@ mod tests {
                     6 => (LeaseEvent::Ended, !r.over),
                     7 => (LeaseEvent::Wanted(Desired::Destroyed), !r.over),
                     10 => (LeaseEvent::Revived, r.over),
+                    11 => (LeaseEvent::Kept, !r.over && r.wanted_gone && r.idle),
                     8 => (LeaseEvent::Wanted(Desired::Stopped), !r.over && !r.wanted_gone),
                     _ => (LeaseEvent::Wanted(Desired::Running), !r.over && !r.wanted_gone),
                 };
@@ -403,7 +422,7 @@ mod tests {
                 match event {
                     LeaseEvent::Intended(id, _) => {
                         name = id;
-                        r.intended = true;
+                        (r.intended, r.idle) = (true, false);
                         r.generation += 1;
                     }
                     LeaseEvent::Created { .. } => { r.intended = false; r.there = true; }
@@ -411,10 +430,12 @@ mod tests {
                     LeaseEvent::Paused(_) | LeaseEvent::Resumed(_) => {}
                     LeaseEvent::Revived => {
                         (r.over, r.wanted_gone, r.wanted_running) = (false, false, true);
+                        r.idle = true;
                     }
+                    LeaseEvent::Kept => (r.wanted_gone, r.wanted_running) = (false, true),
                     LeaseEvent::Lost { .. } => r.there = false,
                     LeaseEvent::Ended => {
-                        (r.intended, r.there) = (false, false);
+                        (r.intended, r.there, r.idle) = (false, false, !r.wanted_gone);
                         r.over = r.wanted_gone;
                     }
                     LeaseEvent::Wanted(desired) => {

@@ -26,6 +26,8 @@ pub struct ThreadChoices {
     pub spec: Option<serde_json::Value>,
     /// A lease to share; cannot be changed later.
     pub lease_id: Option<LeaseId>,
+    /// The fork of a lease, which is kept from now on since the thread stands on it.
+    pub fork: Option<LeaseId>,
     /// The policy of its sessions.
     pub policy: Option<SessionPolicy>,
     /// What its shells have in their environment from the start.
@@ -307,7 +309,13 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
     if let Some(thread) = thread(db, &first.thread_id)? {
         return Ok(thread);
     }
-    let choices = first.choices.clone();
+    let mut choices = first.choices.clone();
+    if let Some(fork) = choices.fork.take() {
+        let lease = leases::lease(db, &fork)?;
+        let lease = lease.ok_or_else(|| StoreError::missing("lease", &fork))?;
+        leases::save(db, lease.apply(LeaseEvent::Kept)?)?;
+        choices.lease_id = Some(fork);
+    }
     let provider = match &choices.lease_id {
         Some(shared) => {
             let lease = leases::lease(db, shared)?

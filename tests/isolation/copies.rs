@@ -1,9 +1,13 @@
 //! Suspending a lease with its files, and copies of them.
 
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
-use crate::harness::Client;
-use crate::world::World;
+use crate::harness::{Client, Server, left, wait_for};
+use crate::world::{World, has};
 
 fn exec(client: &Client, thread: &str, command: &str) -> Value {
     let target = format!("/api/threads/{thread}/exec");
@@ -81,4 +85,91 @@ fn threads_begin_with_a_snapshot_and_outlive_it() {
     let a = lease(&client, "a");
     client.post(&format!("/api/leases/{}/suspend", id(&a)), json!({})).expect(200);
     assert_eq!(exec(&client, "a", "cat /opt/file")["stdout"], "of the snapshot\n");
+}
+
+/// Where a fork can be cut short: by what it is about to do for the so manieth time.
+const CUTS: [(&str, u32); 6] = [
+    ("fdatasync", 1),
+    ("fdatasync", 2),
+    ("fdatasync", 3),
+    ("copy_file_range", 1),
+    ("rename", 1),
+    ("pwrite64", 4),
+];
+
+/// Forks a sandbox while the server is killed at a call of its own; whether it was.
+fn fork_cut_short(server: &Server, sandbox: &str, (call, when): (&str, u32)) -> bool {
+    let (pid, trace) = (server.pid().to_string(), format!("trace={call}"));
+    let inject = format!("inject={call}:signal=SIGKILL:when={when}");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-p", &pid, "-e", &trace, "-e", &inject, "-o", "/dev/null"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(strace.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("attached") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "strace ends: {:?}", strace.wait());
+    }
+    // Read on, so that it can always speak.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    let target = format!("/daytona/sandbox/{sandbox}/fork");
+    let answer = server.client().request("POST", &target).json(&json!({})).attempt();
+    // Killed, not asked to end: it may wait for ever for a thread that the kill has taken.
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    answer.is_none()
+}
+
+#[test]
+fn a_server_killed_in_a_fork_leaves_no_lease_that_nobody_uses() {
+    if !has("strace") {
+        eprintln!("skipped: there is no strace");
+        return;
+    }
+    let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let arguments = ["--provider", "namespace", "--set", "sandbox.disk=64m"];
+    let arguments = [&arguments[..], &["--set", "sandbox.warm=0"]].concat();
+    let made = world.server.client().post("/daytona/sandbox", json!({})).expect(200);
+    let source = made["id"].as_str().unwrap().to_owned();
+    let mut killed = 0;
+    for cut in CUTS {
+        killed += u32::from(fork_cut_short(&world.server, &source, cut));
+        let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        world.server.wait();
+        world.server = Server::start_with(&world.home, &arguments);
+        let client = world.server.client();
+        wait_for("every lease to be somebody's", || {
+            let leases = client.get("/api/leases").expect(200)["items"].clone();
+            let unused = |lease: &Value| lease["shared_by"].as_array().unwrap().is_empty();
+            let some = leases.as_array().unwrap().iter().any(unused);
+            if some { Err(leases) } else { Ok(()) }
+        });
+        let leases = client.get("/api/leases").expect(200);
+        let leases: BTreeSet<String> = leases["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|lease| format!("{}.img", id(lease)))
+            .collect();
+        let disks = std::fs::read_dir(world.home.path().join("disks")).unwrap().flatten();
+        let disks: BTreeSet<String> =
+            disks.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        assert!(disks.is_subset(&leases), "{cut:?}: {disks:?} {leases:?}");
+        // What came into being in spite of it is whole, and goes like any other.
+        let all = client.get("/daytona/sandbox").expect(200)["items"].clone();
+        for other in all.as_array().unwrap().iter().filter(|it| it["id"] != source.as_str()) {
+            let target = format!("/daytona/sandbox/{}", other["id"].as_str().unwrap());
+            client.delete(&target).expect_success();
+        }
+    }
+    assert!(killed > 1, "killed {killed} times only");
+    let client = world.server.client();
+    client.delete(&format!("/daytona/sandbox/{source}")).expect_success();
+    wait_for("nothing to be left", || {
+        let left = left(world.home.path());
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
 }

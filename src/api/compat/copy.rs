@@ -26,7 +26,8 @@ impl App {
     /// Makes a sandbox that begins with the files of another. Its processes stay where they are.
     pub async fn fork_sandbox(&self, of: &Sandbox, new: NewSandbox) -> Result<Sandbox, Problem> {
         let lease = self.leases.fork(&of.thread.lease_id).await?.lease_id;
-        let made = self.make_sandbox(NewSandbox { lease: Some(lease.clone()), ..new }).await;
+        // Wanted gone until the sandbox's thread stands on it: nothing is left if we are killed here.
+        let made = self.make_sandbox(NewSandbox { fork: Some(lease.clone()), ..new }).await;
         if made.is_err() {
             // Gone with the sandbox, unless that was never there.
             let _ = self.leases.destroy(&lease).await;
@@ -41,11 +42,15 @@ impl App {
                 "a name has 1 to 64 letters, digits, '.', '_' or '-' and is nothing else's";
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        self.leases.snapshot(&sandbox.thread.lease_id, name).await?;
-        let noted = self.change_sandbox(sandbox.id(), |facts| {
-            facts.more.insert(format!("{OF_SANDBOX}{name}"), Timestamp::now().to_string());
-        });
-        noted.await?;
+        // Noted first: what is noted and not there means nothing, a snapshot of nobody's is a riddle.
+        let note = format!("{OF_SANDBOX}{name}");
+        let (noted, at) = (note.clone(), Timestamp::now().to_string());
+        self.change_sandbox(sandbox.id(), |facts| drop(facts.more.insert(noted, at))).await?;
+        let made = self.leases.snapshot(&sandbox.thread.lease_id, name).await;
+        if made.is_err() && !sandbox.more.contains_key(&note) {
+            self.change_sandbox(sandbox.id(), |facts| drop(facts.more.remove(&note))).await?;
+        }
+        made?;
         Ok(())
     }
 

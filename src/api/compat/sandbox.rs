@@ -172,8 +172,8 @@ pub struct NewSandbox {
     pub policy: Option<SessionPolicy>,
     /// What it may reach.
     pub network: Network,
-    /// A lease whose files it begins with; it says then what the sandbox is made from.
-    pub lease: Option<LeaseId>,
+    /// A fork of another's lease; it says then what the sandbox is made from.
+    pub fork: Option<LeaseId>,
 }
 
 /// What the programs of a sandbox may reach.
@@ -378,7 +378,7 @@ impl App {
             return Err(Problem::new(Code::TooManyRequests, detail));
         }
         let NewSandbox { api, id, .. } = new.clone();
-        let lease = match &new.lease {
+        let lease = match &new.fork {
             Some(lease) => self.store.lease(lease).await?,
             None => None,
         };
@@ -411,7 +411,7 @@ impl App {
         let choices = ThreadChoices {
             provider: Some(provider),
             spec,
-            lease_id: new.lease,
+            fork: new.fork,
             policy: Some(new.policy.unwrap_or(LASTING)),
             env: Some(env),
             cwd: Some(home),

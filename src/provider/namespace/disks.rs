@@ -235,9 +235,13 @@ impl Disks {
             if let Some(dir) = target.parent() {
                 make_dir(dir)?;
             }
-            match image_beneath(&source)? {
-                Some(image) => note_image(&target, &image)?,
-                None => disk::remove(&target.with_extension("json"))?,
+            let image = image_beneath(&source)?;
+            if image != image_beneath(&target)? {
+                // At no moment does a disk lie over another's image.
+                remove(&target)?;
+            }
+            if let Some(image) = image {
+                note_image(&target, &image)?;
             }
             disk::copy(&source, &target)
         })

@@ -97,7 +97,7 @@ pub(super) async fn create(
         more,
         policy: Some(policy(minutes)),
         network,
-        lease: None,
+        fork: None,
     };
     let sandbox = app.make_sandbox(new).await?;
     shown(&app, &sandbox).await

@@ -55,7 +55,7 @@ pub(super) async fn fork(
         more,
         policy: Some(policy(minutes)),
         network: Network::Usual,
-        lease: None,
+        fork: None,
     };
     let fork = app.fork_sandbox(&sandbox, new).await?;
     shown(&app, &fork).await

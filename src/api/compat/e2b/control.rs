@@ -130,7 +130,7 @@ pub(super) async fn create(
         more: BTreeMap::from([(port::OPEN_TO.to_owned(), open_to(&rules).to_owned())]),
         policy: None,
         network,
-        lease: None,
+        fork: None,
     };
     let sandbox = app.make_sandbox(new).await?;
     Ok((StatusCode::CREATED, axum::Json(opened(&app, &sandbox))).into_response())
@@ -182,7 +182,7 @@ pub(super) async fn fork(
             more: open_to.map(|(name, to)| (name.clone(), to.clone())).into_iter().collect(),
             policy: None,
             network: Network::Usual,
-            lease: None,
+            fork: None,
         };
         made.push(match app.fork_sandbox(&sandbox, new).await {
             Ok(fork) => json!({"sandbox": opened(&app, &fork)}),
