@@ -113,8 +113,15 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     }
     let origin = origin(request.headers(), &host)?;
     let public = open(request.method(), request.uri().path());
+    let link = compat::daytona::Link::of(&request);
     let (addressed, has_key) = match compat::e2b::knock(app, &request, &host) {
-        Door::Elsewhere => (None, false),
+        Door::Elsewhere => match link {
+            None => (None, false),
+            Some(link) => match link.opens(app).await {
+                Ok(()) => (None, true),
+                Err(detail) => return Err(unauthorized(app, detail)),
+            },
+        },
         Door::Opened(sandbox) => (Some(sandbox), true),
         Door::Owner(sandbox) => (sandbox, false),
         Door::Refused(detail) => return Err(unauthorized(app, detail)),

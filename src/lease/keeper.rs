@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use serde_json::{Map, Value};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep, timeout},
@@ -24,6 +25,7 @@ pub(super) enum Ask {
     Running { if_paused: IfPaused, answer: Answer<Running> },
     Make { what: Make, answer: Answer<Lease> },
     Copy { to: CopyTo, answer: Answer<Lease> },
+    Resize { settings: Map<String, Value>, answer: Answer<Lease> },
 }
 
 /// What a lease is to be made, other than running.
@@ -126,6 +128,9 @@ impl Keeper {
             Ask::Copy { to, answer } => {
                 let _ = answer.send(self.copy(&to).await);
             }
+            Ask::Resize { settings, answer } => {
+                let _ = answer.send(self.resize(settings).await);
+            }
             Ask::Make { what, answer } => {
                 let mut result = self.make(&what).await;
                 for _ in 0..CONFLICTS {
@@ -153,6 +158,30 @@ impl Keeper {
         let copied = self.try_often(|| provider.copy(&self.id, instance, to)).await;
         copied.map_err(|source| LeaseError::provider(&self.id, "copy", source))?;
         Ok(lease)
+    }
+
+    /// Takes other settings, unless its disk would have to be another. What runs has them before they
+    /// are on record: asked again, it is as if nothing had been.
+    async fn resize(&mut self, settings: Map<String, Value>) -> Result<Lease, LeaseError> {
+        let mut lease = self.check(None).await?;
+        let of = |source| LeaseError::provider(&self.id, "resize", source);
+        let provider = self.provider(&lease)?;
+        let mut spec = lease.spec.as_object().cloned().unwrap_or_default();
+        spec.extend(settings);
+        let spec = Value::Object(spec);
+        provider.accepts(&spec).map_err(of)?;
+        let disk = |spec: &Value| provider.limits_of(spec, Some(&self.id))?.disk_bytes;
+        if disk(&spec) != disk(&lease.spec) {
+            let provider = provider.name().to_owned();
+            let what = "change the size of a disk that was made";
+            return Err(of(ProviderError::Unsupported { provider, what }));
+        }
+        if let LeaseState::Running(instance) | LeaseState::Paused(instance) = &lease.state {
+            let changed = self.try_often(|| provider.resize(&self.id, instance, &spec)).await;
+            changed.map_err(of)?;
+        }
+        lease.spec = spec;
+        self.save(lease).await
     }
 
     async fn make(&mut self, what: &Make) -> Result<Lease, LeaseError> {

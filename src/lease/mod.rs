@@ -263,6 +263,15 @@ impl Leases {
         self.ask(id, |answer| Ask::Copy { to: to.clone(), answer }).await
     }
 
+    /// Gives the lease other settings of its provider: its instance at once, and every later one.
+    pub async fn resize(
+        &self,
+        id: &LeaseId,
+        settings: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Lease, LeaseError> {
+        self.ask(id, |answer| Ask::Resize { settings: settings.clone(), answer }).await
+    }
+
     /// Ends the instance and the lease.
     pub async fn destroy(&self, id: &LeaseId) -> Result<Lease, LeaseError> {
         self.make(id, Make::Destroyed).await

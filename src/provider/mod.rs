@@ -11,6 +11,7 @@ pub mod local;
 pub mod namespace;
 mod remote;
 mod turns;
+pub mod volume;
 
 use std::{
     collections::BTreeMap,
@@ -118,6 +119,24 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
         let _ = instance;
         None
+    }
+
+    /// What an instance may use under these settings, or under those that a lease has had since; `None`
+    /// where nothing limits it.
+    fn limits_of(&self, spec: &serde_json::Value, lease: Option<&LeaseId>) -> Option<Limits> {
+        let _ = (spec, lease);
+        None
+    }
+
+    /// Makes the limits of an instance be those of these settings. Its disk stays as it is.
+    fn resize<'a>(
+        &'a self,
+        lease: &'a LeaseId,
+        instance: &'a Instance,
+        spec: &'a serde_json::Value,
+    ) -> Reply<'a, ()> {
+        let _ = (lease, instance, spec);
+        unsupported(self.name(), "change the limits of what runs; stop it first")
     }
 
     /// How many instances wait for somebody who asks for one; `None` where none ever do.

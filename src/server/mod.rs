@@ -70,7 +70,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     engine::recover(&engine, &metrics).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
-    let doors = (auth, shares, Sandboxes::new(&token));
+    let doors = (auth, shares, Sandboxes::new(&token, &settings.home));
     let app = App::new(settings, address, store, engine, doors, metrics, stopping.clone());
     drop(token);
     tasks.spawn(expire(app.clone(), stopping.clone()));

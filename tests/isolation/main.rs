@@ -18,6 +18,7 @@ mod pool;
 mod probes;
 mod reach;
 mod unprivileged;
+mod volumes;
 mod world;
 
 use harness::engines;

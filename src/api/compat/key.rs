@@ -90,8 +90,41 @@ impl Keys {
     }
 }
 
-fn same(one: &str, other: &str) -> bool {
+impl Keys {
+    /// What links to files of a sandbox are signed with, as long as the salt is the same.
+    pub fn signing(&self, id: &ThreadId, salt: &str) -> String {
+        let hash = blake3::keyed_hash(&self.0, format!("files {id} {salt}").as_bytes());
+        hash.to_hex().to_string()
+    }
+}
+
+/// What the key of a volume begins with.
+const VOLUME: &str = "ev_";
+
+impl Keys {
+    /// What opens the content of a volume, and nothing else.
+    pub fn volume(&self, id: &str) -> String {
+        let hash = blake3::keyed_hash(&self.0, format!("volume {id}").as_bytes()).to_hex();
+        format!("{VOLUME}{}", &hash[..DIGITS])
+    }
+}
+
+/// Whether two secrets are the same, in a time that does not tell where they differ.
+pub fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+/// RFC 2104 with SHA-256.
+pub fn hmac_sha256(key: &[u8], text: &[u8]) -> [u8; 32] {
+    let mut block = [0; 64];
+    if key.len() > block.len() {
+        block[..32].copy_from_slice(&Sha256::digest(key));
+    } else {
+        block[..key.len()].copy_from_slice(key);
+    }
+    let inner = Sha256::new().chain_update(block.map(|byte| byte ^ 0x36)).chain_update(text);
+    let outer = Sha256::new().chain_update(block.map(|byte| byte ^ 0x5c));
+    outer.chain_update(inner.finalize()).finalize().into()
 }
 
 /// The signature that the holder of an access token makes.
@@ -141,6 +174,19 @@ mod tests {
             assert_eq!(check(wrong, 65_535, 0), None, "{wrong}");
         }
         assert_eq!(keys.port(&"iabc".parse().unwrap(), 80, 0), None);
+    }
+
+    #[test]
+    fn a_code_is_that_of_the_standard() {
+        // RFC 4231, test cases 2 and 6.
+        let hex =
+            |bytes: [u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let code = hmac_sha256(b"Jefe", b"what do ya want for nothing?");
+        let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(hex(code), expected);
+        let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
+        let expected = "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54";
+        assert_eq!(hex(hmac_sha256(&[0xaa; 131], text)), expected);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod port;
 mod process;
 mod sandbox;
 mod unread;
+mod volume;
 mod wrap;
 
 pub use sandbox::{Sandboxes, expire};

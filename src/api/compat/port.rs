@@ -77,7 +77,8 @@ async fn pass_on(
     let Some(sandbox) = found else {
         return Err(unreachable(id.as_str(), "The sandbox was not found", None));
     };
-    if signed.is_none() && !admitted(app, &sandbox, &request) {
+    let ended = signed.is_some() && super::daytona::is_expired(&sandbox, id.as_str());
+    if ended || signed.is_none() && !admitted(app, &sandbox, &request) {
         let message = "a private port needs the key of its sandbox";
         return Err((
             StatusCode::UNAUTHORIZED,

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Deref,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -26,7 +27,7 @@ use crate::{
     model::{
         Env, InstanceState, Lease, LeaseId, OnExpiry, SessionPolicy, Thread, ThreadId, Timestamp,
     },
-    provider::ProviderError,
+    provider::{ProviderError, volume::Volumes},
     store::{PageRequest, StoreError, ThreadChoices, ThreadFilter},
 };
 
@@ -172,6 +173,8 @@ pub struct NewSandbox {
     pub policy: Option<SessionPolicy>,
     /// What it may reach.
     pub network: Network,
+    /// Settings of its provider beyond those that its template and its network say.
+    pub settings: serde_json::Map<String, Value>,
     /// A fork of another's lease; it says then what the sandbox is made from.
     pub fork: Option<LeaseId>,
 }
@@ -282,6 +285,10 @@ pub struct Sandboxes {
     pub(super) watchers: super::e2b::Watchers,
     /// Interpreters that remember.
     pub(super) contexts: super::interpreter::Contexts,
+    /// What sandboxes share.
+    pub(super) volumes: Arc<Volumes>,
+    /// Held while a sandbox with volumes comes into being, and while a volume goes.
+    pub(super) mounting: tokio::sync::Mutex<()>,
     /// One of them is held while a sandbox's labels change or it is deleted: neither may undo the other.
     changing: [tokio::sync::Mutex<()>; TURNS],
     /// Told when one of the times changed.
@@ -289,14 +296,16 @@ pub struct Sandboxes {
 }
 
 impl Sandboxes {
-    /// Those of a server with this token; what the store remembers is found by [`expire`].
-    pub fn new(token: &str) -> Sandboxes {
+    /// Those of a server with this token and home; what the store remembers is found by [`expire`].
+    pub fn new(token: &str, home: &Path) -> Sandboxes {
         Sandboxes {
             keys: Keys::new(token),
             known: Mutex::default(),
             processes: Mutex::default(),
             watchers: super::e2b::Watchers::default(),
             contexts: super::interpreter::Contexts::default(),
+            volumes: Arc::new(Volumes::new(home)),
+            mounting: tokio::sync::Mutex::default(),
             changing: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             changed: Notify::new(),
         }
@@ -377,6 +386,7 @@ impl App {
             let detail = format!("there are {MOST} sandboxes; kill one first");
             return Err(Problem::new(Code::TooManyRequests, detail));
         }
+        let held = self.hold_volumes(&new).await?;
         let NewSandbox { api, id, .. } = new.clone();
         let lease = match &new.fork {
             Some(lease) => self.store.lease(lease).await?,
@@ -384,7 +394,7 @@ impl App {
         };
         let (provider, spec) = match lease {
             Some(lease) => (lease.provider, None),
-            None => self.made_from(&new.template, new.network).await?,
+            None => self.made_from(&new.template, new.network, new.settings).await?,
         };
         let home = home_on(&provider, api);
         let now = self.now().at;
@@ -419,6 +429,7 @@ impl App {
             ..ThreadChoices::default()
         };
         let chain = self.sessions.open(self.first_use(&id, choices)).await?;
+        drop(held);
         let sandbox = Sandbox { thread: chain.thread, facts };
         self.sandboxes.note(&id, sandbox.looked_at(now));
         match self.furnish(&sandbox).await {
@@ -436,9 +447,10 @@ impl App {
         &self,
         template: &str,
         network: Network,
+        mut spec: serde_json::Map<String, Value>,
     ) -> Result<(String, Option<Value>), Problem> {
         let providers = self.leases.providers();
-        let (mut name, mut spec) = (self.provider.clone(), serde_json::Map::new());
+        let mut name = self.provider.clone();
         if providers.named(template).is_ok() {
             name = template.to_owned();
         } else {

@@ -20,7 +20,7 @@ use crate::provider::namespace::host::Host;
 use crate::provider::namespace::launch::TERMINALS;
 use crate::provider::namespace::make::{complaint, make_dir};
 use crate::provider::namespace::{Label, SandboxSpec, blocking, pool, seccomp as filter};
-use crate::provider::{Created, Intent, ProviderError};
+use crate::provider::{Created, Intent, ProviderError, volume};
 
 /// How often a container that does not come to the door is looked at.
 const DOUBT: Duration = Duration::from_millis(200);
@@ -33,14 +33,34 @@ impl Docker {
         self.0.making.alone(intent.instance_id.as_str(), self.make(intent)).await
     }
 
+    /// Makes it, and what it shares with others be seen in it: nobody is in it before.
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let mut spec = self.spec(&intent.spec, Some(&intent.lease_id))?;
+        let volumes = std::mem::take(&mut spec.volumes);
+        let created = self.make_alone(intent, spec).await?;
+        if !volumes.is_empty() {
+            let (id, options) = (&intent.instance_id, &self.0.options);
+            let host = self.host(id).await?;
+            let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+            let shown = volumes.iter().map(|mounted| volume::data_in(&options.home, mounted));
+            let noted = self.0.warden.note(id, shown, limit);
+            noted.map_err(|source| ProviderError::failed("mount a volume", source))?;
+            volume::show_all(&options.home, &options.executable, host.pid, &volumes).await?;
+        }
+        Ok(created)
+    }
+
+    async fn make_alone(
+        &self,
+        intent: &Intent,
+        spec: SandboxSpec,
+    ) -> Result<Created, ProviderError> {
         let failed = |source| ProviderError::failed(MAKING, source);
         let id = &intent.instance_id;
         let dir = self.dir(id);
         if Host::connect(&dir).await.map_err(failed)?.is_some() {
             return Ok(Created { reference: self.container(id) });
         }
-        let spec = self.spec(&intent.spec, Some(&intent.lease_id))?;
         // What an earlier try left is in the way of the next. It began with the directory.
         if dir.exists() {
             self.end(id).await?;

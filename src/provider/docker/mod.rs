@@ -255,13 +255,7 @@ impl Docker {
 
     fn limits(&self, id: &InstanceId) -> Option<Limits> {
         let spec = fs::read(self.dir(id).join(SPEC)).ok()?;
-        let spec: SandboxSpec = serde_json::from_slice(&spec).ok()?;
-        Some(Limits {
-            memory_bytes: spec.memory,
-            milli_cpus: spec.milli_cpus,
-            processes: spec.processes,
-            disk_bytes: Some(spec.disk),
-        })
+        Some(serde_json::from_slice::<SandboxSpec>(&spec).ok()?.limits())
     }
 
     async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {
@@ -560,6 +554,10 @@ impl Provider for Docker {
 
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
         self.spec(spec, None).map(drop)
+    }
+
+    fn limits_of(&self, spec: &serde_json::Value, lease: Option<&LeaseId>) -> Option<Limits> {
+        Some(self.spec(spec, lease).ok()?.limits())
     }
 
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {

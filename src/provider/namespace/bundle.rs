@@ -11,9 +11,9 @@ use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     Capabilities, LinuxBlockIoBuilder, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
     LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
-    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResourcesBuilder,
-    LinuxThrottleDeviceBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec,
-    SpecBuilder, UserBuilder,
+    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
+    LinuxResourcesBuilder, LinuxThrottleDeviceBuilder, Mount, MountBuilder, ProcessBuilder,
+    RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
 pub(in crate::provider) use super::disk::PATH;
@@ -164,6 +164,29 @@ fn mounts(terminals: Group) -> Result<Vec<Mount>, OciSpecError> {
     .collect()
 }
 
+/// What the cgroups of a sandbox bound.
+pub(super) fn resources(spec: &SandboxSpec) -> Result<LinuxResources, OciSpecError> {
+    bounds(spec)?.build()
+}
+
+fn bounds(spec: &SandboxSpec) -> Result<LinuxResourcesBuilder, OciSpecError> {
+    let memory = i64::try_from(spec.memory).unwrap_or(i64::MAX);
+    let nothing = LinuxDeviceCgroupBuilder::default().allow(false).typ(LinuxDeviceType::A);
+    let resources = LinuxResourcesBuilder::default()
+        .devices([nothing.access("rwm").build()?])
+        // Swap included: a limit that swaps is none.
+        .memory(LinuxMemoryBuilder::default().limit(memory).swap(memory).build()?)
+        .cpu(
+            LinuxCpuBuilder::default()
+                .period(PERIOD)
+                .quota((spec.milli_cpus * PERIOD / 1000) as i64)
+                .shares(SHARES)
+                .build()?,
+        )
+        .pids(LinuxPidsBuilder::default().limit(spec.processes as i64).build()?);
+    Ok(resources)
+}
+
 fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
     let users = LinuxIdMappingBuilder::default()
         .container_id(0u32)
@@ -189,23 +212,7 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
             _ => namespace.build(),
         }
     });
-    let memory = i64::try_from(plan.spec.memory).unwrap_or(i64::MAX);
-    let mut resources = LinuxResourcesBuilder::default()
-        .devices([LinuxDeviceCgroupBuilder::default()
-            .allow(false)
-            .typ(LinuxDeviceType::A)
-            .access("rwm")
-            .build()?])
-        // Swap included: a limit that swaps is none.
-        .memory(LinuxMemoryBuilder::default().limit(memory).swap(memory).build()?)
-        .cpu(
-            LinuxCpuBuilder::default()
-                .period(PERIOD)
-                .quota((plan.spec.milli_cpus * PERIOD / 1000) as i64)
-                .shares(SHARES)
-                .build()?,
-        )
-        .pids(LinuxPidsBuilder::default().limit(plan.spec.processes as i64).build()?);
+    let mut resources = bounds(plan.spec)?;
     if let Some(pace) = plan.pace.filter(|pace| pace.rate != 0) {
         let device = LinuxThrottleDeviceBuilder::default()
             .major(pace.major)

@@ -76,13 +76,20 @@ impl Cgroups {
                 inherit_processors(&hierarchy.mount, &dir)?;
             }
         }
+        self.limit(limits)
+    }
+
+    /// Sets what it may use; of what is there already, other limits.
+    pub(super) fn limit(&self, limits: &LinuxResources) -> io::Result<()> {
         let number = |value: Option<i64>| value.unwrap_or(-1).to_string();
         if let Some(memory) = limits.memory() {
             let (limit, swap) = (number(memory.limit()), number(memory.swap()));
             if self.is_old("memory") {
+                // Not on every machine. Neither may pass the other on its way, up or down.
+                let all = || self.set("memory", "memory.memsw.limit_in_bytes", &swap);
+                let _ = all();
                 self.set("memory", "memory.limit_in_bytes", &limit)?;
-                // Not on every machine.
-                let _ = self.set("memory", "memory.memsw.limit_in_bytes", &swap);
+                let _ = all();
             } else {
                 self.set("memory", "memory.max", &limit)?;
                 let _ = self.set("memory", "memory.swap.max", "0");

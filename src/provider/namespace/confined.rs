@@ -31,7 +31,7 @@ use crate::provider::{
 };
 
 /// Settings that need root.
-const ROOTS: [&str; 5] = ["memory", "cpus", "disk", "image", "snapshot"];
+const ROOTS: [&str; 6] = ["memory", "cpus", "disk", "image", "snapshot", "volumes"];
 
 /// Instances that are sandboxes of a user.
 #[derive(Debug)]

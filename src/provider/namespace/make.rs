@@ -15,6 +15,8 @@ use super::label::Label;
 use super::launch::{self, Launch};
 use super::spec::SandboxSpec;
 use super::{LOOK, Namespace, OWN_RUNTIME, PATIENCE, blocking, pool};
+use crate::model::InstanceId;
+use crate::provider::volume::{self, Mounted};
 use crate::provider::{Created, Intent, ProviderError};
 
 /// What a sandbox is refused for is said by the launcher in at most so many bytes.
@@ -26,14 +28,43 @@ impl Namespace {
         self.0.making.alone(intent.instance_id.as_str(), self.make(intent)).await
     }
 
+    /// Makes it, and what it shares with others be seen in it: nobody is in it before.
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let mut spec = self.asked("make a sandbox", &intent.spec, Some(&intent.lease_id))?;
+        let volumes = std::mem::take(&mut spec.volumes);
+        let created = self.make_alone(intent, spec).await?;
+        self.show_volumes(&intent.instance_id, &volumes).await?;
+        Ok(created)
+    }
+
+    async fn show_volumes(
+        &self,
+        id: &InstanceId,
+        volumes: &[Mounted],
+    ) -> Result<(), ProviderError> {
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        let options = &self.0.options;
+        let host = self.host(id).await?;
+        let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+        let shown = volumes.iter().map(|mounted| volume::data_in(&options.home, mounted));
+        let noted = self.0.warden.note(id, shown, limit);
+        noted.map_err(|source| ProviderError::failed("mount a volume", source))?;
+        volume::show_all(&options.home, &options.executable, host.pid, volumes).await
+    }
+
+    async fn make_alone(
+        &self,
+        intent: &Intent,
+        spec: SandboxSpec,
+    ) -> Result<Created, ProviderError> {
         let failed = |source| ProviderError::failed("make a sandbox", source);
         let created = Created { reference: String::new() };
         let dir = self.dir(&intent.instance_id);
         if Host::connect(&dir).await.map_err(failed)?.is_some() {
             return Ok(created);
         }
-        let spec = self.asked("make a sandbox", &intent.spec, Some(&intent.lease_id))?;
         // What an earlier try left is in the way of the next.
         self.end(&intent.instance_id).await?;
         if pool::claim(self, intent, &spec).await?.is_some() {

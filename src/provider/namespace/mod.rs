@@ -222,13 +222,7 @@ impl Namespace {
     }
 
     fn limits(&self, instance: &InstanceId) -> Option<Limits> {
-        let spec = launch::read(&self.dir(instance)).ok()?.spec;
-        Some(Limits {
-            memory_bytes: spec.memory,
-            milli_cpus: spec.milli_cpus,
-            processes: spec.processes,
-            disk_bytes: Some(spec.disk),
-        })
+        Some(launch::read(&self.dir(instance)).ok()?.spec.limits())
     }
 
     fn dir(&self, instance: &InstanceId) -> PathBuf {
@@ -261,6 +255,27 @@ impl Namespace {
         }
         let frozen = self.cgroups(id)?.is_frozen();
         Ok(if frozen { Observed::Paused } else { Observed::Running })
+    }
+
+    async fn relimit(
+        &self,
+        lease: &LeaseId,
+        id: &InstanceId,
+        spec: &serde_json::Value,
+    ) -> Result<(), ProviderError> {
+        self.alive(id).await?;
+        let asked = self.asked("change the limits", spec, Some(lease))?;
+        let (dir, cgroups) = (self.dir(id), self.cgroups(id)?);
+        blocking("change the limits of a sandbox", move || {
+            cgroups.limit(&bundle::resources(&asked).map_err(io::Error::other)?)?;
+            // What was asked for is read by whoever tells of it.
+            let mut told = launch::read(&dir)?;
+            told.spec = SandboxSpec { disk: told.spec.disk, ..asked };
+            let beside = dir.join("launch.new");
+            fs::write(&beside, serde_json::to_vec(&told)?)?;
+            fs::rename(beside, dir.join(launch::FILE))
+        })
+        .await
     }
 
     async fn hold(&self, id: &InstanceId) -> Result<(), ProviderError> {
@@ -611,6 +626,19 @@ impl Provider for Namespace {
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
         let spec = self.asked("take the settings", spec, None)?;
         spec.image.map_or(Ok(()), |name| self.image(&name).map(drop))
+    }
+
+    fn limits_of(&self, spec: &serde_json::Value, lease: Option<&LeaseId>) -> Option<Limits> {
+        Some(self.asked("tell the limits", spec, lease).ok()?.limits())
+    }
+
+    fn resize<'a>(
+        &'a self,
+        lease: &'a LeaseId,
+        instance: &'a Instance,
+        spec: &'a serde_json::Value,
+    ) -> Reply<'a, ()> {
+        Box::pin(self.relimit(lease, &instance.instance_id, spec))
     }
 
     fn ready(&self) -> Option<usize> {

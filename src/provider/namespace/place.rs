@@ -117,7 +117,7 @@ pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
 
 /// What is at a path inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(in crate::provider) enum Seen {
     /// The directory itself.
     Already,
     /// Something else that was brought in.
@@ -127,7 +127,7 @@ pub(super) enum Seen {
 }
 
 /// What a sandbox sees at a path, compared with a directory of the machine.
-pub(super) fn seen(pid: i32, source: &Path, target: &Path) -> io::Result<Seen> {
+pub(in crate::provider) fn seen(pid: i32, source: &Path, target: &Path) -> io::Result<Seen> {
     use std::os::unix::fs::MetadataExt;
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
     let name = target.to_string_lossy();

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::provider::{Limits, volume::Mounted};
+
 /// The limits and the reach of one sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -27,6 +29,9 @@ pub struct SandboxSpec {
     pub image: Option<String>,
     /// The snapshot its files begin with, in place of fresh ones.
     pub snapshot: Option<String>,
+    /// What it shares with others.
+    #[serde(default)]
+    pub volumes: Vec<Mounted>,
 }
 
 /// What a sandbox may reach over the network.
@@ -70,6 +75,9 @@ const LEAST_MEMORY: u64 = 16 * MIB;
 const LEAST_DISK: u64 = 32 * MIB;
 const LEAST_PROCESSES: u64 = 8;
 
+/// Volumes of one sandbox.
+const MOST_VOLUMES: usize = 64;
+
 impl SandboxSpec {
     /// The limits where none are named, on a machine of this size. A sandbox may take much of the
     /// machine but never all of it: the server has to answer beside it.
@@ -83,6 +91,18 @@ impl SandboxSpec {
             egress: Egress::Public,
             image: None,
             snapshot: None,
+            volumes: vec![],
+        }
+    }
+
+    /// What they limit.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            memory_bytes: self.memory,
+            milli_cpus: self.milli_cpus,
+            processes: self.processes,
+            disk_bytes: Some(self.disk),
         }
     }
 
@@ -115,6 +135,7 @@ impl SandboxSpec {
                     let name = value.as_str().ok_or_else(|| bad(field, "is not a name"))?;
                     self.snapshot = Some(name.to_owned());
                 }
+                "volumes" => self.volumes = volumes(field, value)?,
                 _ => return Err(bad(field, "is not a setting of a sandbox")),
             }
         }
@@ -156,6 +177,28 @@ fn bytes(field: &str, value: &Value) -> Result<u64, BadSpec> {
     };
     let number: u64 = digits.trim().parse().map_err(|_| wrong())?;
     number.checked_mul(unit).ok_or_else(wrong)
+}
+
+fn volumes(field: &str, value: &Value) -> Result<Vec<Mounted>, BadSpec> {
+    let all: Vec<Mounted> =
+        serde_json::from_value(value.clone()).map_err(|error| bad(field, error.to_string()))?;
+    if all.len() > MOST_VOLUMES {
+        return Err(bad(field, format!("are more than {MOST_VOLUMES}")));
+    }
+    for (nth, mounted) in all.iter().enumerate() {
+        mounted.check().map_err(|reason| bad(field, reason))?;
+        // One within another would hide a part of it, or be hidden.
+        let within = |one: &str, other: &str| {
+            one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let meets = |other: &Mounted| {
+            within(&other.path, &mounted.path) || within(&mounted.path, &other.path)
+        };
+        if all[..nth].iter().any(meets) {
+            return Err(bad(field, format!("two would be seen at {}", mounted.path)));
+        }
+    }
+    Ok(all)
 }
 
 fn milli_cpus(field: &str, value: &Value) -> Result<u64, BadSpec> {
@@ -264,6 +307,8 @@ mod tests {
             (json!({"egress": ["x; drop:80"]}), "egress"),
             (json!({"snapshot": "s", "disk": "1g"}), "disk"),
             (json!({"snapshot": 1}), "snapshot"),
+            (json!({"volumes": [{"id": "x", "path": "/a"}]}), "volumes"),
+            (json!({"volumes": [{"path": "/a"}]}), "volumes"),
             (json!({"privileged": true}), "privileged"),
             (json!([]), "spec"),
         ] {

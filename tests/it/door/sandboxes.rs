@@ -23,6 +23,10 @@ const ROUTES: &[(&str, &str)] = &[
     ("GET", "/sandboxes/x/logs"),
     ("GET", "/v2/sandboxes/x/logs"),
     ("POST", "/sandboxes/x/snapshots"),
+    ("GET", "/volumes"),
+    ("POST", "/volumes"),
+    ("GET", "/volumes/x"),
+    ("DELETE", "/volumes/x"),
     ("GET", "/snapshots"),
     ("GET", "/templates"),
     ("GET", "/v2/templates"),
@@ -74,6 +78,21 @@ const OF_DAYTONA: &[(&str, &str)] = &[
     ("GET", "/sandbox/x/ports/80/signed-preview-url"),
     ("POST", "/sandbox/x/pause"),
     ("GET", "/sandbox/x/toolbox-proxy-url"),
+    ("POST", "/sandbox/x/resize"),
+    ("GET", "/sandbox/x/telemetry/metrics"),
+    ("GET", "/sandbox/x/signing-key"),
+    ("POST", "/sandbox/x/signing-key/rotate"),
+    ("POST", "/sandbox/x/ports/80/signed-preview-url/t/expire"),
+    ("GET", "/volumes"),
+    ("POST", "/volumes"),
+    ("GET", "/volumes/x"),
+    ("GET", "/volumes/by-name/x"),
+    ("DELETE", "/volumes/x"),
+    ("GET", "/toolbox/x/files/download?path=/etc/passwd&expires=0&signature=v1_x"),
+    ("POST", "/toolbox/x/files/upload-v2"),
+    ("POST", "/toolbox/x/files/upload-v2?path=/tmp/x&expires=0&signature=v1_x"),
+    ("GET", "/toolbox/x/process/session/entrypoint"),
+    ("GET", "/toolbox/x/process/session/entrypoint/logs"),
     ("GET", "/toolbox/x/system/metrics"),
     ("GET", "/toolbox/x/version"),
     ("GET", "/toolbox/x/work-dir"),
@@ -269,6 +288,9 @@ fn what_cannot_be_had_is_refused_and_not_ignored() {
     };
     assert_eq!(create(json!({"allow_internet_access": false})), 400);
     assert_eq!(create(json!({"network": {"denyOut": ["0.0.0.0/0"]}})), 400);
+    // Neither is one that is not there, nor one where nothing can be mounted.
+    assert_eq!(create(json!({"volumeMounts": [{"name": "v", "path": "/v"}]})), 400);
+    server.client().post("/volumes", json!({"name": "v"})).expect(201);
     assert_eq!(create(json!({"volumeMounts": [{"name": "v", "path": "/v"}]})), 400);
     assert_eq!(create(json!({"timeout": 10_000_000})), 400);
     assert_eq!(create(json!({"envVars": {"A=B": "1"}})), 400);

@@ -2,29 +2,37 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Guest, Refusal, TOOLBOX, find};
+use super::{
+    Asked, Guest, Refusal, TOOLBOX, find,
+    size::{Asking, Size},
+    volume::{self, Mount},
+};
 use crate::{
     api::{
         App,
         compat::{
             port,
             sandbox::{Api, LASTING, Network, NewSandbox, OnTimeout, Sandbox, State as Life},
+            volume::mounts,
         },
         error::Problem,
     },
     model::{Desired, Env, Lease, OnExpiry, SessionPolicy, Timestamp},
 };
 
+/// The one organization there is.
+pub(super) const OWNER: &str = "00000000-0000-0000-0000-000000000001";
+/// Labels of a sandbox, and bytes of one.
+const MOST_LABELS: usize = 100;
+const MOST_LABEL: usize = 8 << 10;
+/// Bytes of a name.
+const MOST_NAME: usize = 255;
 /// Minutes without use after which a sandbox stops, where its client says nothing.
 pub(super) const AUTO_STOP: u64 = 15;
-/// How long a signed link is good, where nobody says.
-const SIGNED_SECONDS: u32 = 60;
-/// Sandboxes of a page.
-const PAGE: usize = 100;
 
 /// What a client asks for. Fields that are not known here are a later version's.
 #[derive(Debug, Default, Deserialize)]
@@ -41,12 +49,58 @@ pub(super) struct Create {
     auto_delete_interval: Option<i64>,
     network_block_all: Option<bool>,
     network_allow_list: Option<String>,
-    volumes: Option<Vec<Value>>,
+    volumes: Option<Vec<Mount>>,
     build_info: Option<Value>,
+    user: Option<String>,
+    auto_pause_interval: Option<u64>,
+    ttl_minutes: Option<u64>,
+    #[serde(flatten)]
+    size: Asking,
+}
+
+impl Create {
+    /// Refuses what contradicts itself, or would not be what was asked for.
+    fn check(&self) -> Result<(), Refusal> {
+        let set = |minutes: Option<u64>| minutes.is_some_and(|minutes| minutes > 0);
+        if set(self.auto_stop_interval) && set(self.auto_pause_interval) {
+            let message = "autoStopInterval and autoPauseInterval are mutually exclusive";
+            return Err(Refusal::bad(message));
+        }
+        if set(self.auto_pause_interval) && self.auto_delete_interval == Some(0) {
+            let message = "a sandbox that is deleted when it stops cannot be paused by itself";
+            return Err(Refusal::bad(message));
+        }
+        match self.user.as_deref() {
+            None | Some("" | "root") => {}
+            Some(user) if user == Api::Daytona.user() => {}
+            Some(user) => {
+                let message = format!("there is no user {user}; a sandbox has daytona and root");
+                return Err(Refusal::bad(message));
+            }
+        }
+        if self.name.as_ref().is_some_and(|name| name.len() > MOST_NAME) {
+            return Err(Refusal::bad(format!("a name has {MOST_NAME} bytes at most")));
+        }
+        check_labels(self.labels.as_ref().unwrap_or(&BTreeMap::new()))
+    }
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    if labels.len() > MOST_LABELS {
+        return Err(Refusal::bad(format!("a sandbox has {MOST_LABELS} labels at most")));
+    }
+    let long = |(name, value): (&String, &String)| {
+        name.is_empty() || name.len() + value.len() > MOST_LABEL
+    };
+    if labels.iter().any(long) {
+        let message = format!("a label has a name, and {MOST_LABEL} bytes at most");
+        return Err(Refusal::bad(message));
+    }
+    Ok(())
 }
 
 /// The policy that stops a sandbox after so many minutes without use; 0 is never.
-pub(super) fn policy(minutes: u64) -> SessionPolicy {
+fn policy(minutes: u64) -> SessionPolicy {
     if minutes == 0 {
         return LASTING;
     }
@@ -54,17 +108,31 @@ pub(super) fn policy(minutes: u64) -> SessionPolicy {
     SessionPolicy { idle_timeout_s, on_expiry: OnExpiry::Stop, ..LASTING }
 }
 
+/// The policy that pauses a sandbox after so many minutes, or else stops it.
+pub(super) fn idle(stop: u64, pause: u64) -> SessionPolicy {
+    match pause {
+        0 => policy(stop),
+        _ => SessionPolicy { on_expiry: OnExpiry::Pause, ..policy(pause) },
+    }
+}
+
+/// How long that is; 0 is for ever.
+fn minutes(count: u64) -> Duration {
+    if count == 0 { Duration::MAX } else { Duration::from_secs(count.saturating_mul(60)) }
+}
+
 /// Makes a sandbox.
 pub(super) async fn create(
     State(app): State<App>,
     Asked(asked): Asked<Create>,
 ) -> Result<axum::Json<Value>, Refusal> {
+    asked.check()?;
+    let mut settings = asked.size.settings()?;
+    let volumes = asked.volumes.unwrap_or_default();
+    app.mount_volumes(&mut settings, volumes.into_iter().map(Into::into).collect()).await?;
     if asked.network_allow_list.is_some_and(|list| !list.is_empty()) {
         let message = "network rules of a sandbox are the server's settings (`sandbox.egress`)";
         return Err(Refusal::bad(message));
-    }
-    if asked.volumes.is_some_and(|volumes| !volumes.is_empty()) {
-        return Err(Refusal::bad("volumes are not supported"));
     }
     if asked.build_info.is_some_and(|info| !info.is_null()) {
         return Err(Refusal::bad("images are not built here; name a provider as the snapshot"));
@@ -75,28 +143,35 @@ pub(super) async fn create(
     crate::api::terminals::check_env(Some(&env), "/env")?;
     let id = uuid::Uuid::now_v7().to_string();
     let name = free_name(&app, asked.name, &id).await?;
-    let minutes = asked.auto_stop_interval.unwrap_or(AUTO_STOP);
+    let pause = asked.auto_pause_interval.unwrap_or(0);
+    let usual = if pause > 0 { 0 } else { AUTO_STOP };
+    let stop = asked.auto_stop_interval.unwrap_or(usual);
     let open_to = if asked.public == Some(true) { port::ANYBODY } else { port::KEY };
-    let more = BTreeMap::from([
+    let mut more = BTreeMap::from([
         (port::OPEN_TO.to_owned(), open_to.to_owned()),
         ("cut_off".to_owned(), cut_off.to_string()),
         ("name".to_owned(), name),
-        ("auto_stop".to_owned(), minutes.to_string()),
+        ("auto_stop".to_owned(), stop.to_string()),
+        ("auto_pause".to_owned(), pause.to_string()),
         ("auto_archive".to_owned(), asked.auto_archive_interval.unwrap_or(10_080).to_string()),
         ("auto_delete".to_owned(), asked.auto_delete_interval.unwrap_or(-1).to_string()),
     ]);
+    if let Some(user) = asked.user.filter(|user| !user.is_empty()) {
+        more.insert("user".to_owned(), user);
+    }
     let new = NewSandbox {
         api: Api::Daytona,
         id: id.parse().expect("a uuid is an id"),
         template: asked.snapshot.or(asked.image).unwrap_or_else(|| "default".to_owned()),
-        timeout: Duration::MAX,
+        timeout: minutes(asked.ttl_minutes.unwrap_or(0)),
         on_timeout: OnTimeout::Kill,
         auto_resume: false,
         env,
         metadata: asked.labels.unwrap_or_default(),
         more,
-        policy: Some(policy(minutes)),
+        policy: Some(idle(stop, pause)),
         network,
+        settings,
         fork: None,
     };
     let sandbox = app.make_sandbox(new).await?;
@@ -137,31 +212,39 @@ pub(super) async fn life(
 }
 
 pub(super) async fn shown(app: &App, sandbox: &Sandbox) -> Result<axum::Json<Value>, Refusal> {
-    Ok(axum::Json(body(app, sandbox, life(app, sandbox).await?)))
+    Ok(axum::Json(body(app, sandbox, life(app, sandbox).await?).await?))
 }
 
-fn body(app: &App, sandbox: &Sandbox, (state, desired): (&str, &str)) -> Value {
+async fn body(
+    app: &App,
+    sandbox: &Sandbox,
+    (state, desired): (&str, &str),
+) -> Result<Value, Refusal> {
+    let lease = app.store.lease(&sandbox.thread.lease_id).await?;
+    let size = Size::of(app, lease.as_ref());
+    let session = app.store.last_session(sandbox.id()).await?;
+    let active = session.map_or(sandbox.started, |session| session.last_active.at);
     let number = |name: &str, usual: i64| {
         sandbox.more.get(name).and_then(|text| text.parse::<i64>().ok()).unwrap_or(usual)
     };
     let mut env = sandbox.thread.env.clone();
     env.retain(|name, _| !matches!(name.as_str(), "HOME" | "USER" | "LOGNAME"));
-    json!({
+    Ok(json!({
         "id": sandbox.id(),
-        "organizationId": "00000000-0000-0000-0000-000000000001",
+        "organizationId": OWNER,
         "name": sandbox.more.get("name"),
         "snapshot": sandbox.template,
-        "user": sandbox.api.user(),
+        "user": sandbox.more.get("user").map_or(sandbox.api.user(), String::as_str),
         "env": env,
         "labels": sandbox.metadata,
         "public": sandbox.more.get(port::OPEN_TO).is_some_and(|to| to == port::ANYBODY),
         "networkBlockAll": sandbox.more.get("cut_off").is_some_and(|it| it == "true"),
         "kvm": false,
         "target": "local",
-        "cpu": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        "cpu": size.cpu,
         "gpu": 0,
-        "memory": 1,
-        "disk": 3,
+        "memory": size.memory,
+        "disk": size.disk,
         "state": state,
         "desiredState": desired,
         "backupState": "None",
@@ -169,13 +252,15 @@ fn body(app: &App, sandbox: &Sandbox, (state, desired): (&str, &str)) -> Value {
         "autoPauseInterval": number("auto_pause", 0),
         "autoArchiveInterval": number("auto_archive", 10_080),
         "autoDeleteInterval": number("auto_delete", -1),
-        "volumes": [],
+        "volumes": volume::told(&mounts(&lease.map_or(Value::Null, |lease| lease.spec))),
         "createdAt": sandbox.thread.created_at.to_string(),
         "updatedAt": sandbox.thread.updated_at.to_string(),
+        "lastActivityAt": active.to_string(),
+        "autoDestroyAt": (sandbox.ends < Timestamp::MAX).then(|| sandbox.ends.to_string()),
         "class": "small",
         "daemonVersion": TOOLBOX,
         "toolboxProxyUrl": toolbox(app),
-    })
+    }))
 }
 
 fn toolbox(app: &App) -> String {
@@ -196,67 +281,15 @@ pub(super) async fn show(
     shown(&app, &sandbox).await
 }
 
-/// Which sandboxes are asked for.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Filter {
-    labels: Option<String>,
-    limit: Option<usize>,
-    page: Option<usize>,
-    cursor: Option<String>,
-}
-
-/// A page of sandboxes, the youngest first.
-pub(super) async fn list(
-    State(app): State<App>,
-    Query(filter): Query<Filter>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let wanted: BTreeMap<String, String> = match filter.labels.as_deref() {
-        None | Some("") => BTreeMap::new(),
-        Some(text) => serde_json::from_str(text)
-            .map_err(|error| Refusal::bad(format!("labels are not an object: {error}")))?,
-    };
-    let limit = filter.limit.unwrap_or(PAGE);
-    if limit == 0 || limit > PAGE {
-        return Err(Refusal::bad(format!("limit must be 1 to {PAGE}")));
-    }
-    let takes = |sandbox: &Sandbox| {
-        wanted.iter().all(|(name, value)| sandbox.metadata.get(name) == Some(value))
-    };
-    let mut all = app.all_sandboxes(Api::Daytona).await?;
-    all.retain(takes);
-    let total = all.len();
-    let page = filter.page.unwrap_or(1).max(1);
-    let begin = match &filter.cursor {
-        None => (page - 1).saturating_mul(limit),
-        Some(cursor) => {
-            all.iter().position(|it| it.id().as_str() == cursor).map_or(total, |at| at + 1)
-        }
-    };
-    let mut items = Vec::new();
-    let mut last = None;
-    for sandbox in all.iter().skip(begin).take(limit) {
-        last = Some(sandbox.id().to_string());
-        items.push(body(&app, sandbox, life(&app, sandbox).await?));
-    }
-    let more = begin + items.len() < total;
-    Ok(axum::Json(json!({
-        "items": items,
-        "nextCursor": last.filter(|_| more),
-        "total": total,
-        "page": page,
-        "totalPages": total.div_ceil(limit),
-    })))
-}
-
 /// Deletes a sandbox.
 pub(super) async fn delete(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
+    let gone = body(&app, &sandbox, ("destroyed", "destroyed")).await?;
     app.kill_sandbox(sandbox.id()).await?;
-    Ok(axum::Json(body(&app, &sandbox, ("destroyed", "destroyed"))))
+    Ok(axum::Json(gone))
 }
 
 /// Starts a sandbox that was stopped; its files and the state of its shells are there.
@@ -333,6 +366,7 @@ pub(super) async fn labels(
     Path(name): Path<String>,
     Asked(asked): Asked<Labels>,
 ) -> Result<axum::Json<Value>, Refusal> {
+    check_labels(&asked.labels)?;
     change(&app, &name, |facts| facts.metadata = asked.labels).await
 }
 
@@ -357,11 +391,7 @@ pub(super) async fn auto_pause(
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
     let stops = sandbox.more.get("auto_stop").and_then(|text| text.parse().ok());
-    let policy = match minutes {
-        0 => policy(stops.unwrap_or(AUTO_STOP)),
-        _ => SessionPolicy { on_expiry: OnExpiry::Pause, ..policy(minutes) },
-    };
-    app.set_sandbox_policy(&sandbox, policy).await?;
+    app.set_sandbox_policy(&sandbox, idle(stops.unwrap_or(AUTO_STOP), minutes)).await?;
     change(&app, &name, |facts| {
         facts.more.insert("auto_pause".to_owned(), minutes.to_string());
     })
@@ -396,12 +426,7 @@ pub(super) async fn ttl(
     Path((name, minutes)): Path<(String, u64)>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let made = find(&app, &name).await?.thread.created_at;
-    let ends = match minutes {
-        0 => Timestamp::MAX,
-        _ => made
-            .checked_add(Duration::from_secs(minutes.saturating_mul(60)))
-            .unwrap_or(Timestamp::MAX),
-    };
+    let ends = made.checked_add(self::minutes(minutes)).unwrap_or(Timestamp::MAX);
     change(&app, &name, |facts| facts.ends = ends).await
 }
 
@@ -413,43 +438,17 @@ pub(super) async fn preview(
     let sandbox = find(&app, &name).await?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
-        "url": link(&app, number, sandbox.id().as_str())?,
+        "url": address(&app, number, sandbox.id().as_str())?,
         "token": app.sandboxes.keys.access(sandbox.id()),
     })))
 }
 
-fn link(app: &App, number: u16, name: &str) -> Result<String, Refusal> {
+pub(super) fn address(app: &App, number: u16, name: &str) -> Result<String, Refusal> {
     let Some((scheme, domain)) = port::domain(app) else {
         let message = "ports have names below one of the server: put one into the setting `names`";
         return Err(Refusal::bad(message));
     };
     Ok(format!("{scheme}://{number}-{name}.{domain}"))
-}
-
-/// How long a link is to be good.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Expires {
-    expires_in_seconds: Option<u32>,
-}
-
-/// The same without a key, for a time.
-pub(super) async fn signed_preview(
-    State(app): State<App>,
-    Path((name, number)): Path<(String, u16)>,
-    Query(expires): Query<Expires>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let seconds = expires.expires_in_seconds.unwrap_or(SIGNED_SECONDS);
-    let until = app.now().at.as_second() + i64::from(seconds);
-    let token = app.sandboxes.keys.port(sandbox.id(), number, until);
-    let token = token.ok_or_else(|| Refusal::bad("the id of the sandbox is no UUID"))?;
-    Ok(axum::Json(json!({
-        "sandboxId": sandbox.id(),
-        "port": number,
-        "url": link(&app, number, &token)?,
-        "token": token,
-    })))
 }
 
 /// Makes a sandbox hold still, with its processes; a start makes it go on.

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{
     Asked, Refusal,
-    control::{AUTO_STOP, free_name, policy, shown},
+    control::{AUTO_STOP, free_name, idle, shown},
     find,
+    size::Size,
 };
 use crate::{
     api::{
@@ -22,7 +23,7 @@ use crate::{
 /// Snapshots of a page.
 const PAGE: usize = 100;
 /// What is noted of a sandbox and not of one that begins with its files.
-const OWN: [&str; 3] = ["archived", "paused", "snapshot."];
+const OWN: [&str; 5] = ["archived", "paused", "snapshot.", "signing", "expired."];
 
 /// What a copy is to be called.
 #[derive(Debug, Default, Deserialize)]
@@ -41,7 +42,9 @@ pub(super) async fn fork(
     let id = uuid::Uuid::now_v7().to_string();
     let mut more = sandbox.more.clone();
     more.retain(|note, _| !OWN.iter().any(|own| note.starts_with(own)));
-    let minutes = more.get("auto_stop").and_then(|text| text.parse().ok()).unwrap_or(AUTO_STOP);
+    let minutes = |name: &str| more.get(name).and_then(|text| text.parse().ok());
+    let policy =
+        idle(minutes("auto_stop").unwrap_or(AUTO_STOP), minutes("auto_pause").unwrap_or(0));
     more.insert("name".to_owned(), free_name(&app, asked.name, &id).await?);
     let new = NewSandbox {
         api: Api::Daytona,
@@ -53,8 +56,9 @@ pub(super) async fn fork(
         env: sandbox.thread.env.clone(),
         metadata: sandbox.metadata.clone(),
         more,
-        policy: Some(policy(minutes)),
+        policy: Some(policy),
         network: Network::Usual,
+        settings: serde_json::Map::new(),
         fork: None,
     };
     let fork = app.fork_sandbox(&sandbox, new).await?;
@@ -107,6 +111,7 @@ pub(super) async fn list(
 /// Every snapshot as clients read it.
 async fn described(app: &App) -> Result<BTreeMap<String, Value>, Refusal> {
     let sandboxes = app.all_sandboxes(Api::Daytona).await?;
+    let size = Size::usual(app);
     let describe = |(name, at): (String, Timestamp)| {
         let source = sandboxes.iter().find(|sandbox| sandbox.has_snapshot(&name));
         let shown = json!({
@@ -116,10 +121,10 @@ async fn described(app: &App) -> Result<BTreeMap<String, Value>, Refusal> {
             "state": "active",
             "size": null,
             "entrypoint": null,
-            "cpu": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            "cpu": size.cpu,
             "gpu": 0,
-            "mem": 1,
-            "disk": 3,
+            "mem": size.memory,
+            "disk": size.disk,
             "errorReason": null,
             "createdAt": at.to_string(),
             "updatedAt": at.to_string(),

@@ -39,6 +39,8 @@ const MOST_FIELD: usize = 8 << 10;
 const MOST_TEXT: u64 = 16 << 20;
 /// Entries of one list.
 const MOST: usize = 100_000;
+/// Directories below each other that are listed at once.
+const MOST_DEPTH: u32 = 64;
 /// Paths of one body whose files are yet to come.
 const MOST_PATHS: usize = 1_000;
 /// What the line between the files of an answer begins with.
@@ -56,6 +58,7 @@ pub(super) struct Asking {
     source: String,
     destination: String,
     pattern: String,
+    depth: Option<u32>,
 }
 
 impl Asking {
@@ -70,6 +73,7 @@ fn shown(files: &Files, stat: &Stat) -> Value {
     let at = stat.modified_at.map(|at| at.to_string()).unwrap_or_default();
     json!({
         "name": stat.path.rsplit('/').next().unwrap_or_default(),
+        "path": format!("/{}", stat.path),
         "size": stat.size,
         "mode": super::super::instance::permissions(stat.kind, bits & 0o777),
         "modTime": at,
@@ -83,7 +87,10 @@ fn shown(files: &Files, stat: &Stat) -> Value {
 
 fn refused(error: FileError, path: &str) -> Refusal {
     match error {
-        FileError::Missing { .. } => Refusal::missing(format!("file not found: {path}")),
+        FileError::Missing { .. } => {
+            let message = format!("file not found: {path}");
+            Refusal::coded(StatusCode::NOT_FOUND, "FILE_NOT_FOUND", message)
+        }
         other => other.into(),
     }
 }
@@ -95,10 +102,14 @@ pub(super) async fn list(
     Query(asking): Query<Asking>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let path = asking.place(&sandbox);
+    let depth = asking.depth.unwrap_or(1);
+    if !(1..=MOST_DEPTH).contains(&depth) {
+        return Err(Refusal::bad(format!("depth must be 1 to {MOST_DEPTH}")));
+    }
     let files = app.sandbox_files(&sandbox).await?;
     let place = path.clone();
     let listed =
-        files.act(move |directory| directory.list(&relative(&place)?, 1, None, MOST)).await;
+        files.act(move |directory| directory.list(&relative(&place)?, depth, None, MOST)).await;
     let listed = listed.map_err(|error| refused(error, &path))?;
     Ok(axum::Json(listed.iter().map(|stat| shown(&files, stat)).collect()))
 }
@@ -123,13 +134,25 @@ pub(super) async fn folder(
     Query(asking): Query<Asking>,
 ) -> Result<StatusCode, Refusal> {
     let path = asking.place(&sandbox);
+    let mode = asking.mode.as_deref().filter(|mode| !mode.is_empty());
+    if let Some(mode) = mode {
+        octal(mode)?;
+    }
     let files = app.sandbox_files(&sandbox).await?;
     let place = path.clone();
     files.act(move |directory| directory.make_directories(&relative(&place)?)).await?;
-    if let Some(mode) = asking.mode.as_deref() {
+    if let Some(mode) = mode {
         change(&app, &sandbox, "chmod", mode, &path).await?;
     }
     Ok(StatusCode::CREATED)
+}
+
+/// Refuses what is no mode of a file.
+fn octal(mode: &str) -> Result<(), Refusal> {
+    match u32::from_str_radix(mode, 8) {
+        Ok(0..=0o7777) => Ok(()),
+        _ => Err(Refusal::bad(format!("invalid mode: {mode}"))),
+    }
 }
 
 /// Removes a file, or a directory if it may.
@@ -144,7 +167,12 @@ pub(super) async fn delete(
     let place = path.clone();
     let removed = files.act(move |directory| {
         let path = relative(&place)?;
-        if recursive { directory.remove_tree(&path) } else { directory.remove(&path) }
+        let kind = directory.stat(&path)?.kind;
+        match (kind, recursive) {
+            (Kind::Directory, false) => Err(FileError::IsDirectory { path: place }),
+            (_, true) => directory.remove_tree(&path),
+            (_, false) => directory.remove(&path),
+        }
     });
     removed.await.map_err(|error| refused(error, &path))?;
     Ok(StatusCode::NO_CONTENT)
@@ -189,14 +217,29 @@ pub(super) async fn download(
     Ok(response)
 }
 
+/// Where the bytes of a file come from.
+enum Incoming<'a> {
+    Part(&'a mut Multipart),
+    Body(Chunks),
+}
+
+impl Incoming<'_> {
+    async fn piece(&mut self) -> Result<Option<axum::body::Bytes>, Refusal> {
+        Ok(match self {
+            Incoming::Part(parts) => parts.piece().await?,
+            Incoming::Body(chunks) => chunks.next().await?,
+        })
+    }
+}
+
 /// A file that is written piece by piece.
-async fn receive(files: &Files, path: &str, parts: &mut Multipart) -> Result<u64, Refusal> {
+async fn receive(files: &Files, path: &str, from: &mut Incoming<'_>) -> Result<u64, Refusal> {
     let place = path.to_owned();
     let begun = files
         .act(move |directory| directory.write(&relative(&place)?, Above::Make, Expect::Anything));
     let mut part: Box<Part> = Box::new(begun.await.map_err(|error| refused(error, path))?);
     let mut size = 0;
-    while let Some(piece) = parts.piece().await? {
+    while let Some(piece) = from.piece().await? {
         size += piece.len() as u64;
         part = files.act(move |_| part.write(&piece).map(|()| part)).await?;
     }
@@ -224,11 +267,42 @@ pub(super) async fn upload(
     let mut parts = parts(&app, &headers, body)?;
     while let Some(head) = parts.next().await? {
         if head.file.is_some() {
-            receive(&files, &path, &mut parts).await?;
+            receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
             return Ok(StatusCode::OK);
         }
     }
     Err(Refusal::bad("there is no file in the body"))
+}
+
+/// Writes one file that is the body, or the first file of a form.
+pub(super) async fn upload_raw(
+    State(app): State<App>,
+    Guest(sandbox): Guest,
+    Query(asking): Query<Asking>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<axum::Json<Value>, Refusal> {
+    if asking.path.is_empty() {
+        return Err(Refusal::bad("path is missing"));
+    }
+    let path = asking.place(&sandbox);
+    let files = app.sandbox_files(&sandbox).await?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let bytes = if multipart::boundary(kind.unwrap_or_default()).is_some() {
+        let mut parts = parts(&app, &headers, body)?;
+        loop {
+            match parts.next().await? {
+                Some(head) if head.file.is_some() || head.name == "file" => {
+                    break receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
+                }
+                Some(_) => {}
+                None => return Err(Refusal::bad("there is no file in the body")),
+            }
+        }
+    } else {
+        receive(&files, &path, &mut Incoming::Body(Chunks::new(&app, body))).await?
+    };
+    Ok(axum::Json(json!({"path": asking.path, "bytes": bytes})))
 }
 
 /// Writes several files: `files[0].path`, `files[0].file`, and so on.
@@ -266,7 +340,7 @@ pub(super) async fn bulk_upload(
                 let asked =
                     paths.remove(which).ok_or_else(|| Refusal::bad("a file has no path"))?;
                 let path = absolute(&asked, &sandbox.home);
-                let bytes = receive(&files, &path, &mut parts).await?;
+                let bytes = receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
                 written.push(json!({"path": asked, "bytes": bytes}));
             }
             _ => {}
@@ -463,6 +537,7 @@ pub(super) async fn permissions(
     let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
     found.map_err(|error| refused(error, &path))?;
     if let Some(mode) = asking.mode.as_deref().filter(|mode| !mode.is_empty()) {
+        octal(mode)?;
         change(&app, &sandbox, "chmod", mode, &path).await?;
     }
     for (program, to) in [("chown", &asking.owner), ("chgrp", &asking.group)] {

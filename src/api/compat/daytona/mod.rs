@@ -8,9 +8,13 @@ mod copy;
 mod files;
 mod git;
 mod interpreter;
+mod link;
+mod list;
 mod process;
 mod pty;
 mod session;
+mod size;
+mod volume;
 
 use axum::{
     Router,
@@ -23,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 pub use control::deletes_at;
+pub use link::{Link, is_expired};
 
 use super::sandbox::{Api, Sandbox};
 use crate::{
@@ -45,7 +50,9 @@ pub fn is_path(path: &str) -> bool {
 
 /// Whether the body is a file, which is streamed and may be large.
 pub fn is_file_upload(path: &str) -> bool {
-    is_path(path) && (path.ends_with("/files/bulk-upload") || path.ends_with("/files/upload"))
+    let file = |name: &str| path.ends_with(name);
+    is_path(path)
+        && ["/files/bulk-upload", "/files/upload", "/files/upload-v2"].into_iter().any(file)
 }
 
 /// Every route. Clients are pointed at `/daytona` or, as they know it, at `/daytona/api`.
@@ -60,8 +67,8 @@ pub fn routes() -> Router<App> {
 fn control_routes() -> Router<App> {
     Router::new()
         .route("/config", get(control::config))
-        .route("/sandbox", get(control::list).post(control::create))
-        .route("/sandbox/paginated", get(control::list))
+        .route("/sandbox", get(list::list).post(control::create))
+        .route("/sandbox/paginated", get(list::list))
         .route("/sandbox/{id}", get(control::show).delete(control::delete))
         .route("/sandbox/{id}/start", post(control::start))
         .route("/sandbox/{id}/stop", post(control::stop))
@@ -74,11 +81,22 @@ fn control_routes() -> Router<App> {
         .route("/sandbox/{id}/autodelete/{minutes}", post(control::auto_delete))
         .route("/sandbox/{id}/ttl/{minutes}", post(control::ttl))
         .route("/sandbox/{id}/ports/{port}/preview-url", get(control::preview))
-        .route("/sandbox/{id}/ports/{port}/signed-preview-url", get(control::signed_preview))
+        .route("/sandbox/{id}/ports/{port}/signed-preview-url", get(link::signed_preview))
+        .route(
+            "/sandbox/{id}/ports/{port}/signed-preview-url/{token}/expire",
+            post(link::expire_preview),
+        )
+        .route("/sandbox/{id}/signing-key", get(link::signing_key))
+        .route("/sandbox/{id}/signing-key/rotate", post(link::rotate))
+        .route("/sandbox/{id}/resize", post(size::resize))
+        .route("/sandbox/{id}/telemetry/metrics", get(size::metrics))
         .route("/sandbox/{id}/autopause/{minutes}", post(control::auto_pause))
         .route("/sandbox/{id}/pause", post(control::pause))
         .route("/sandbox/{id}/fork", post(copy::fork))
         .route("/sandbox/{id}/snapshot", post(copy::snapshot))
+        .route("/volumes", get(volume::list).post(volume::create))
+        .route("/volumes/by-name/{name}", get(volume::show))
+        .route("/volumes/{name}", get(volume::show).delete(volume::remove))
         .route("/snapshots", get(copy::list))
         .route("/snapshots/{name}", get(copy::show).delete(copy::remove))
         .route("/sandbox/{id}/public/{public}", post(control::public))
@@ -98,6 +116,8 @@ fn toolbox() -> Router<App> {
         .route("/process/execute", post(process::execute))
         .route("/process/code-run", post(process::code_run))
         .route("/process/session", get(session::list).post(session::create))
+        .route("/process/session/entrypoint", get(session::entrypoint))
+        .route("/process/session/entrypoint/logs", get(session::entrypoint_logs))
         .route("/process/session/{session}", get(session::show).delete(session::delete))
         .route("/process/session/{session}/exec", post(session::exec))
         .route("/process/session/{session}/command/{command}", get(session::command))
@@ -116,6 +136,7 @@ fn toolbox() -> Router<App> {
         .route("/files/folder", post(files::folder))
         .route("/files/download", get(files::download))
         .route("/files/upload", post(files::upload))
+        .route("/files/upload-v2", post(files::upload_raw))
         .route("/files/bulk-upload", post(files::bulk_upload))
         .route("/files/bulk-download", post(files::bulk_download))
         .route("/files/move", post(files::rename))
@@ -154,12 +175,19 @@ fn repositories() -> Router<App> {
 pub struct Refusal {
     status: StatusCode,
     message: String,
+    /// What clients of the toolbox tell its kind by, where that is more than the status.
+    code: Option<&'static str>,
 }
 
 impl Refusal {
     /// With this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal { status, message: message.into() }
+        Refusal { status, message: message.into(), code: None }
+    }
+
+    /// One that clients of the toolbox have a name for.
+    fn coded(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { status, message: message.into(), code: Some(code) }
     }
 
     fn bad(message: impl Into<String>) -> Refusal {
@@ -178,7 +206,8 @@ impl Refusal {
             "statusCode": self.status.as_u16(),
             "message": self.message,
             "error": word,
-            "code": word,
+            "code": self.code.unwrap_or(&word),
+            "source": if self.code.is_some() { "DAYTONA_DAEMON" } else { "DAYTONA_API" },
             "timestamp": Timestamp::now().to_string(),
             "path": "",
             "method": "",
@@ -206,18 +235,18 @@ impl From<StoreError> for Refusal {
 
 impl From<FileError> for Refusal {
     fn from(error: FileError) -> Refusal {
-        let status = match &error {
-            FileError::Missing { .. } => StatusCode::NOT_FOUND,
-            FileError::Exists { .. } => StatusCode::CONFLICT,
-            FileError::Forbidden { .. } => StatusCode::FORBIDDEN,
+        let (status, code) = match &error {
+            FileError::Missing { .. } => (StatusCode::NOT_FOUND, "FILE_NOT_FOUND"),
+            FileError::Exists { .. } => (StatusCode::CONFLICT, "CONFLICT"),
+            FileError::Forbidden { .. } => (StatusCode::FORBIDDEN, "FILE_ACCESS_DENIED"),
             FileError::BadPath { .. }
             | FileError::IsDirectory { .. }
             | FileError::NotDirectory { .. }
             | FileError::NotEmpty { .. }
-            | FileError::NotRegular { .. } => StatusCode::BAD_REQUEST,
+            | FileError::NotRegular { .. } => (StatusCode::BAD_REQUEST, "INVALID_FILE_PATH"),
             _ => return Problem::from(error).into(),
         };
-        Refusal::new(status, error.to_string())
+        Refusal::coded(status, code, error.to_string())
     }
 }
 

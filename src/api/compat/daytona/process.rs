@@ -107,7 +107,8 @@ fn answer(ran: Ran) -> Result<axum::Json<Value>, Refusal> {
         End::Exit(code) => code,
         End::Signal(signal) => 128 + signal,
         End::TimedOut => {
-            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "command execution timeout"));
+            let (status, code) = (StatusCode::REQUEST_TIMEOUT, "PROCESS_EXECUTION_TIMEOUT");
+            return Err(Refusal::coded(status, code, "command execution timeout"));
         }
         End::Lost => {
             let message = "the command is gone, and nobody knows how it ended";

@@ -230,6 +230,25 @@ pub(super) async fn command(
     Ok(axum::Json(told(&command)))
 }
 
+/// The session of what a sandbox was started with: here that is nothing but its shells.
+pub(super) async fn entrypoint(Guest(_): Guest) -> axum::Json<Value> {
+    axum::Json(json!({"sessionId": "entrypoint", "commands": []}))
+}
+
+/// What it wrote.
+pub(super) async fn entrypoint_logs(
+    Guest(_): Guest,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    match upgrade {
+        Ok(upgrade) => upgrade.on_upgrade(|mut socket| async move {
+            let end = CloseFrame { code: 1000, reason: "".into() };
+            let _ = socket.send(Message::Close(Some(end))).await;
+        }),
+        Err(_) => axum::Json(streams(&[], &[])).into_response(),
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Follow {
@@ -326,6 +345,10 @@ pub(super) async fn input(
     Asked(asked): Asked<Input>,
 ) -> Result<StatusCode, Refusal> {
     let (terminal, command) = find_command(&app, &sandbox, &names).await?;
+    if command.status.is_end() {
+        let (status, code) = (StatusCode::GONE, "COMMAND_ALREADY_COMPLETED");
+        return Err(Refusal::coded(status, code, "the command has already completed"));
+    }
     let data = asked.data.into_bytes();
     app.terminals.feed(&terminal, &command.command_id, String::new(), data, false).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -62,7 +62,7 @@ pub fn is_path(path: &str) -> bool {
     let rest = path.strip_prefix("/v2").unwrap_or(path);
     let below =
         |name: &str| rest.strip_prefix(name).is_some_and(|it| it.is_empty() || it.starts_with('/'));
-    is_daemon(path) || ["/sandboxes", "/templates", "/snapshots"].into_iter().any(below)
+    is_daemon(path) || ["/sandboxes", "/templates", "/snapshots", "/volumes"].into_iter().any(below)
 }
 
 /// The port, the sandbox and the rest of a host `PORT-ID.REST`.

@@ -11,7 +11,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, ENVD, Refusal, address::sandbox_id};
+use super::{Asked, ENVD, Refusal, address::sandbox_id, volume::Mount};
 use crate::{
     api::{
         App,
@@ -55,7 +55,7 @@ pub(super) struct Create {
     lifecycle: Option<Lifecycle>,
     #[serde(alias = "allow_internet_access")]
     allow_internet_access: Option<bool>,
-    volume_mounts: Option<Vec<Value>>,
+    volume_mounts: Option<Vec<Mount>>,
     mcp: Option<Value>,
     network: Option<Value>,
 }
@@ -92,9 +92,11 @@ pub(super) async fn create(
 ) -> Result<Response, Refusal> {
     let rules = asked.network.unwrap_or_default();
     let network = network(asked.allow_internet_access, &rules)?;
-    if asked.volume_mounts.is_some_and(|mounts| !mounts.is_empty()) {
-        return Err(bad("volumes are not supported"));
-    }
+    let mut settings = serde_json::Map::new();
+    let mounts = asked.volume_mounts.unwrap_or_default();
+    let mounts = mounts.into_iter().map(Into::into).collect();
+    let mounted = app.mount_volumes(&mut settings, mounts).await;
+    mounted.map_err(|problem| bad(problem.detail()))?;
     if asked.mcp.is_some_and(|mcp| !mcp.is_null()) {
         return Err(bad("MCP servers in sandboxes are not supported"));
     }
@@ -130,6 +132,7 @@ pub(super) async fn create(
         more: BTreeMap::from([(port::OPEN_TO.to_owned(), open_to(&rules).to_owned())]),
         policy: None,
         network,
+        settings,
         fork: None,
     };
     let sandbox = app.make_sandbox(new).await?;
@@ -182,6 +185,7 @@ pub(super) async fn fork(
             more: open_to.map(|(name, to)| (name.clone(), to.clone())).into_iter().collect(),
             policy: None,
             network: Network::Usual,
+            settings: serde_json::Map::new(),
             fork: None,
         };
         made.push(match app.fork_sandbox(&sandbox, new).await {

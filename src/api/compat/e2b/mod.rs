@@ -11,6 +11,7 @@ mod filesystem;
 mod interpreter;
 mod process;
 mod snapshot;
+mod volume;
 mod watch;
 
 use axum::{
@@ -55,6 +56,8 @@ pub fn routes() -> Router<App> {
         .route("/v2/sandboxes/{id}/logs", get(control::logs))
         .route("/sandboxes/{id}/fork", post(control::fork))
         .route("/sandboxes/{id}/snapshots", post(snapshot::create))
+        .route("/volumes", get(volume::list).post(volume::create))
+        .route("/volumes/{name}", get(volume::show).delete(volume::remove))
         .route("/snapshots", get(snapshot::list))
         .route("/templates", get(snapshot::templates))
         .route("/v2/templates", get(snapshot::templates))
