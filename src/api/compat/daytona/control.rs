@@ -269,7 +269,21 @@ fn toolbox(app: &App) -> String {
 
 /// What clients want to know of the server.
 pub(super) async fn config(State(app): State<App>) -> axum::Json<Value> {
-    axum::Json(json!({"version": TOOLBOX, "proxyToolboxUrl": toolbox(&app)}))
+    let (scheme, domain) = port::domain(&app).unwrap_or(("http", String::new()));
+    axum::Json(json!({
+        "version": TOOLBOX,
+        "proxyToolboxUrl": toolbox(&app),
+        "proxyTemplateUrl": format!("{scheme}://{{{{PORT}}}}-{{{{sandboxId}}}}.{domain}"),
+        "dashboardUrl": app.url,
+        "defaultSnapshot": app.provider,
+        "maxAutoArchiveInterval": 43_200,
+        "environment": "production",
+        "maintananceMode": false,
+        "linkedAccountsEnabled": false,
+        "announcements": {},
+        // Nobody signs in with another's name here: the key is the server's token.
+        "oidc": {"issuer": "", "clientId": "", "audience": "", "provider": ""},
+    }))
 }
 
 /// A sandbox.

@@ -375,7 +375,7 @@ pub(super) async fn bulk_download(
                 let found = found.map_err(|error| refused(error, &path));
                 let name = path.replace(['"', '\r', '\n'], "_");
                 let field = if found.is_ok() { "file" } else { "error" };
-                let escaped: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+                let escaped = escaped(&path);
                 write!(
                     writer,
                     "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; \
@@ -410,6 +410,11 @@ pub(super) async fn bulk_download(
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
+/// A name as RFC 5987 has it: a space is no plus there.
+fn escaped(name: &str) -> String {
+    form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
 /// Runs a program over files and gives what it said.
 async fn tool(
     app: &App,
@@ -430,9 +435,20 @@ async fn tool(
     };
     let ran = app.run_process(sandbox, start).await?;
     match ran.end {
-        End::Exit(code @ 0..=1) => Ok((code, ran.stdout)),
+        // What it could not read is not what it was asked for.
+        End::Exit(code @ 0..=2) => Ok((code, ran.stdout)),
         _ => Err(Refusal::bad(String::from_utf8_lossy(&ran.stderr).trim().to_owned())),
     }
+}
+
+/// The path that is asked for, if there is something.
+async fn existing(app: &App, sandbox: &Sandbox, asking: &Asking) -> Result<String, Refusal> {
+    let path = asking.place(sandbox);
+    let place = path.clone();
+    let files = app.sandbox_files(sandbox).await?;
+    let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
+    found.map_err(|error| refused(error, &path))?;
+    Ok(path)
 }
 
 /// Lines that have a pattern in them.
@@ -441,9 +457,17 @@ pub(super) async fn find(
     Guest(sandbox): Guest,
     Query(asking): Query<Asking>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let path = asking.place(&sandbox);
-    let args = ["-rnIZ", "-e", &asking.pattern, "--", &path];
-    let (_, found) = tool(&app, &sandbox, "grep", &args).await?;
+    let path = existing(&app, &sandbox, &asking).await?;
+    let mut found = Vec::new();
+    // What is no pattern stands for itself.
+    for options in ["-rnIZs", "-rnIZsF"] {
+        let args = [options, "-e", &asking.pattern, "--", &path];
+        let (code, said) = tool(&app, &sandbox, "grep", &args).await?;
+        found = said;
+        if code < 2 || !found.is_empty() {
+            break;
+        }
+    }
     let mut lines = Vec::new();
     for line in String::from_utf8_lossy(&found).lines() {
         let Some((file, rest)) = line.split_once('\0') else { continue };
@@ -460,7 +484,7 @@ pub(super) async fn search(
     Guest(sandbox): Guest,
     Query(asking): Query<Asking>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let path = asking.place(&sandbox);
+    let path = existing(&app, &sandbox, &asking).await?;
     let args = [&path, "-mindepth", "1", "-name", &asking.pattern, "-print0"];
     let (_, found) = tool(&app, &sandbox, "find", &args).await?;
     let text = String::from_utf8_lossy(&found);
@@ -531,11 +555,7 @@ pub(super) async fn permissions(
     Guest(sandbox): Guest,
     Query(asking): Query<Asking>,
 ) -> Result<StatusCode, Refusal> {
-    let path = asking.place(&sandbox);
-    let files = app.sandbox_files(&sandbox).await?;
-    let place = path.clone();
-    let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
-    found.map_err(|error| refused(error, &path))?;
+    let path = existing(&app, &sandbox, &asking).await?;
     if let Some(mode) = asking.mode.as_deref().filter(|mode| !mode.is_empty()) {
         octal(mode)?;
         change(&app, &sandbox, "chmod", mode, &path).await?;
@@ -546,4 +566,15 @@ pub(super) async fn permissions(
         }
     }
     Ok(StatusCode::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_escaped_as_clients_read_it() {
+        assert_eq!(escaped("/tmp/a b+c.txt"), "%2Ftmp%2Fa%20b%2Bc.txt");
+        assert_eq!(escaped("ü"), "%C3%BC");
+    }
 }

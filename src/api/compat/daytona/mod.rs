@@ -5,6 +5,7 @@
 
 mod control;
 mod copy;
+mod fault;
 mod files;
 mod git;
 mod interpreter;
