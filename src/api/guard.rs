@@ -123,6 +123,7 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
             },
         },
         Door::Opened(sandbox) => (Some(sandbox), true),
+        Door::Content => (None, true),
         Door::Owner(sandbox) => (sandbox, false),
         Door::Refused(detail) => return Err(unauthorized(app, detail)),
     };

@@ -203,7 +203,11 @@ pub fn router(app: App) -> Router {
 /// Whether the body is a file, which is streamed and may be large.
 pub(crate) fn is_file_upload(method: &Method, path: &str) -> bool {
     match *method {
-        Method::PUT => path.ends_with("/fs/write") || path.contains("/memories/"),
+        Method::PUT => {
+            path.ends_with("/fs/write")
+                || path.contains("/memories/")
+                || compat::e2b::is_file_upload(path)
+        }
         Method::POST => {
             matches!(path, "/api/projects/import" | "/files")
                 || compat::daytona::is_file_upload(path)

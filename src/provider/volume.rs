@@ -16,7 +16,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -214,6 +214,51 @@ impl Volumes {
         File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         fs::remove_dir_all(gone).map_err(failed)?;
         Ok(true)
+    }
+
+    /// What is at a path of a volume, and where a link points. The last link is not followed, and none
+    /// leads out. Blocking.
+    pub fn look(&self, id: &str, path: &str) -> io::Result<(Stat, Option<String>)> {
+        let held = self.at(id, path)?;
+        let stat = rustix::fs::fstat(&held)?;
+        let target = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => Some(rustix::fs::readlinkat(&held, "", vec![])?),
+            _ => None,
+        };
+        Ok((stat, target.map(|target| target.to_string_lossy().into_owned())))
+    }
+
+    /// Changes whose something in a volume is, and who may do what with it. Blocking.
+    pub fn change(
+        &self,
+        id: &str,
+        path: &str,
+        (user, group): (Option<u32>, Option<u32>),
+        mode: Option<u32>,
+    ) -> io::Result<()> {
+        let held = self.at(id, path)?;
+        if user.is_some() || group.is_some() {
+            let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
+            let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::chownat(&held, "", user, group, flags)?;
+        }
+        if let Some(mode) = mode {
+            // Of a link there is no mode to change, and none is followed.
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(&held)?.st_mode);
+            if kind == FileType::Symlink {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let name = format!("/proc/self/fd/{}", held.as_raw_fd());
+            rustix::fs::chmod(name, Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        Ok(())
+    }
+
+    fn at(&self, id: &str, path: &str) -> io::Result<OwnedFd> {
+        let root = rustix::fs::open(self.data(id), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        Ok(rustix::fs::openat2(&root, path, flags, Mode::empty(), within)?)
     }
 
     /// Where what is in a volume is.

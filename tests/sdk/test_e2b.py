@@ -517,6 +517,39 @@ class Isolated(unittest.TestCase):
         self.assertEqual(links, ["lo"])
         sandbox.kill()
 
+    @unittest.skipUnless(hasattr(e2b, "Volume"), "an older client")
+    def test_volumes(self):
+        os.environ["E2B_VOLUME_API_URL"] = SERVER.url
+        volume = e2b.Volume.create(f"volume-{os.getpid()}")
+        self.assertIn(volume.name, [one.name for one in e2b.Volume.list()])
+        self.assertEqual(e2b.Volume.connect(volume.volume_id).token, volume.token)
+        self.assertEqual(volume.write_file("/a/b.txt", "outside", force=True, mode=0o640).size, 7)
+        with self.assertRaises(NotFoundException):
+            volume.write_file("/no/b.txt", "x")
+        sandbox = Sandbox.create("namespace", timeout=600, volume_mounts={"/mnt/shared": volume})
+        run = sandbox.commands.run("cat /mnt/shared/a/b.txt; stat -c ' %u:%g %a' /mnt/shared/a/b.txt")
+        self.assertEqual(run.stdout, "outside 0:0 640\n")
+        sandbox.commands.run("echo inside > /mnt/shared/new.txt; ln -s /etc/passwd /mnt/shared/link")
+        self.assertEqual(volume.read_file("/new.txt"), "inside\n")
+        entries = {one.path: str(one.type.value) for one in volume.list("/", depth=2)}
+        expected = {"/a": "directory", "/a/b.txt": "file", "/new.txt": "file", "/link": "symlink"}
+        self.assertEqual(entries, expected)
+        self.assertEqual(volume.get_info("/link").target, "/etc/passwd")
+        # A link leads nowhere outside, whatever it says.
+        with self.assertRaises(NotFoundException):
+            volume.read_file("/link")
+        changed = volume.update_metadata("/a/b.txt", uid=7, gid=8, mode=0o600)
+        self.assertEqual((changed.uid, changed.gid, changed.mode), (7, 8, 0o600))
+        self.assertEqual(sandbox.commands.run("stat -c %u:%g:%a /mnt/shared/a/b.txt").stdout, "7:8:600\n")
+        self.assertEqual(volume.make_dir("/d").type.value, "directory")
+        volume.remove("/a")
+        self.assertFalse(volume.exists("/a"))
+        with self.assertRaises(Exception):
+            e2b.Volume.destroy(volume.volume_id)
+        sandbox.kill()
+        self.assertTrue(e2b.Volume.destroy(volume.volume_id))
+        self.assertFalse(e2b.Volume.destroy(volume.volume_id))
+
     @unittest.skipUnless(hasattr(Sandbox, "create_snapshot"), "an older client")
     def test_snapshots(self):
         sandbox = Sandbox.create("namespace", timeout=600)

@@ -107,6 +107,11 @@ impl Keys {
         let hash = blake3::keyed_hash(&self.0, format!("volume {id}").as_bytes()).to_hex();
         format!("{VOLUME}{}", &hash[..DIGITS])
     }
+
+    /// Whether that opens this volume; `None` for what is no key of a volume.
+    pub fn opens_volume(&self, id: &str, given: &str) -> Option<bool> {
+        given.starts_with(VOLUME).then(|| same(&self.volume(id), given))
+    }
 }
 
 /// Whether two secrets are the same, in a time that does not tell where they differ.

@@ -30,6 +30,14 @@ use crate::{
 /// The port that the daemon has in every sandbox.
 const DAEMON: u16 = 49_983;
 
+/// What the paths of a volume's content begin with.
+const CONTENT: &str = "/volumecontent/";
+
+/// Whether the body is a file of a volume, which is streamed and may be large.
+pub fn is_file_upload(path: &str) -> bool {
+    path.starts_with(CONTENT) && path.ends_with("/file")
+}
+
 /// The sandbox a request is for; the guard puts it into the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressed {
@@ -44,6 +52,8 @@ pub enum Door {
     Elsewhere,
     /// It has a key for this sandbox, and for nothing else.
     Opened(Addressed),
+    /// It has the key of the volume whose content it is for.
+    Content,
     /// It has none; the owner's token opens every sandbox.
     Owner(Option<Addressed>),
     /// What it has is wrong.
@@ -62,7 +72,10 @@ pub fn is_path(path: &str) -> bool {
     let rest = path.strip_prefix("/v2").unwrap_or(path);
     let below =
         |name: &str| rest.strip_prefix(name).is_some_and(|it| it.is_empty() || it.starts_with('/'));
-    is_daemon(path) || ["/sandboxes", "/templates", "/snapshots", "/volumes"].into_iter().any(below)
+    is_daemon(path)
+        || ["/sandboxes", "/templates", "/snapshots", "/volumes", "/volumecontent"]
+            .into_iter()
+            .any(below)
 }
 
 /// The port, the sandbox and the rest of a host `PORT-ID.REST`.
@@ -104,6 +117,14 @@ pub fn to_program(host: &Authority, headers: &HeaderMap) -> Option<(ThreadId, u1
 /// Looks at a request before it is let in.
 pub fn knock(app: &App, request: &Request, host: &Authority) -> Door {
     let (path, headers) = (request.uri().path(), request.headers());
+    if let Some((volume, _)) = path.strip_prefix(CONTENT).and_then(|rest| rest.split_once('/')) {
+        let given = header(headers, "authorization").and_then(|it| it.strip_prefix("Bearer "));
+        return match given.and_then(|given| app.sandboxes.keys.opens_volume(volume, given)) {
+            Some(true) => Door::Content,
+            Some(false) => Door::Refused("the key of the volume is wrong"),
+            None => Door::Elsewhere,
+        };
+    }
     let named = named(host, headers);
     let token = header(headers, "x-access-token");
     // The server's own metrics have the same path as the daemon's.

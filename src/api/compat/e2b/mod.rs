@@ -5,6 +5,7 @@
 
 mod address;
 mod connect;
+mod content;
 mod control;
 mod files;
 mod filesystem;
@@ -24,7 +25,7 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use address::{Addressed, Door, is_path, knock, split_host, to_program};
+pub use address::{Addressed, Door, is_file_upload, is_path, knock, split_host, to_program};
 pub(super) use control::Used;
 pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
 pub use watch::Watchers;
@@ -66,7 +67,18 @@ pub fn routes() -> Router<App> {
         .route("/health", get(health))
         .route("/envs", get(envs))
         .route("/files", get(files::read).post(files::write))
+        .merge(contents())
         .merge(calls())
+}
+
+fn contents() -> Router<App> {
+    Router::new()
+        .route("/volumecontent/{name}/dir", get(content::list).post(content::make_dir))
+        .route(
+            "/volumecontent/{name}/path",
+            get(content::show).patch(content::change).delete(content::remove),
+        )
+        .route("/volumecontent/{name}/file", get(content::read).put(content::write))
 }
 
 fn calls() -> Router<App> {
