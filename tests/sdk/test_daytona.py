@@ -4,6 +4,8 @@ import json
 import os
 import threading
 import unittest
+import urllib.error
+import urllib.request
 
 from server import LISTENER, Server, ask, echo, main, until
 
@@ -118,6 +120,9 @@ class Toolbox(unittest.TestCase):
         fs.create_folder(root, "755")
         fs.upload_file(b"hello", f"{root}/a.txt")
         self.assertEqual(fs.download_file(f"{root}/a.txt"), b"hello")
+        fs.upload_file(b"odd", f"{root}/odd +.txt")
+        self.assertEqual(fs.download_file(f"{root}/odd +.txt"), b"odd")
+        fs.delete_file(f"{root}/odd +.txt")
         self.assertEqual([file.name for file in fs.list_files(root)], ["a.txt"])
         info = fs.get_file_info(f"{root}/a.txt")
         self.assertEqual((info.size, info.is_dir, info.permissions), (5, False, "0644"))
@@ -334,6 +339,164 @@ class Lives(unittest.TestCase):
         sandbox.delete()
         with self.assertRaises(Exception):
             DAYTONA.get(sandbox.id)
+
+
+
+@unittest.skipUnless(hasattr(Sandbox, "download_url"), "an older client")
+class Newer(unittest.TestCase):
+    """What only newer clients have."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.mark = {"newer": str(os.getpid())}
+        cls.sandbox = create(name=f"newer-{os.getpid()}", labels=cls.mark, auto_stop_interval=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.sandbox.delete()
+
+    def test_errors_have_the_kinds_of_the_client(self):
+        from daytona.common import errors
+
+        fs, git, process = self.sandbox.fs, self.sandbox.git, self.sandbox.process
+        root = f"/tmp/kinds-{os.getpid()}"
+        git.init(f"{root}/repo", initial_branch="main")
+        git.commit(f"{root}/repo", "First", "Ann", "ann@example.com", allow_empty=True)
+        git.create_branch(f"{root}/repo", "side")
+        process.create_session("kinds")
+        ended = process.execute_session_command("kinds", SessionExecuteRequest(command="true"))
+        for kind, call in (
+            ("FileNotFound", lambda: fs.download_file(f"{root}/nothing")),
+            ("FileNotFound", lambda: fs.get_file_info(f"{root}/nothing")),
+            ("FileNotFound", lambda: fs.list_files(f"{root}/nothing")),
+            ("InvalidFilePath", lambda: fs.delete_file(root)),
+            ("BadRequest", lambda: fs.create_folder(f"{root}/new", "rwx")),
+            ("ProcessExecutionTimeout", lambda: process.exec("sleep 100", timeout=1)),
+            ("CommandAlreadyCompleted", lambda: process.send_session_command_input("kinds", ended.cmd_id, "x")),
+            ("Conflict", lambda: process.create_session("kinds")),
+            ("NotFound", lambda: process.get_session("nobody")),
+            ("GitRepoNotFound", lambda: git.status(f"{root}/nothing")),
+            ("GitBranchExists", lambda: git.create_branch(f"{root}/repo", "side")),
+            ("GitBranchNotFound", lambda: git.checkout_branch(f"{root}/repo", "nothing")),
+            ("NotFound", lambda: DAYTONA.get("nobody")),
+            ("Conflict", lambda: create(name=self.sandbox.name)),
+            ("NotFound", lambda: DAYTONA.volume.get("nothing")),
+        ):
+            with self.subTest(kind), self.assertRaises(getattr(errors, f"Daytona{kind}Error")):
+                call()
+        process.delete_session("kinds")
+        fs.delete_file(root, recursive=True)
+
+    def test_links_to_files(self):
+        def http(method, url, data=None, kind="application/octet-stream"):
+            request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": kind})
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return answer.status, answer.read()
+            except urllib.error.HTTPError as error:
+                return error.code, b""
+
+        path = f"/tmp/a link {os.getpid()}.txt"
+        up = self.sandbox.upload_url(path)
+        self.assertEqual(http("POST", up, b"raw")[0], 200)
+        self.assertEqual(self.sandbox.fs.download_file(path), b"raw")
+        form = b'--B\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nform\r\n--B--\r\n'
+        self.assertEqual(http("POST", up, form, "multipart/form-data; boundary=B")[0], 200)
+        down = self.sandbox.download_url(path)
+        self.assertEqual(http("GET", down), (200, b"form"))
+        self.assertEqual(http("GET", self.sandbox.download_url(path, ttl_seconds=0)), (200, b"form"))
+        # It opens that file, to be read, until another key is chosen.
+        self.assertEqual(http("GET", down.replace("a+link", "another"))[0], 401)
+        self.assertEqual(http("GET", down.replace("expires=", "expires=1"))[0], 401)
+        self.assertEqual(http("POST", down.replace("download", "upload-v2"), b"x")[0], 401)
+        self.assertEqual(http("GET", down.replace("files/download", "work-dir"))[0], 401)
+        self.sandbox.rotate_signing_key()
+        self.assertEqual(http("GET", down)[0], 401)
+        self.assertEqual(http("GET", self.sandbox.download_url(path)), (200, b"form"))
+        self.sandbox.fs.delete_file(path)
+
+    def test_a_link_to_a_port_can_end_early(self):
+        link = self.sandbox.create_signed_preview_url(3001, 600)
+        host = link.url.split("//")[1]
+        self.assertEqual(ask(SERVER, host, "/")[0], 502)
+        self.sandbox.expire_signed_preview_url(3001, link.token)
+        self.assertEqual(ask(SERVER, host, "/")[0], 401)
+
+    def test_lists_are_filtered_and_ordered(self):
+        from daytona import ListSandboxesQuery
+        from daytona_api_client import SandboxListSortDirection, SandboxListSortField, SandboxState
+
+        other = create(name=f"a-newer-{os.getpid()}", labels=self.mark, public=True, auto_stop_interval=0)
+        names = lambda **choices: [  # noqa: E731
+            one.name for one in DAYTONA.list(ListSandboxesQuery(labels=self.mark, **choices))
+        ]
+        both = [other.name, self.sandbox.name]
+        self.assertEqual(names(), both)
+        self.assertEqual(names(limit=1), both)
+        self.assertEqual(names(name="NEWER-"), [self.sandbox.name])
+        self.assertEqual(names(id=other.id[:30].upper(), is_public=True), [other.name])
+        self.assertEqual(names(min_cpu=10_000), [])
+        self.assertEqual(names(states=[SandboxState.STOPPED]), [])
+        order = {"sort": SandboxListSortField.NAME, "order": SandboxListSortDirection.DESC}
+        self.assertEqual(names(**order), both[::-1])
+        other.stop()
+        self.assertEqual(names(states=[SandboxState.STOPPED]), [other.name])
+        other.delete()
+
+    def test_limits_are_told_and_changed(self):
+        from daytona import Resources
+
+        sandbox = create(snapshot="namespace", auto_stop_interval=0)
+        self.assertTrue(sandbox.cpu > 0 and sandbox.memory > 0 and sandbox.disk > 0)
+        sandbox.resize(Resources(cpu=1, memory=1))
+        self.assertEqual((sandbox.cpu, sandbox.memory), (1, 1))
+        self.assertEqual(DAYTONA.get(sandbox.id).memory, 1)
+        with self.assertRaises(Exception):
+            sandbox.resize(Resources(disk=sandbox.disk + 1))
+        sandbox.stop()
+        sandbox.resize(Resources(memory=2))
+        sandbox.start()
+        self.assertEqual((sandbox.cpu, sandbox.memory), (1, 2))
+        self.assertTrue(sandbox.get_metrics())
+        sandbox.delete()
+
+    def test_volumes_are_shared(self):
+        from daytona import VolumeMount
+
+        volume = DAYTONA.volume.get(f"volume-{os.getpid()}", create=True)
+        self.assertIn(volume.name, [one.name for one in DAYTONA.volume.list()])
+        mount = lambda path: [VolumeMount(volume_id=volume.id, mount_path=path)]  # noqa: E731
+        one = create(snapshot="namespace", volumes=mount("/home/daytona/shared"), auto_stop_interval=0)
+        two = create(snapshot="namespace", volumes=mount("/mnt/shared"), auto_stop_interval=0)
+        self.assertEqual(one.volumes[0].mount_path, "/home/daytona/shared")
+        one.fs.upload_file(b"both", "shared/file.txt")
+        self.assertEqual(two.process.exec("cat /mnt/shared/file.txt").result, "both")
+        with self.assertRaises(Exception):
+            DAYTONA.volume.delete(volume)
+        one.delete()
+        two.delete()
+        DAYTONA.volume.delete(volume)
+        with self.assertRaises(Exception):
+            DAYTONA.volume.get(volume.name)
+
+    def test_states_are_told_as_they_change(self):
+        import socketio
+
+        heard = []
+        client = socketio.Client()
+        client.on("sandbox.state.updated", heard.append)
+        choices = {"socketio_path": "/daytona/socket.io/", "transports": ["websocket"]}
+        with self.assertRaises(socketio.exceptions.ConnectionError):
+            socketio.Client(reconnection=False).connect(SERVER.url, auth={"token": "wrong"}, **choices)
+        client.connect(SERVER.url, auth={"token": SERVER.token}, **choices)
+        sandbox = create(auto_stop_interval=0)
+        states = lambda: [it["newState"] for it in heard if it["sandbox"]["id"] == sandbox.id]  # noqa: E731
+        until(lambda: "started" in states(), "its start")
+        sandbox.stop()
+        until(lambda: "stopped" in states(), "its stop")
+        sandbox.delete()
+        until(lambda: states()[-1:] == ["destroyed"], "its end")
+        client.disconnect()
 
 
 class Crash(unittest.TestCase):

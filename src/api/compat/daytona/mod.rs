@@ -5,6 +5,7 @@
 
 mod control;
 mod copy;
+mod events;
 mod fault;
 mod files;
 mod git;
@@ -68,6 +69,7 @@ pub fn routes() -> Router<App> {
 fn control_routes() -> Router<App> {
     Router::new()
         .route("/config", get(control::config))
+        .route("/socket.io/", get(events::connect))
         .route("/sandbox", get(list::list).post(control::create))
         .route("/sandbox/paginated", get(list::list))
         .route("/sandbox/{id}", get(control::show).delete(control::delete))
