@@ -26,7 +26,7 @@ use crate::{
     model::{InstanceState, LeaseId, ThreadId},
     project::{
         InstanceFiles, TreePath,
-        files::{Above, Below, SearchLimits, Tree, TreeWatch, Watched},
+        files::{Above, Below, Happened, SearchLimits, Tree, TreeWatch, Watched},
         memory::Expect,
     },
 };
@@ -441,9 +441,9 @@ async fn next(watch: &mut TreeWatch) -> (sse::Event, bool) {
     match watch.next().await {
         Ok(Watched::Event(event)) => {
             let name = match event.what {
-                crate::project::files::Happened::Created => "created",
-                crate::project::files::Happened::Modified => "modified",
-                crate::project::files::Happened::Removed => "removed",
+                Happened::Created | Happened::Appeared => "created",
+                Happened::Modified | Happened::Permitted => "modified",
+                Happened::Removed | Happened::MovedAway => "removed",
             };
             (sse::event(name, &json!({"path": event.path})), true)
         }

@@ -12,6 +12,13 @@ pub enum Happened {
     Modified,
     /// It is gone, or has another name.
     Removed,
+    /// It is there with all that is in it, in place of what may have been there. Told, as what follows,
+    /// only to who watches closely.
+    Appeared,
+    /// It has another name.
+    MovedAway,
+    /// Others may read or write it, or it has another owner or date.
+    Permitted,
 }
 
 /// Something happened to a file.
@@ -25,14 +32,18 @@ pub struct FileEvent {
 
 impl FileEvent {
     pub(crate) fn created(path: &str) -> Self {
-        Self { path: path.to_owned(), what: Happened::Created }
+        Self::of(path, Happened::Created)
     }
 
     pub(crate) fn modified(path: &str) -> Self {
-        Self { path: path.to_owned(), what: Happened::Modified }
+        Self::of(path, Happened::Modified)
     }
 
     pub(crate) fn removed(path: &str) -> Self {
-        Self { path: path.to_owned(), what: Happened::Removed }
+        Self::of(path, Happened::Removed)
+    }
+
+    pub(crate) fn of(path: &str, what: Happened) -> Self {
+        Self { path: path.to_owned(), what }
     }
 }

@@ -375,6 +375,53 @@ async fn a_watcher_sees_what_happens_below() {
 }
 
 #[tokio::test]
+async fn who_watches_closely_is_told_every_step() {
+    let place = Place::new();
+    place.write("old", "1").unwrap();
+    let mut watch = place.directory.watch_closely(&Relative::root(), Below::All).unwrap();
+    let mut next = async |count: usize| {
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let wait = tokio::time::timeout(Duration::from_secs(60), watch.next());
+            let told = match wait.await.unwrap_or_else(|_| panic!("only {seen:?}")).unwrap() {
+                Watched::Event(event) => format!("{:?} {}", event.what, event.path),
+                other => format!("{other:?}"),
+            };
+            seen.push(told);
+        }
+        seen.join(", ")
+    };
+    // Written whole beside, it appears; renamed, it had another name before.
+    let beside = Directory::open(&place.root(""), None, Reach::Beneath).unwrap();
+    let mut part = beside.write(&relative("old"), Above::MustExist, Expect::Anything).unwrap();
+    part.write(b"2").unwrap();
+    part.finish().unwrap();
+    assert_eq!(next(1).await, "Appeared old");
+    std::fs::rename(place.root("old"), place.root("new")).unwrap();
+    assert_eq!(next(2).await, "MovedAway old, Created new");
+    let mode = PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(place.root("new"), mode).unwrap();
+    assert_eq!(next(1).await, "Permitted new");
+    std::fs::write(place.root("new"), "3").unwrap();
+    assert_eq!(next(1).await, "Modified new");
+    // What is made at once is told, each once.
+    std::fs::create_dir_all(place.root("d/e")).unwrap();
+    std::fs::write(place.root("d/e/f"), "").unwrap();
+    assert_eq!(next(3).await, "Created d, Appeared d/e, Appeared d/e/f");
+    // A directory that is renamed is watched under its other name.
+    std::fs::rename(place.root("d"), place.root("g")).unwrap();
+    std::fs::write(place.root("g/e/h"), "").unwrap();
+    assert_eq!(next(3).await, "MovedAway d, Created g, Created g/e/h");
+    std::fs::remove_dir_all(place.root("g/e")).unwrap();
+    let mut removed: Vec<String> = next(3).await.split(", ").map(str::to_owned).collect();
+    removed.sort();
+    assert_eq!(removed, ["Removed g/e", "Removed g/e/f", "Removed g/e/h"]);
+    // And so is the end of all.
+    std::fs::remove_file(place.root("new")).unwrap();
+    assert_eq!(next(1).await, "Removed new");
+}
+
+#[tokio::test]
 async fn a_file_is_watched_by_its_name() {
     let place = Place::new();
     place.write("f", "1").unwrap();

@@ -1,10 +1,11 @@
 //! Watching files by inotify.
 //!
 //! A directory is watched with what is in it, and with all below it if that is asked; a file is
-//! watched by its name, because an atomic write gives the name to another file.
+//! watched by its name, because an atomic write gives the name to another file. Who watches closely is
+//! told of every step as the kernel tells it: a rename as such, permissions, the directory itself.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     mem::MaybeUninit,
     os::fd::OwnedFd,
 };
@@ -20,7 +21,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::{
     directory::{Directory, descriptor_path, failed, failed_io, stat_at},
-    event::FileEvent,
+    event::{FileEvent, Happened},
 };
 use crate::project::{FileError, Kind, Relative, durable::PART};
 
@@ -30,6 +31,8 @@ const DIRECTORIES: usize = 4096;
 const BUFFER: usize = 64 << 10;
 /// Events that wait for a client; beyond it is told that it lost some.
 const WAITING: usize = 8192;
+/// New directories that are looked into before what happened after them is told.
+const AT_ONCE: usize = 64;
 
 /// What a watcher sees next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,12 +56,54 @@ pub enum Below {
     All,
 }
 
+/// What a watcher is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Eye {
+    /// What is there, and with which content.
+    Usual,
+    /// Every step.
+    Close,
+}
+
+impl Eye {
+    fn flags(self) -> WatchFlags {
+        let always = WatchFlags::CREATE
+            | WatchFlags::MODIFY
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        match self {
+            Eye::Usual => always | WatchFlags::CLOSE_WRITE,
+            Eye::Close => always | WatchFlags::ATTRIB,
+        }
+    }
+}
+
+/// What the kernel tells.
+struct Seen {
+    watch: i32,
+    flags: ReadFlags,
+    /// The same for both sides of a rename.
+    cookie: u32,
+    name: Option<String>,
+}
+
 /// Something that is watched.
 #[derive(Debug)]
 pub struct Watch {
     source: AsyncFd<OwnedFd>,
     directory: Directory,
     below: Below,
+    eye: Eye,
+    /// The rename that gives a file its name which was written whole.
+    finishing: Option<u32>,
+    /// A directory that lost its name by this rename, until the kernel says where it has got another.
+    moving: Option<(u32, String)>,
+    /// Paths that were told because they were found, of which the kernel may still tell.
+    found: HashSet<String>,
     /// The path of each watched directory.
     paths: HashMap<i32, String>,
     /// The one name that counts, if a file is watched.
@@ -73,6 +118,15 @@ pub struct Watch {
 impl Directory {
     /// Watches a file or a directory from this instant on. Needs a runtime.
     pub fn watch(&self, path: &Relative, below: Below) -> Result<Watch, FileError> {
+        self.watch_with(path, below, Eye::Usual)
+    }
+
+    /// The same, told of every step.
+    pub fn watch_closely(&self, path: &Relative, below: Below) -> Result<Watch, FileError> {
+        self.watch_with(path, below, Eye::Close)
+    }
+
+    fn watch_with(&self, path: &Relative, below: Below, eye: Eye) -> Result<Watch, FileError> {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let source = inotify::init(flags).map_err(failed("watch", path))?;
         #[expect(
@@ -91,6 +145,10 @@ impl Directory {
             source,
             directory: self.clone(),
             below: if only.is_some() { Below::Children } else { below },
+            eye,
+            finishing: None,
+            moving: None,
+            found: HashSet::new(),
             paths: HashMap::new(),
             only,
             root: -1,
@@ -132,9 +190,13 @@ impl Watch {
             loop {
                 match reader.next() {
                     Ok(event) => {
-                        let name =
-                            event.file_name().map(|name| name.to_string_lossy().into_owned());
-                        seen.push((event.wd(), event.events(), name));
+                        let name = event.file_name();
+                        seen.push(Seen {
+                            watch: event.wd(),
+                            flags: event.events(),
+                            cookie: event.cookie(),
+                            name: name.map(|name| name.to_string_lossy().into_owned()),
+                        });
                     }
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => {}
@@ -148,46 +210,107 @@ impl Watch {
                 ready.clear_ready();
             }
             drop(ready);
-            for (watch, flags, name) in seen {
-                self.see(watch, flags, name);
+            for seen in seen {
+                self.see(seen);
             }
         }
     }
 
-    fn see(&mut self, watch: i32, flags: ReadFlags, name: Option<String>) {
+    fn see(&mut self, Seen { watch, flags, cookie, name }: Seen) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.push(Watched::Lost);
             return;
         }
+        let arrives = flags.contains(ReadFlags::MOVED_TO);
+        if let Some((_, path)) = self.moving.take_if(|(of, _)| !(arrives && *of == cookie)) {
+            // It went to where nobody watches.
+            self.leave(&path);
+        }
         if flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
-            if watch == self.root && flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF)
-            {
-                self.push(Watched::Gone);
+            self.see_itself(watch, flags);
+            return;
+        }
+        let Some(above) = self.paths.get(&watch) else { return };
+        let Some(name) = name else {
+            // Of a directory below, the one above it tells.
+            if watch == self.root && flags.contains(ReadFlags::ATTRIB) {
+                self.tell(FileEvent::of(&above.clone(), Happened::Permitted));
             }
-            if flags.contains(ReadFlags::IGNORED) {
-                self.paths.remove(&watch);
+            return;
+        };
+        if name.starts_with(PART) {
+            if flags.contains(ReadFlags::MOVED_FROM) {
+                self.finishing = Some(cookie);
             }
             return;
         }
-        let (Some(above), Some(name)) = (self.paths.get(&watch), name) else { return };
-        let other = self.only.as_ref().is_some_and(|only| *only != name);
-        if other || name.starts_with(PART) {
+        if self.only.as_ref().is_some_and(|only| *only != name) {
             return;
         }
         let path = if above.is_empty() { name } else { format!("{above}/{name}") };
         let is_directory = flags.contains(ReadFlags::ISDIR);
         if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-            self.tell(FileEvent::created(&path));
-            if is_directory && self.below == Below::All {
-                self.ahead.push_back((path, Known::NotYet));
-            }
+            self.see_new(path, flags, cookie);
         } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-            if is_directory {
+            let moved = self.eye == Eye::Close && flags.contains(ReadFlags::MOVED_FROM);
+            if is_directory && moved {
+                self.moving = Some((cookie, path.clone()));
+            } else if is_directory {
                 self.leave(&path);
             }
-            self.tell(FileEvent::removed(&path));
+            self.found.remove(&path);
+            let what = if moved { Happened::MovedAway } else { Happened::Removed };
+            self.tell(FileEvent::of(&path, what));
         } else if flags.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MODIFY) {
             self.tell(FileEvent::modified(&path));
+        } else if flags.contains(ReadFlags::ATTRIB) {
+            self.tell(FileEvent::of(&path, Happened::Permitted));
+        }
+    }
+
+    /// Something has this name now.
+    fn see_new(&mut self, path: String, flags: ReadFlags, cookie: u32) {
+        let enters = flags.contains(ReadFlags::ISDIR) && self.below == Below::All;
+        if self.eye == Eye::Usual {
+            self.tell(FileEvent::created(&path));
+            if enters {
+                self.ahead.push_back((path, Known::NotYet));
+            }
+            return;
+        }
+        let moved = flags.contains(ReadFlags::MOVED_TO);
+        let whole = moved && self.finishing.take_if(|expected| *expected == cookie).is_some();
+        if self.found.remove(&path) {
+            return;
+        }
+        let what = if whole { Happened::Appeared } else { Happened::Created };
+        self.tell(FileEvent::of(&path, what));
+        if let Some((_, old)) = self.moving.take() {
+            self.rename(&old, &path);
+        } else if enters {
+            // What was moved has what it had; what is new may have got something already.
+            self.ahead.push_back((path, if moved { Known::Already } else { Known::NotYet }));
+            for _ in 0..AT_ONCE {
+                if !self.go_ahead() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Something happened to a watched directory itself.
+    fn see_itself(&mut self, watch: i32, flags: ReadFlags) {
+        let gone = flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF);
+        if watch == self.root && gone {
+            if let (Eye::Close, Some(path)) = (self.eye, self.paths.get(&watch)) {
+                let moved = flags.contains(ReadFlags::MOVE_SELF);
+                let what = if moved { Happened::MovedAway } else { Happened::Removed };
+                self.tell(FileEvent::of(&path.clone(), what));
+            }
+            self.push(Watched::Gone);
+        }
+        if flags.contains(ReadFlags::IGNORED) {
+            self.paths.remove(&watch);
         }
     }
 
@@ -253,10 +376,23 @@ impl Watch {
         for (name, is_directory) in names {
             let below = if path.is_empty() { name } else { format!("{path}/{name}") };
             if known == Known::NotYet {
-                self.tell(FileEvent::created(&below));
+                self.tell_found(&below);
             }
             if is_directory && self.ahead.len() <= DIRECTORIES {
                 self.ahead.push_back((below, known));
+            }
+        }
+    }
+
+    /// Tells of what was there before its directory was watched.
+    fn tell_found(&mut self, path: &str) {
+        match self.eye {
+            Eye::Usual => self.tell(FileEvent::created(path)),
+            Eye::Close => {
+                self.tell(FileEvent::of(path, Happened::Appeared));
+                if self.found.len() < WAITING {
+                    self.found.insert(path.to_owned());
+                }
             }
         }
     }
@@ -266,16 +402,8 @@ impl Watch {
             return Err(Errno::NOSPC);
         }
         let held = self.directory.resolve_directory(path)?;
-        let flags = WatchFlags::CREATE
-            | WatchFlags::CLOSE_WRITE
-            | WatchFlags::MODIFY
-            | WatchFlags::DELETE
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::MOVED_TO
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::MOVE_SELF
-            | WatchFlags::ONLYDIR;
-        let watch = inotify::add_watch(self.source.get_ref(), descriptor_path(&held), flags)?;
+        let watch =
+            inotify::add_watch(self.source.get_ref(), descriptor_path(&held), self.eye.flags())?;
         self.paths.insert(watch, path.to_owned());
         Ok(watch)
     }
@@ -292,6 +420,18 @@ impl Watch {
             self.paths.remove(&watch);
             // It ends by itself if the directory is gone and not only elsewhere.
             let _ = inotify::remove_watch(self.source.get_ref(), watch);
+        }
+    }
+
+    /// What is watched below one name is below another now.
+    fn rename(&mut self, old: &str, new: &str) {
+        let below = format!("{old}/");
+        for path in self.paths.values_mut() {
+            if *path == old {
+                *path = new.to_owned();
+            } else if let Some(rest) = path.strip_prefix(&below) {
+                *path = format!("{new}/{rest}");
+            }
         }
     }
 

@@ -31,6 +31,8 @@ use crate::{
 const WAITING: usize = 10_000;
 /// Names that are remembered; beyond them a file that is written again counts as new.
 const KNOWN: usize = 100_000;
+/// Levels below a watched directory whose names are remembered from the start.
+const LEVELS: u32 = 64;
 /// Watchers of one sandbox.
 const MOST: usize = 64;
 
@@ -69,9 +71,11 @@ impl Watching {
             return Err(Failed::new(Code::InvalidArgument, message));
         }
         let below = if asked.recursive { Below::All } else { Below::Children };
-        let watch = files.directory.watch(&root, below)?;
+        let watch = files.directory.watch_closely(&root, below)?;
         let listed = root.clone();
-        let known = files.act(move |directory| directory.list(&listed, 1, None, WAITING)).await?;
+        let depth = if asked.recursive { LEVELS } else { 1 };
+        let list = files.act(move |directory| directory.list(&listed, depth, None, KNOWN));
+        let known = list.await?;
         Ok(Watching {
             watch,
             files,
@@ -81,33 +85,35 @@ impl Watching {
         })
     }
 
-    /// What happens next; `None` when what was watched is gone.
+    /// What happens next; `None` when it cannot be watched any more. Of a directory that is gone
+    /// nothing is told any more, but who watches it is not sent away.
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
             match self.watch.next().await {
                 Ok(Watched::Event(event)) => return Some(self.told(event).await),
                 Ok(Watched::Lost | Watched::Partly) => {}
-                Ok(Watched::Gone) | Err(_) => return None,
+                Ok(Watched::Gone) => std::future::pending().await,
+                Err(_) => return None,
             }
         }
     }
 
     /// One event of ours as those that E2B would send: what appears with something in it was made and
-    /// then written.
+    /// then written, and a rename is told of the old name before the new one is made.
     async fn told(&mut self, event: FileEvent) -> Vec<Value> {
         let FileEvent { path, what } = event;
         let asked = format!("/{path}");
         let found = self.files.act(move |directory| look(directory, &asked)).await.ok();
         let types: &[&str] = match what {
             Happened::Created => {
+                self.note(&path);
+                &["EVENT_TYPE_CREATE"]
+            }
+            Happened::Appeared => {
                 let written = found
                     .as_ref()
                     .is_some_and(|(stat, _)| stat.kind == Kind::File && stat.size > 0);
-                let is_new = !self.known.contains(&path);
-                if self.known.len() < KNOWN {
-                    self.known.insert(path.clone());
-                }
-                match (is_new, written) {
+                match (self.note(&path), written) {
                     (true, true) => &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"],
                     (true, false) => &["EVENT_TYPE_CREATE"],
                     (false, _) => &["EVENT_TYPE_WRITE"],
@@ -118,8 +124,16 @@ impl Watching {
                 self.known.remove(&path);
                 &["EVENT_TYPE_REMOVE"]
             }
+            Happened::MovedAway => {
+                self.known.remove(&path);
+                &["EVENT_TYPE_RENAME"]
+            }
+            Happened::Permitted => &["EVENT_TYPE_CHMOD"],
         };
-        let name = path.strip_prefix(&self.root).unwrap_or(&path).trim_start_matches('/');
+        let name = match path.strip_prefix(&self.root).unwrap_or(&path).trim_start_matches('/') {
+            "" => ".",
+            name => name,
+        };
         let entry = match found {
             Some((stat, leads_to)) if self.include_entry => {
                 Some(entry(&self.files, &stat, leads_to))
@@ -134,6 +148,12 @@ impl Watching {
             event
         };
         types.iter().map(tell).collect()
+    }
+
+    /// Remembers a name; whether it is new.
+    fn note(&mut self, path: &str) -> bool {
+        !self.known.contains(path)
+            && (self.known.len() >= KNOWN || self.known.insert(path.to_owned()))
     }
 }
 
@@ -160,10 +180,18 @@ pub(super) async fn watch_dir(
                 return;
             }
             loop {
-                match tokio::time::timeout(keepalive, watching.next()).await {
-                    Err(_) if answer.say(&json!({"keepalive": {}})).await => {}
-                    Ok(Some(events)) if say_all(&answer, &events).await => {}
-                    Ok(None) | Ok(Some(_)) | Err(_) => return,
+                // Kept while it waits: one that is dropped may have an event in its hands.
+                let mut next = std::pin::pin!(watching.next());
+                let events = loop {
+                    match tokio::time::timeout(keepalive, &mut next).await {
+                        Ok(events) => break events,
+                        Err(_) if answer.say(&json!({"keepalive": {}})).await => {}
+                        Err(_) => return,
+                    }
+                };
+                match events {
+                    Some(events) if say_all(&answer, &events).await => {}
+                    Some(_) | None => return,
                 }
             }
         };
