@@ -4,6 +4,8 @@
 //! a worker: a terminal with a shell that runs one such program at a time and is then free for the
 //! next. Both go on without the server; after a restart they are found again by what is on record.
 
+mod hear;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -45,6 +47,8 @@ const ENDED_TERMINALS: usize = 8;
 pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
 /// The variable of a terminal that is a session of a client and no worker.
 pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
+/// The signals that programs die of.
+const FATAL: std::ops::RangeInclusive<i32> = 1..=15;
 /// The size of a worker, which nobody needs to look at.
 const WORKER_SIZE: (u16, u16) = (80, 24);
 
@@ -477,120 +481,6 @@ impl App {
         }
     }
 
-    /// Tells everything a program said and says, and at last how it ended.
-    pub async fn hear(&self, process: &Process, said: &mpsc::Sender<Said>) -> Result<(), Problem> {
-        match &process.kind {
-            Kind::Pty => self.hear_pty(process, said).await,
-            Kind::Command { id, begins } => self.hear_command(process, id, *begins, said).await,
-        }
-    }
-
-    async fn hear_command(
-        &self,
-        process: &Process,
-        id: &CommandId,
-        begins: u64,
-        said: &mpsc::Sender<Said>,
-    ) -> Result<(), Problem> {
-        let mut execution = self.terminals.follow(&process.terminal, id).await;
-        if let Some(execution) = &execution {
-            // One that has ended since has told everything.
-            let _ = execution.listen().await;
-        }
-        let mut cursors = [(Stream::Stdout, 0), (Stream::Stderr, begins)];
-        loop {
-            let over = execution.as_ref().is_none_or(Execution::is_over);
-            if let Some(execution) = &mut execution {
-                execution.progress().mark_unchanged();
-            }
-            let command = self.command_of(id, execution.as_ref()).await?;
-            for (stream, from) in &mut cursors {
-                loop {
-                    let limit = host::wire::MAX_DATA as u32;
-                    let read =
-                        self.terminals.output(&process.terminal, &command, *stream, *from, limit);
-                    let chunk = match read.await {
-                        Ok(chunk) => chunk,
-                        // It wrote nothing that was kept.
-                        Err(TerminalError::NotKept) => break,
-                        Err(error) => return Err(error.into()),
-                    };
-                    if chunk.bytes.is_empty() {
-                        break;
-                    }
-                    *from = chunk.next;
-                    let piece = match stream {
-                        Stream::Stderr => Said::Stderr(chunk.bytes),
-                        Stream::Stdout | Stream::Other(_) => Said::Stdout(chunk.bytes),
-                    };
-                    if said.send(piece).await.is_err() {
-                        return Ok(());
-                    }
-                }
-            }
-            if over {
-                let _ = said.send(Said::End(process.end_of(&command))).await;
-                return Ok(());
-            }
-            if let Some(execution) = &mut execution {
-                tokio::select! {
-                    more = execution.more() => more?,
-                    () = said.closed() => return Ok(()),
-                }
-            }
-        }
-    }
-
-    /// The command as it is known now.
-    async fn command_of(
-        &self,
-        id: &CommandId,
-        execution: Option<&Execution>,
-    ) -> Result<Command, Problem> {
-        if let Some(Ok(command)) = execution.map(Execution::command) {
-            return Ok(command);
-        }
-        let command = self.store.command(id).await?;
-        command.ok_or_else(|| Problem::missing("command", id))
-    }
-
-    async fn hear_pty(&self, process: &Process, said: &mpsc::Sender<Said>) -> Result<(), Problem> {
-        let terminal = &process.terminal;
-        let from = From::Offset(0);
-        let mut watcher = self.terminals.look(terminal, "sdk".to_owned(), from).await?;
-        let end = |(code, signal): (Option<i32>, Option<i32>)| match (code, signal) {
-            (_, Some(signal)) if signal != 0 => End::Signal(signal),
-            (Some(code), _) => End::Exit(code),
-            (None, _) => End::Lost,
-        };
-        // One that had ended before tells of it no more.
-        let exit = self.terminals.facts(terminal).await.exit;
-        let until = self.terminals.facts(terminal).await.offset;
-        loop {
-            if let Some(exit) = exit
-                && watcher.offset() >= until
-            {
-                let _ = said.send(Said::End(end(exit))).await;
-                return Ok(());
-            }
-            let told = tokio::select! {
-                told = watcher.next() => told,
-                () = said.closed() => return Ok(()),
-            };
-            let piece = match told {
-                Ok(Told::Picture(picture)) => Said::Pty(picture.data),
-                Ok(Told::Event(Event::Output { bytes, .. })) => Said::Pty(bytes),
-                Ok(Told::Event(Event::Exit { code, signal })) => Said::End(end((code, signal))),
-                Ok(Told::Event(_)) => continue,
-                Err(_) => Said::End(End::Lost),
-            };
-            let over = matches!(piece, Said::End(_));
-            if said.send(piece).await.is_err() || over {
-                return Ok(());
-            }
-        }
-    }
-
     /// Runs a program to its end; what it writes beyond the limit is not kept.
     pub async fn run_process(&self, sandbox: &Sandbox, start: Start) -> Result<Ran, Problem> {
         let process = self.start_process(sandbox, start).await?;
@@ -699,6 +589,19 @@ impl Process {
             }
             (CommandStatus::Finished, Some(code), _) => End::Exit(code),
             _ => End::Lost,
+        }
+    }
+
+    /// An end as whoever waits for the program itself would see it. The shell that waits tells a death
+    /// by a signal as an exit code, which a program may have chosen; one that does so names it.
+    pub fn by_signal(&self, end: End) -> End {
+        let End::Exit(code) = end else { return end };
+        let chosen = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
+        match code.checked_sub(128) {
+            Some(signal) if FATAL.contains(&signal) && !self.is_pty() && !chosen() => {
+                End::Signal(signal)
+            }
+            _ => end,
         }
     }
 

@@ -234,7 +234,7 @@ async fn tell(
     }
     let (sender, mut said) = mpsc::channel(WAITING);
     let hear = async {
-        let heard = app.hear(process, &sender).await;
+        let heard = app.hear_out(process, &sender).await;
         drop(sender);
         heard
     };
@@ -258,7 +258,7 @@ async fn tell(
                     let message = "the process is gone, and nobody knows how it ended";
                     return Err(Failed::new(Code::Unavailable, message));
                 }
-                Ok(Some(Said::End(end))) => json!({"end": ended(end)}),
+                Ok(Some(Said::End(end))) => json!({"end": ended(process.by_signal(end))}),
             };
             if !answer.say(&json!({"event": message})).await {
                 return Ok(());
@@ -295,9 +295,15 @@ fn signal_words(signal: i32) -> String {
         1 => "hangup",
         2 => "interrupt",
         3 => "quit",
+        4 => "illegal instruction",
+        5 => "trace/breakpoint trap",
         6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
         9 => "killed",
+        10 => "user defined signal 1",
         11 => "segmentation fault",
+        12 => "user defined signal 2",
         13 => "broken pipe",
         14 => "alarm clock",
         15 => "terminated",
