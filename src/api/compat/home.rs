@@ -16,6 +16,13 @@ const MOST: u64 = 1 << 20;
 /// What a login shell reads: the programs of the home go before those of the system.
 const PROFILE: &str = "PATH=\"$HOME/.local/bin:$PATH\"\n";
 
+/// What runs a program under the name of root.
+const SUDO: &str = include_str!("home/sudo.sh");
+/// What tells root its name: the first of the account's two is the user's.
+const WHOAMI: &str = include_str!("home/whoami.sh");
+/// Where root is at home.
+const ROOTS: &str = "root";
+
 /// The user of a sandbox, who is the one account that its programs run as.
 #[derive(Debug, Clone)]
 pub struct User {
@@ -34,11 +41,18 @@ impl User {
     /// Makes the home and what is in it, and gives the account its name. Blocking.
     pub fn move_in(&self, directory: &Directory) -> Result<(), FileError> {
         self.house(directory)?;
-        let profile = self.at(".profile")?;
-        if let Err(FileError::Missing { .. }) = directory.stat(&profile) {
-            write(directory, &profile, PROFILE)?;
+        let home = self.home.trim_matches('/');
+        for (home, program, text) in [(home, "sudo", SUDO), (ROOTS, "whoami", WHOAMI)] {
+            let profile = Relative::parse(&format!("{home}/.profile"))?;
+            if let Err(FileError::Missing { .. }) = directory.stat(&profile) {
+                write(directory, &profile, PROFILE)?;
+            }
+            let program = Relative::parse(&format!("{home}/{PROGRAMS}/{program}"))?;
+            let mut part = directory.write(&program, Above::Make, Expect::Anything)?;
+            part.write(text.as_bytes())?;
+            part.make_executable()?;
+            part.finish()?;
         }
-        directory.make_directories(&self.at(PROGRAMS)?)?;
         if let Some(python) = python(directory)? {
             match directory.make_link(python, &self.at(&format!("{PROGRAMS}/python"))?) {
                 Ok(()) | Err(FileError::Exists { .. }) => {}
@@ -108,7 +122,7 @@ fn write(directory: &Directory, path: &Relative, text: &str) -> Result<(), FileE
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
     use crate::project::files::Reach;
@@ -129,6 +143,11 @@ mod tests {
             let expected = "user:x:0:0::/home/user:/bin/bash\nroot:x:0:0:root:/root:/bin/bash\n";
             assert_eq!(text, expected);
             assert_eq!(fs::read_to_string(root.join("etc/group")).unwrap(), "user:x:0:\n");
+            for program in ["home/user/.local/bin/sudo", "root/.local/bin/whoami"] {
+                let mode = fs::metadata(root.join(program)).unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o755, "{program}");
+            }
+            assert!(root.join("root/.profile").exists());
             let python = fs::read_link(root.join("home/user/.local/bin/python")).unwrap();
             assert_eq!(python.to_str(), Some("/usr/bin/python3"));
         };

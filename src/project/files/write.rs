@@ -144,6 +144,13 @@ impl Part {
         fsetxattr(file, name, value, XattrFlags::empty()).map_err(|errno| self.failed(errno.into()))
     }
 
+    /// Lets everybody run the file who may read it.
+    pub fn make_executable(&self) -> Result<(), FileError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mode = Mode::from_raw_mode(0o755);
+        rustix::fs::fchmod(file, mode).map_err(|errno| self.failed(errno.into()))
+    }
+
     /// Gives the file its name; it is on stable storage when this answers, if that was asked for.
     pub fn finish(mut self) -> Result<Stat, FileError> {
         if let Some(file) = self.file.take()
