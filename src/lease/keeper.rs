@@ -26,6 +26,7 @@ pub(super) enum Ask {
     Make { what: Make, answer: Answer<Lease> },
     Copy { to: CopyTo, answer: Answer<Lease> },
     Resize { settings: Map<String, Value>, answer: Answer<Lease> },
+    Reach { spec: serde_json::Value, answer: Answer<Lease> },
 }
 
 /// What a lease is to be made, other than running.
@@ -131,6 +132,16 @@ impl Keeper {
             Ask::Resize { settings, answer } => {
                 let _ = answer.send(self.resize(settings).await);
             }
+            Ask::Reach { spec, answer } => {
+                let mut result = self.reach(&spec).await;
+                for _ in 0..CONFLICTS {
+                    if !is_conflict(&result) {
+                        break;
+                    }
+                    result = self.reach(&spec).await;
+                }
+                let _ = answer.send(result);
+            }
             Ask::Make { what, answer } => {
                 let mut result = self.make(&what).await;
                 for _ in 0..CONFLICTS {
@@ -182,6 +193,27 @@ impl Keeper {
         }
         lease.spec = spec;
         self.save(lease).await
+    }
+
+    /// Gives the lease other settings, which only differ in what is reached, and its instance what they
+    /// say. On record first: what is made later has them whatever becomes of this one.
+    async fn reach(&mut self, spec: &serde_json::Value) -> Result<Lease, LeaseError> {
+        let lease = self.load().await?;
+        let provider = self.provider(&lease)?;
+        let of = |source| LeaseError::provider(&self.id, "change", source);
+        provider.accepts(spec).map_err(of)?;
+        if lease.desired == Desired::Destroyed || lease.state == LeaseState::Destroyed {
+            return Err(LeaseError::Destroyed { lease: self.id.clone() });
+        }
+        let lease = self.save(Lease { spec: spec.clone(), ..lease }).await?;
+        if let LeaseState::Running(instance) | LeaseState::Paused(instance) = &lease.state {
+            match self.try_often(|| provider.reach(instance, spec)).await {
+                // The next one has them from the start.
+                Ok(()) | Err(ProviderError::Gone { .. }) => {}
+                Err(source) => return Err(of(source)),
+            }
+        }
+        Ok(lease)
     }
 
     async fn make(&mut self, what: &Make) -> Result<Lease, LeaseError> {

@@ -272,6 +272,12 @@ impl Leases {
         self.ask(id, |answer| Ask::Resize { settings: settings.clone(), answer }).await
     }
 
+    /// Gives a lease other settings, which only differ in what is reached. What runs goes on, and reaches
+    /// what they say from now on.
+    pub async fn reach(&self, id: &LeaseId, spec: &serde_json::Value) -> Result<Lease, LeaseError> {
+        self.ask(id, |answer| Ask::Reach { spec: spec.clone(), answer }).await
+    }
+
     /// Ends the instance and the lease.
     pub async fn destroy(&self, id: &LeaseId) -> Result<Lease, LeaseError> {
         self.make(id, Make::Destroyed).await

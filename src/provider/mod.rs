@@ -114,6 +114,13 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Err(ProviderError::Refused { doing: "take the settings", reason })
     }
 
+    /// Makes an instance that is there reach what these settings of its lease say now. Nothing that runs
+    /// in it ends for that.
+    fn reach<'a>(&'a self, instance: &'a Instance, spec: &'a serde_json::Value) -> Reply<'a, ()> {
+        let _ = (instance, spec);
+        unsupported(self.name(), "change what an instance reaches")
+    }
+
     /// What was killed or refused in an instance for going beyond its limits; `None` where there are
     /// none.
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {

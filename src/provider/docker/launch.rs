@@ -74,9 +74,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How many descriptors are handed over.
 const HANDED: usize = 4;
 
+/// What the launcher of a container was told.
+pub(super) fn read(dir: &Path) -> io::Result<Launch> {
+    Ok(serde_json::from_slice(&fs::read(dir.join(FILE))?)?)
+}
+
 /// Waits at the door of an instance's container, and gives it what it needs.
 pub(super) fn launch(dir: &Path) -> io::Result<()> {
-    let launch: Launch = serde_json::from_slice(&fs::read(dir.join(FILE))?)?;
+    let launch = read(dir)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // What ends the server's group is no word to this; the end of the server is.
     let _ = rustix::process::setsid();

@@ -526,6 +526,17 @@ impl Provider for Docker {
         Box::pin(self.find(lease))
     }
 
+    fn reach<'a>(&'a self, instance: &'a Instance, spec: &'a serde_json::Value) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let egress = self.spec(spec, None)?.egress;
+            let host = self.host(&instance.instance_id).await?;
+            let failed = |source| ProviderError::failed("change what a container reaches", source);
+            let made = launch::read(&self.dir(&instance.instance_id)).map_err(failed)?.egress;
+            let executable = &self.0.options.executable;
+            namespace::reach(self.name(), executable, host.pid, (&made, &egress)).await
+        })
+    }
+
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
         Box::pin(async {
             let host = self.host(&instance.instance_id).await?;

@@ -22,7 +22,9 @@ use super::launch::{self, Launch};
 use super::make::{complaint, make_dir};
 use super::programs::Programs;
 use super::spec::{Egress, SandboxSpec};
-use super::{Options, PATIENCE, blocking, disk, environment, names_inside, pasta, place, show};
+use super::{
+    Options, PATIENCE, blocking, disk, environment, names_inside, pasta, place, reach, show,
+};
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use crate::provider::turns::Turns;
 use crate::provider::{
@@ -288,6 +290,18 @@ impl Provider for Confined {
 
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
         self.asked(spec).map(drop)
+    }
+
+    fn reach<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let id = &instance.instance_id;
+            let egress = self.asked(spec)?.egress;
+            let pid = self.hosts.pid(id).await?;
+            let pid = pid.ok_or_else(|| ProviderError::Gone { instance: id.clone() })?;
+            let failed = |source| ProviderError::failed("change what a sandbox reaches", source);
+            let made = launch::read(&self.hosts.dir(id)).map_err(failed)?.spec.egress;
+            reach(self.name(), &self.options.executable, pid, (&made, &egress)).await
+        })
     }
 
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use rustix::thread::LinkNameSpaceType;
 
 use super::disk::{HOSTS, PATH};
-use super::launch::{doing, lock, machine_lock};
+use super::launch::{Inside, doing, lock, machine_lock, open_dir};
 use super::make::find_program;
 use super::netlink::{Family, Netlink};
 use super::network::{self, Uplink, Wire};
+use super::place::first_user;
 use super::spec::{Destination, Egress};
 use super::sys;
 
@@ -42,6 +43,12 @@ impl Reach {
             Egress::Only(list) => {
                 Self { uplink: uplink(), allowed: list.iter().flat_map(addresses).collect() }
             }
+            // A name is allowed with all its ports.
+            Egress::Ruled(rules) => {
+                let names = rules.names().map(|name| Destination { host: name.into(), port: 0 });
+                let allowed = names.flat_map(|name| addresses(&name)).collect();
+                Self { uplink: uplink(), allowed }
+            }
         }
     }
 
@@ -61,7 +68,7 @@ impl Reach {
         }
         let resolv = match egress {
             Egress::None | Egress::Only(_) => String::new(),
-            Egress::Public | Egress::All => {
+            Egress::Public | Egress::All | Egress::Ruled(_) => {
                 self.uplink.resolvers.iter().map(|at| format!("nameserver {at}\n")).collect()
             }
         };
@@ -133,6 +140,39 @@ pub(super) fn shut(egress: &Egress, reach: &Reach, machine: &[Ipv4Addr]) -> io::
     // Interfaces that come later carry version 4 alone, where the kernel has another.
     let _ = set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
     run("nft", &["-f", "-"], &reach.rules(egress, machine))
+}
+
+/// Gives the sandbox that a process is in other rules, all at once; what is connected stays so. For a
+/// process of one thread.
+pub(super) fn change(pid: i32, egress: &Egress) -> io::Result<()> {
+    let (own, theirs) = ("/proc/self/ns/net", format!("/proc/{pid}/ns/net"));
+    if fs::read_link(&theirs)? == fs::read_link(own)? {
+        return Err(io::Error::other("that process has no network of its own"));
+    }
+    // Names are looked up while this process can still ask.
+    let reach = Reach::of(egress);
+    let root = rustix::process::geteuid().is_root();
+    let mut machine = Vec::new();
+    if !root {
+        machine = own_addresses()?;
+        machine.push(super::pasta::GATEWAY);
+    }
+    let network = fs::File::open(theirs)?;
+    let users = fs::File::open(format!("/proc/{pid}/ns/user"))?;
+    let files = open_dir(Path::new(&format!("/proc/{pid}/root")))?;
+    if !reach.allowed.is_empty() {
+        let (hosts, _) = reach.names(egress);
+        let write = || Inside(files.as_fd()).write(Path::new("etc"), "hosts", &hosts);
+        // What it did to its own files is its own loss.
+        let _ = if root { sys::as_user(first_user(pid)?, write) } else { write() };
+    }
+    if !root {
+        // With the rights that whoever made a namespace has in it.
+        sys::enter(users.as_fd(), LinkNameSpaceType::User)?;
+    }
+    sys::enter(network.as_fd(), LinkNameSpaceType::Network)?;
+    let rules = format!("{}{}", network::NO_RULES, reach.rules(egress, &machine));
+    run("nft", &["-f", "-"], &rules)
 }
 
 /// Makes the machine's table say what it is to, if it does not.
@@ -241,7 +281,7 @@ pub(in crate::provider) fn disconnect(dir: &Path) -> io::Result<()> {
     }
     let _ = fs::remove_file(machine_lock("rules")?);
     leave_docker()?;
-    let _ = run("nft", &["-f", "-"], network::NO_MACHINE_RULES);
+    let _ = run("nft", &["-f", "-"], network::NO_RULES);
     let remembered = machine_lock("forwarding")?;
     if let Ok(name) = fs::read_to_string(&remembered) {
         let _ = set_sysctl(&format!("net/ipv4/conf/{name}/forwarding"), "0");

@@ -211,7 +211,7 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     let reach = Reach::of(egress);
     let connecting = match egress {
         Egress::None => None,
-        Egress::Public | Egress::All | Egress::Only(_) => {
+        Egress::Public | Egress::All | Egress::Only(_) | Egress::Ruled(_) => {
             let mut machine = connect::own_addresses()?;
             machine.push(pasta::GATEWAY);
             Some((machine, Minder::start(dir)?))

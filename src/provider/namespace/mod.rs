@@ -37,6 +37,7 @@ pub(in crate::provider) mod place;
 pub(in crate::provider) mod pool;
 pub(in crate::provider) mod port;
 pub(in crate::provider) mod programs;
+mod rules;
 pub(in crate::provider) mod runtime;
 pub(in crate::provider) mod seccomp;
 mod spec;
@@ -57,6 +58,7 @@ pub use confined::Confined;
 pub use courtesy::EVERY as COURTESY;
 pub(in crate::provider) use label::Label;
 pub use make::is_image_name;
+pub use rules::{Block, Target};
 pub use spec::{BadSpec, Destination, Egress, SandboxSpec};
 pub use sys::with_rights_of;
 
@@ -270,7 +272,8 @@ impl Namespace {
             cgroups.limit(&bundle::resources(&asked).map_err(io::Error::other)?)?;
             // What was asked for is read by whoever tells of it.
             let mut told = launch::read(&dir)?;
-            told.spec = SandboxSpec { disk: told.spec.disk, ..asked };
+            let SandboxSpec { disk, egress, .. } = told.spec;
+            told.spec = SandboxSpec { disk, egress, ..asked };
             let beside = dir.join("launch.new");
             fs::write(&beside, serde_json::to_vec(&told)?)?;
             fs::rename(beside, dir.join(launch::FILE))
@@ -471,7 +474,39 @@ pub(in crate::provider) async fn blocking<T: Send + 'static>(
     }
 }
 
-const USAGE: &str = "usage: stead sandbox launch DIR | mount PID [SOURCE TARGET]… | end HOME";
+/// Gives the sandbox that a process is in other rules for its network. One that was made without a way
+/// out has none to open.
+pub(in crate::provider) async fn reach(
+    name: &str,
+    executable: &Path,
+    pid: i32,
+    (made_with, egress): (&Egress, &Egress),
+) -> Result<(), ProviderError> {
+    if *made_with == Egress::None {
+        if *egress == Egress::None {
+            return Ok(());
+        }
+        let what = "give an instance a network that was made without one";
+        return Err(ProviderError::Unsupported { provider: name.to_owned(), what });
+    }
+    let failed = |source| ProviderError::failed("change what a sandbox reaches", source);
+    let egress = serde_json::to_string(egress).map_err(|error| failed(error.into()))?;
+    let output = tokio::process::Command::new(executable)
+        .args(["sandbox", "reach", &pid.to_string(), &egress])
+        .env_clear()
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(io::Error::other(said)))
+}
+
+const USAGE: &str =
+    "usage: stead sandbox launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | end HOME";
 
 /// What a shell's environment begins with in a sandbox.
 pub(in crate::provider) fn environment() -> Env {
@@ -504,6 +539,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let pairs =
                 directories.chunks_exact(2).map(|pair| (Path::new(pair[0]), Path::new(pair[1])));
             match place::mount(pid.parse().unwrap_or(0), &pairs.collect::<Vec<_>>()) {
+                Ok(()) => return ExitCode::SUCCESS,
+                Err(error) => error,
+            }
+        }
+        ["reach", pid, egress] => {
+            let egress = serde_json::from_str::<Egress>(egress).map_err(io::Error::from);
+            match egress.and_then(|egress| connect::change(pid.parse().unwrap_or(0), &egress)) {
                 Ok(()) => return ExitCode::SUCCESS,
                 Err(error) => error,
             }
@@ -639,6 +681,18 @@ impl Provider for Namespace {
         spec: &'a serde_json::Value,
     ) -> Reply<'a, ()> {
         Box::pin(self.relimit(lease, &instance.instance_id, spec))
+    }
+
+    fn reach<'a>(&'a self, instance: &'a Instance, spec: &'a serde_json::Value) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let (id, doing) = (&instance.instance_id, "change what a sandbox reaches");
+            let egress = self.asked(doing, spec, None)?.egress;
+            let host = self.host(id).await?;
+            let made = launch::read(&self.dir(id));
+            let made = made.map_err(|source| ProviderError::failed(doing, source))?;
+            let executable = &self.0.options.executable;
+            reach(self.name(), executable, host.pid, (&made.spec.egress, &egress)).await
+        })
     }
 
     fn ready(&self) -> Option<usize> {

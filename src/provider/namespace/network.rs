@@ -16,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 
 use super::netlink::Netlink;
+use super::rules::Base;
 use super::spec::Egress;
 
 /// Addresses that are not of the internet: this machine, private networks, links, metadata services,
@@ -41,8 +42,8 @@ pub(super) const PASS_DOCKER: [&[&str]; 2] = [
     &["-o", "stead+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"],
 ];
 
-/// Takes the machine's table away, for `nft -f`.
-pub(super) const NO_MACHINE_RULES: &str = "table inet stead {}\ndelete table inet stead\n";
+/// Takes our table away, on either side, for `nft -f`.
+pub(super) const NO_RULES: &str = "table inet stead {}\ndelete table inet stead\n";
 
 /// How many slots the range has.
 pub(super) const SLOTS: u32 = 1 << 15;
@@ -63,6 +64,10 @@ impl Wire {
             Egress::None => return None,
             Egress::Public => 'p',
             Egress::All => 'a',
+            Egress::Ruled(rules) => match rules.base {
+                Base::Public => 'p',
+                Base::All => 'a',
+            },
             Egress::Only(_) => 'l',
         };
         let first = RANGE + (slot % SLOTS) * 4;
@@ -109,7 +114,7 @@ pub(super) fn machine_rules(uplink: &Uplink) -> String {
         ),
     };
     format!(
-        "{NO_MACHINE_RULES}\
+        "{NO_RULES}\
          table inet stead {{\n\
          chain input {{ type filter hook input priority -5; iifname \"stead*\" drop; }}\n\
          chain forward {{ type filter hook forward priority -5;\n\
@@ -136,21 +141,27 @@ pub(super) fn sandbox_rules(
 ) -> String {
     let mut out = String::new();
     if let Some(machine) = addresses(machine) {
-        let _ = writeln!(out, "ip daddr {{ {machine} }} reject with icmpx admin-prohibited");
+        let _ = writeln!(out, "ip daddr {{ {machine} }} {REJECT}");
     }
     match egress {
         Egress::None => {}
-        Egress::Public => {
-            if let Some(resolvers) = addresses(resolvers) {
-                let _ = writeln!(
-                    out,
-                    "ip daddr {{ {resolvers} }} meta l4proto {{ tcp, udp }} th dport 53 accept"
-                );
+        Egress::Public => out.push_str(&all_of(Base::Public, resolvers)),
+        Egress::All => out.push_str(&all_of(Base::All, resolvers)),
+        Egress::Ruled(rules) => {
+            let only = match rules.base {
+                Base::Public => format!("ip daddr != {{ {NOT_PUBLIC} }} "),
+                Base::All => String::new(),
+            };
+            let (allow, deny) = rules.blocks();
+            let named = allowed.iter().map(|(address, _)| address.to_string());
+            for block in allow.into_iter().chain(named) {
+                let _ = writeln!(out, "ip daddr {block} {only}accept");
             }
-            let _ = writeln!(out, "ip daddr {{ {NOT_PUBLIC} }} reject with icmpx admin-prohibited");
-            out.push_str("meta nfproto ipv4 accept\n");
+            for block in deny {
+                let _ = writeln!(out, "ip daddr {block} {REJECT}");
+            }
+            out.push_str(&all_of(rules.base, resolvers));
         }
-        Egress::All => out.push_str("meta nfproto ipv4 accept\n"),
         Egress::Only(_) => {
             for (address, port) in allowed {
                 let _ = writeln!(out, "ip daddr {address} tcp dport {port} accept");
@@ -163,7 +174,7 @@ pub(super) fn sandbox_rules(
          oifname \"lo\" accept\n\
          ct state established,related accept\n\
          {out}\
-         reject with icmpx admin-prohibited\n\
+         {REJECT}\n\
          }}\n\
          chain input {{ type filter hook input priority 0; policy drop;\n\
          iifname \"lo\" accept\n\
@@ -171,6 +182,23 @@ pub(super) fn sandbox_rules(
          }}\n\
          }}\n"
     )
+}
+
+/// What says no, and lets whoever asked know.
+const REJECT: &str = "reject with icmpx admin-prohibited";
+
+/// The rules for all that may be reached without others.
+fn all_of(base: Base, resolvers: &[Ipv4Addr]) -> String {
+    let mut out = String::new();
+    if base == Base::Public {
+        if let Some(resolvers) = addresses(resolvers) {
+            let ask = "meta l4proto { tcp, udp } th dport 53 accept";
+            let _ = writeln!(out, "ip daddr {{ {resolvers} }} {ask}");
+        }
+        let _ = writeln!(out, "ip daddr {{ {NOT_PUBLIC} }} {REJECT}");
+    }
+    out.push_str("meta nfproto ipv4 accept\n");
+    out
 }
 
 fn addresses(list: &[Ipv4Addr]) -> Option<String> {
@@ -230,6 +258,7 @@ pub(super) fn default_interface(routes: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::namespace::rules::Rules;
 
     #[test]
     fn every_slot_has_a_wire_of_its_own_with_a_name_that_fits() {
@@ -267,6 +296,28 @@ mod tests {
         assert!(rules.contains("ip daddr 203.0.113.5 tcp dport 443 accept"));
         assert_eq!(rules.matches("accept").count(), 5, "{rules}");
         assert!(!rules.contains("9.9.9.9"));
+    }
+
+    /// What is allowed goes before what is denied, and what is nobody's business before neither.
+    #[test]
+    fn rules_for_single_destinations_are_in_order() {
+        let rules = Rules {
+            base: Base::Public,
+            allow: vec!["1.1.1.1".parse().unwrap(), "example.com".parse().unwrap()],
+            deny: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+        };
+        let named = [(Ipv4Addr::new(203, 0, 113, 5), 0)];
+        let text = sandbox_rules(&Egress::Ruled(rules), &[], &named, &[]);
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("ip daddr")).collect();
+        assert_eq!(
+            lines,
+            [
+                format!("ip daddr 1.1.1.1/32 ip daddr != {{ {NOT_PUBLIC} }} accept"),
+                format!("ip daddr 203.0.113.5 ip daddr != {{ {NOT_PUBLIC} }} accept"),
+                format!("ip daddr 0.0.0.0/0 {REJECT}"),
+                format!("ip daddr {{ {NOT_PUBLIC} }} {REJECT}"),
+            ]
+        );
     }
 
     /// Before anything is accepted: the machine may be in an allow-list, or be a name server.

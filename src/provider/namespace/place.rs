@@ -71,6 +71,13 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     Ok(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
 }
 
+/// The machine's user that is user 0 where a process is.
+pub(super) fn first_user(pid: i32) -> io::Result<u32> {
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
+    let first = map.split_ascii_whitespace().nth(1).and_then(|first| first.parse().ok());
+    first.ok_or_else(|| io::Error::other("that process has no users"))
+}
+
 /// Shows directories of the machine, each at an absolute path inside, in the sandbox that a process is
 /// in. For a process of one thread, which is in the sandbox's view of files afterwards and should end.
 pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> {
@@ -80,12 +87,7 @@ pub(super) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
     if view(&pid.to_string())? == view("self")? {
         return Err(io::Error::other("that process has no view of its own"));
     }
-    let map = fs::read_to_string(format!("/proc/{pid}/uid_map"))?;
-    let first_user: u32 = map
-        .split_ascii_whitespace()
-        .nth(1)
-        .and_then(|first| first.parse().ok())
-        .ok_or_else(|| io::Error::other("that process has no users"))?;
+    let first_user = first_user(pid)?;
     let allows = Allows { writing: true, running: true };
     // An engine's container may have the machine's own users, and a user's own sandbox has that user.
     let root = rustix::process::geteuid().is_root();

@@ -113,7 +113,7 @@ impl Pool {
     fn note(&self, spec: &SandboxSpec) {
         // The addresses of an allow-list are looked up when a sandbox is made: they would grow old. So
         // would a snapshot, in whose place there may be another of its name.
-        if matches!(spec.egress, Egress::Only(_)) || spec.snapshot.is_some() {
+        if matches!(spec.egress, Egress::Only(_) | Egress::Ruled(_)) || spec.snapshot.is_some() {
             return;
         }
         let mut kinds = lock(&self.kinds);

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::rules::{Base, Rules};
 use crate::provider::{Limits, volume::Mounted};
 
 /// The limits and the reach of one sandbox.
@@ -46,6 +47,8 @@ pub enum Egress {
     All,
     /// These alone.
     Only(Vec<Destination>),
+    /// As rules for single destinations say.
+    Ruled(Rules),
 }
 
 /// A name or an address, and a port.
@@ -126,7 +129,7 @@ impl SandboxSpec {
                     self.processes = at_least(field, count, LEAST_PROCESSES)?;
                 }
                 "cpus" => self.milli_cpus = milli_cpus(field, value)?,
-                "egress" => self.egress = egress(field, value)?,
+                "egress" => self.egress = egress(field, value, &self.egress)?,
                 "image" => {
                     let name = value.as_str().ok_or_else(|| bad(field, "is not a name"))?;
                     self.image = (!name.is_empty()).then(|| name.to_owned());
@@ -213,8 +216,9 @@ fn milli_cpus(field: &str, value: &Value) -> Result<u64, BadSpec> {
     }
 }
 
-fn egress(field: &str, value: &Value) -> Result<Egress, BadSpec> {
+fn egress(field: &str, value: &Value, usual: &Egress) -> Result<Egress, BadSpec> {
     let list = match value {
+        Value::Object(_) => return ruled(field, value, usual),
         Value::String(word) => match word.as_str() {
             "none" => return Ok(Egress::None),
             "public" => return Ok(Egress::Public),
@@ -233,6 +237,22 @@ fn egress(field: &str, value: &Value) -> Result<Egress, BadSpec> {
         .map(|item| item.trim().parse().map_err(|reason: String| bad(field, reason)))
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Egress::Only(destinations))
+}
+
+/// Rules narrow down what sandboxes of this server reach; where that is little, there is nothing to say.
+fn ruled(field: &str, value: &Value, usual: &Egress) -> Result<Egress, BadSpec> {
+    let base = match usual {
+        Egress::Public => Base::Public,
+        Egress::All => Base::All,
+        Egress::Ruled(rules) => rules.base,
+        Egress::None => {
+            return Err(bad(field, "sandboxes of this server reach nothing (`sandbox.egress`)"));
+        }
+        Egress::Only(_) => {
+            return Err(bad(field, "sandboxes of this server reach a list (`sandbox.egress`)"));
+        }
+    };
+    Rules::parse(base, value).map(Egress::Ruled).map_err(|reason| bad(field, reason))
 }
 
 impl FromStr for Destination {
@@ -259,6 +279,7 @@ impl fmt::Display for Egress {
             Self::None => f.write_str("none"),
             Self::Public => f.write_str("public"),
             Self::All => f.write_str("all"),
+            Self::Ruled(rules) => rules.fmt(f),
             Self::Only(list) => {
                 for (at, Destination { host, port }) in list.iter().enumerate() {
                     write!(f, "{}{host}:{port}", if at == 0 { "" } else { "," })?;
@@ -305,6 +326,7 @@ mod tests {
             (json!({"egress": ["a b:80"]}), "egress"),
             (json!({"egress": ["host:0"]}), "egress"),
             (json!({"egress": ["x; drop:80"]}), "egress"),
+            (json!({"egress": {"deny": ["example.com"]}}), "egress"),
             (json!({"snapshot": "s", "disk": "1g"}), "disk"),
             (json!({"snapshot": 1}), "snapshot"),
             (json!({"volumes": [{"id": "x", "path": "/a"}]}), "volumes"),
@@ -314,6 +336,19 @@ mod tests {
         ] {
             assert_eq!(base().with(&spec).unwrap_err().field, field, "{spec}");
         }
+    }
+
+    #[test]
+    fn rules_narrow_down_what_the_server_allows() {
+        let ruled = json!({"egress": {"deny": ["0.0.0.0/0"], "allow": ["1.1.1.1"]}});
+        let check = |egress: Egress, expected: Option<&str>| {
+            let spec = SandboxSpec { egress, ..base() }.with(&ruled);
+            assert_eq!(spec.ok().map(|spec| spec.egress.to_string()).as_deref(), expected);
+        };
+        check(Egress::Public, Some("public -0.0.0.0/0 +1.1.1.1/32"));
+        check(Egress::All, Some("all -0.0.0.0/0 +1.1.1.1/32"));
+        check(Egress::None, None);
+        check(Egress::Only(vec![]), None);
     }
 
     #[test]
