@@ -23,7 +23,7 @@ use crate::{
     api::{
         App,
         auth::{Auth, Open},
-        compat::{Sandboxes, expire},
+        compat::{Sandboxes, expire, measure},
         pass::Shares,
     },
     background::{self, Warm},
@@ -74,6 +74,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let app = App::new(settings, address, store, engine, doors, metrics, stopping.clone());
     drop(token);
     tasks.spawn(expire(app.clone(), stopping.clone()));
+    tasks.spawn(measure(app.clone(), stopping.clone()));
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

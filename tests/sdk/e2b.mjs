@@ -48,6 +48,13 @@ test('commands', () =>
     assert.deepEqual(many.map((one) => one.stdout), [...Array(8).keys()].map((n) => `${n}\n`))
   }))
 
+test('ends', () =>
+  using({}, async (sandbox) => {
+    await assert.rejects(sandbox.commands.run('kill -9 $$'), (error) => error.exitCode === -1 && error.error === 'signal: killed')
+    const result = await sandbox.commands.run('(sleep 0.2; echo late) & echo now')
+    assert.equal(result.stdout, 'now\nlate\n')
+  }))
+
 test('terminals', () =>
   using({}, async (sandbox) => {
     let seen = ''
@@ -90,8 +97,13 @@ test('files', () =>
       const watch = await files.watchDir(root, (event) => seen.push(`${event.type} ${event.name}`))
       await files.write(`${root}/watched`, 'w')
       await until(() => seen.includes('create watched'), 'an event')
-      await files.remove(`${root}/watched`)
-      await until(() => seen.includes('remove watched'), 'another event')
+      await files.rename(`${root}/watched`, `${root}/renamed`)
+      await until(() => seen.includes('create renamed'), 'the new name')
+      assert.ok(seen.indexOf('rename watched') < seen.indexOf('create renamed'), String(seen))
+      await sandbox.commands.run(`chmod 600 ${root}/renamed`)
+      await until(() => seen.includes('chmod renamed'), 'other permissions')
+      await files.remove(`${root}/renamed`)
+      await until(() => seen.includes('remove renamed'), 'another event')
       await watch.stop()
       await assert.rejects(files.read(`${root}/nothing`), NotFoundError)
       const answer = await fetch(await sandbox.downloadUrl(`${root}/deep/a.txt`))

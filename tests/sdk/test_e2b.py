@@ -1,5 +1,6 @@
 """Programs written for E2B's own Python client, against this server."""
 
+import datetime
 import inspect
 import json
 import os
@@ -93,6 +94,35 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.sandbox.commands.run("echo $HOME", user="root").stdout, "/root\n")
         with self.assertRaises(Exception):
             self.sandbox.commands.run("true", user="nobody-here")
+
+    def test_an_answer_waits_until_nobody_holds_the_output(self):
+        go = f"/tmp/go-{self.sandbox.sandbox_id}"
+        wait = f"until [ -e {go} ]; do sleep 0.05; done"
+        handle = self.sandbox.commands.run(f"({wait}; echo late; rm {go}) & echo now", background=True)
+        for stdout, _, _ in handle:
+            self.assertEqual(stdout, "now\n")
+            break
+        self.sandbox.files.write(go, "")
+        self.assertEqual(self.sandbox.commands.connect(handle.pid).wait().stdout, "now\nlate\n")
+        # Nobody waits for what has its output elsewhere.
+        left = self.sandbox.commands.run("sleep 1000 >/dev/null 2>&1 & echo $!").stdout
+        self.sandbox.commands.run(f"kill {left}")
+
+    def test_a_time_limit_holds_for_what_is_left_behind(self):
+        left = f"/tmp/left-{self.sandbox.sandbox_id}"
+        with self.assertRaises(e2b.TimeoutException):
+            self.sandbox.commands.run(f"sleep 1000 & echo $! > {left}", timeout=3)
+        self.sandbox.commands.run(f"kill $(cat {left}); rm {left}")
+
+    def test_a_death_by_a_signal(self):
+        for text, code, error in [
+            ("kill -9 $$", -1, "signal: killed"),
+            ("kill -TERM $$", -1, "signal: terminated"),
+            ("exit 137", 137, "exit status 137"),
+        ]:
+            with self.assertRaises(CommandExitException) as raised:
+                self.sandbox.commands.run(text)
+            self.assertEqual((raised.exception.exit_code, raised.exception.error), (code, error))
 
     def test_input(self):
         handle = self.sandbox.commands.run("cat; echo end", background=True, stdin=True)
@@ -319,6 +349,36 @@ class Files(unittest.TestCase):
         with self.assertRaises(Exception):
             handle.get_new_events()
 
+    def test_watching_tells_every_step(self):
+        place = f"{self.root}/steps"
+        self.files.make_dir(place)
+        for recursive, below in ((False, []), (True, [("d/e", "create"), ("d/e/f", "create")])):
+            handle = self.files.watch_dir(place, recursive=recursive)
+            seen = []
+
+            def told(name, kind):
+                seen.extend((event.name, event.type.value) for event in handle.get_new_events())
+                return (name, kind) in seen
+
+            self.sandbox.commands.run(f"cd {place}; touch a; mv a b; chmod 600 b; mkdir -p d/e; touch d/e/f")
+            for step in below or [("d", "create")]:
+                until(lambda step=step: told(*step), f"{step}")
+            self.sandbox.commands.run(f"cd {place}; mv d g; rm -r g b; touch end")
+            until(lambda: told("end", "create"), "the end")
+            steps = [("a", "create"), ("a", "rename"), ("b", "create"), ("b", "chmod"), ("d", "create"), *below]
+            steps += [("d", "rename"), ("g", "create"), ("g", "remove"), ("b", "remove"), ("end", "create")]
+            at = -1
+            for step in steps:
+                self.assertIn(step, seen[at + 1 :], f"{step} after {seen[at]} in {seen}")
+                at = seen.index(step, at + 1)
+            handle.stop()
+            self.files.remove(f"{place}/end")
+        with self.assertRaises(NotFoundException):
+            self.files.watch_dir(f"{place}/nothing")
+        self.files.write(f"{place}/file", "")
+        with self.assertRaises(e2b.InvalidArgumentException):
+            self.files.watch_dir(f"{place}/file")
+
     def test_links_that_need_no_key(self):
         path = f"{self.root}/signed"
         self.files.write(path, "by link")
@@ -383,6 +443,45 @@ class Lives(unittest.TestCase):
         self.assertEqual(found, made[::-1])
         for each in made + [other.sandbox_id]:
             self.assertTrue(Sandbox.kill(each))
+
+    def test_the_usual_time(self):
+        sandbox = Sandbox.create()
+        info = sandbox.get_info()
+        self.assertEqual((info.end_at - info.started_at).total_seconds(), 300)
+        sandbox.kill()
+
+    def test_list_by_odd_notes_and_in_order(self):
+        notes = {"a b": "ä & 100% = c+d"}
+        made = [Sandbox.create(timeout=600, metadata=notes).sandbox_id for _ in range(2)]
+        listed = lambda **more: [one.sandbox_id for one in Sandbox.list(query=SandboxQuery(metadata=notes), **more).next_items()]  # noqa: E501,E731
+        self.assertEqual(listed(), made[::-1])
+        if "order" in inspect.signature(Sandbox.list).parameters:
+            self.assertEqual(listed(order="asc"), made)
+            pages = Sandbox.list(query=SandboxQuery(metadata=notes), order="asc", limit=1)
+            self.assertEqual([pages.next_items()[0].sandbox_id for _ in range(2)], made)
+            self.assertEqual(pages.next_items() if pages.has_next else [], [])
+            other = SandboxQuery(metadata=notes, template="another")
+            self.assertEqual(Sandbox.list(query=other).next_items(), [])
+        for each in made:
+            self.assertTrue(Sandbox.kill(each))
+
+    def test_measurements_have_a_past(self):
+        sandbox = Sandbox.create(timeout=600)
+        first = sandbox.get_metrics()[0]
+        self.assertGreater(first.mem_total, 0)
+        until(lambda: len(sandbox.get_metrics()) >= 3, "more than one measurement")
+        times = [one.timestamp for one in sandbox.get_metrics()]
+        self.assertEqual((times, times[0]), (sorted(times), first.timestamp))
+        later = times[-1] + datetime.timedelta(hours=1)
+        self.assertEqual(sandbox.get_metrics(start=later), [])
+        sandbox.kill()
+
+    @unittest.skipUnless("idempotency_key" in inspect.signature(Sandbox.create).parameters, "an older client")
+    def test_a_key_makes_one_sandbox(self):
+        key = f"key-{os.getpid()}"
+        one, same = (Sandbox.create(timeout=600, idempotency_key=key) for _ in range(2))
+        self.assertEqual(one.sandbox_id, same.sandbox_id)
+        self.assertTrue(one.kill())
 
     def test_pause_keeps_everything(self):
         sandbox = Sandbox.create(timeout=600)
@@ -511,10 +610,28 @@ class Isolated(unittest.TestCase):
         self.assertTrue(again.kill())
 
 
+    def test_two_names_of_one_account(self):
+        sandbox = Sandbox.create("namespace", timeout=600)
+        self.assertEqual(sandbox.commands.run("whoami", user="root").stdout, "root\n")
+        self.assertEqual(sandbox.commands.run("whoami; sudo whoami; sudo -u user whoami").stdout, "user\nroot\nuser\n")
+        self.assertEqual(sandbox.commands.run("sudo -E A=1 sh -c 'echo $A $HOME'").stdout, "1 /root\n")
+        sandbox.kill()
+
+    @staticmethod
+    def reaches(sandbox, address):
+        """Whether the sandbox lets a packet out to an address; nobody need be there."""
+        send = f"import socket as s; o = s.socket(2, 2); o.connect(('{address}', 9)); o.send(b'x')"
+        try:
+            return sandbox.commands.run(f'python3 -c "{send}"').exit_code == 0
+        except CommandExitException as error:
+            if "PermissionError" in error.stderr or "unreachable" in error.stderr:
+                return False
+            raise
+
     def test_without_a_network(self):
         sandbox = Sandbox.create("namespace", timeout=600, allow_internet_access=False)
-        links = sandbox.commands.run("cut -s -d: -f1 /proc/net/dev").stdout.split()
-        self.assertEqual(links, ["lo"])
+        self.assertFalse(self.reaches(sandbox, "203.0.113.1"))
+        self.assertIs(sandbox.get_info().allow_internet_access, False)
         sandbox.kill()
 
     @unittest.skipUnless(hasattr(e2b, "Volume"), "an older client")
@@ -549,6 +666,58 @@ class Isolated(unittest.TestCase):
         sandbox.kill()
         self.assertTrue(e2b.Volume.destroy(volume.volume_id))
         self.assertFalse(e2b.Volume.destroy(volume.volume_id))
+
+    @unittest.skipUnless(hasattr(Sandbox, "update_network"), "an older client")
+    def test_rules_for_the_network(self):
+        usual = Sandbox.create("namespace", timeout=600)
+        open_ = self.reaches(usual, "203.0.113.1")
+        usual.kill()
+        if not open_:
+            self.skipTest("sandboxes reach nothing on this machine")
+        everything = "0.0.0.0/0"
+        rules = {"allow_out": ["203.0.113.0/25"], "deny_out": [everything]}
+        sandbox = Sandbox.create("namespace", timeout=600, network=rules)
+        self.assertEqual(sandbox.get_info().network, rules)
+        self.assertTrue(self.reaches(sandbox, "203.0.113.1"))
+        self.assertFalse(self.reaches(sandbox, "203.0.113.200"))
+        runs = sandbox.commands.run("sleep 1000", background=True)
+        sandbox.update_network({"deny_out": ["203.0.113.1"]})
+        self.assertFalse(self.reaches(sandbox, "203.0.113.1"))
+        self.assertTrue(self.reaches(sandbox, "203.0.113.200"))
+        self.assertEqual(sandbox.get_info().network, {"deny_out": ["203.0.113.1"]})
+        sandbox.update_network({"allow_internet_access": False})
+        self.assertFalse(self.reaches(sandbox, "203.0.113.200"))
+        sandbox.update_network({})
+        self.assertTrue(self.reaches(sandbox, "203.0.113.1"))
+        # A rule never opens what is closed to all.
+        sandbox.update_network({"allow_out": ["10.0.0.1"], "deny_out": ["203.0.113.1"]})
+        self.assertFalse(self.reaches(sandbox, "10.0.0.1"))
+        self.assertIn(runs.pid, [process.pid for process in sandbox.commands.list()])
+        for wrong in ({"allow_out": ["example.com"]}, {"deny_out": ["example.com"]}, {"deny_out": ["1.2.3.4/40"]}):
+            with self.assertRaisesRegex(e2b.SandboxException, "^400: "):
+                sandbox.update_network(wrong)
+            with self.assertRaisesRegex(e2b.SandboxException, "^400: "):
+                Sandbox.create("namespace", timeout=600, network=wrong)
+        sandbox.kill()
+        with self.assertRaises(NotFoundException):
+            sandbox.update_network({})
+
+    @unittest.skipUnless("on_resume" in inspect.signature(Sandbox.connect).parameters, "an older client")
+    def test_files_alone_are_paused(self):
+        sandbox = Sandbox.create("namespace", timeout=600)
+        sandbox.files.write("kept", "yes")
+        sandbox.commands.run("sleep 1000", background=True)
+        self.assertTrue(sandbox.pause(mode="filesystem"))
+        self.assertFalse(sandbox.pause(mode="filesystem"))
+        self.assertEqual(sandbox.get_info().state.value, "paused")
+        self.assertFalse(sandbox.is_running())
+        again = Sandbox.connect(sandbox.sandbox_id)
+        self.assertEqual((again.files.read("kept"), again.commands.list()), ("yes", []))
+        again.commands.run("sleep 1000", background=True)
+        again.pause()
+        again = Sandbox.connect(sandbox.sandbox_id, on_resume="reboot")
+        self.assertEqual((again.files.read("kept"), again.commands.list()), ("yes", []))
+        again.kill()
 
     @unittest.skipUnless(hasattr(Sandbox, "create_snapshot"), "an older client")
     def test_snapshots(self):

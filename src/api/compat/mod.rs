@@ -6,6 +6,7 @@
 //!                 ├─▶ process   its programs, each in a terminal of the thread
 //!                 ├─▶ interpreter  code that remembers, run by one of them
 //!                 ├─▶ instance  its files
+//!                 ├─▶ reach     what its programs may reach
 //!                 └─▶ port      what its programs listen on
 //! ```
 //! A sandbox is a thread, a program runs in a terminal: so they outlive the server, stand on any
@@ -22,10 +23,12 @@ mod key;
 mod multipart;
 pub mod port;
 mod process;
+mod reach;
 mod sandbox;
 mod unread;
 mod volume;
 mod wrap;
 
+pub use e2b::measure;
 pub use sandbox::{Sandboxes, expire};
 pub use unread::read_away;

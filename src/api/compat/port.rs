@@ -27,6 +27,8 @@ use crate::{
 
 /// The name under which a sandbox remembers who may reach its ports.
 pub const OPEN_TO: &str = "ports";
+/// The name under which a sandbox remembers which host its programs are to be asked for.
+pub const MASK: &str = "host";
 /// The word for anybody who knows its id.
 pub const ANYBODY: &str = "anybody";
 /// The word for whoever has its key.
@@ -103,6 +105,11 @@ async fn pass_on(
         }
     };
     clean(app, request.headers_mut());
+    if let Some(mask) = sandbox.more.get(MASK)
+        && let Ok(host) = HeaderValue::from_str(&mask.replace("${PORT}", &port.to_string()))
+    {
+        request.headers_mut().insert(header::HOST, host);
+    }
     let waiting = upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
     // Programs are asked as servers are, by path.
     if let Some(path) = request.uri().path_and_query() {

@@ -17,6 +17,7 @@ use super::{
     home::{self, User},
     key::Keys,
     process::Processes,
+    reach::Network,
 };
 use crate::{
     api::{
@@ -27,7 +28,7 @@ use crate::{
     model::{
         Env, InstanceState, Lease, LeaseId, OnExpiry, SessionPolicy, Thread, ThreadId, Timestamp,
     },
-    provider::{ProviderError, volume::Volumes},
+    provider::{Fidelity, volume::Volumes},
     store::{PageRequest, StoreError, ThreadChoices, ThreadFilter},
 };
 
@@ -59,6 +60,10 @@ const AUTO_RESUME: &str = "sandbox.auto_resume";
 const AT_HOME: &str = "sandbox.home";
 const METADATA: &str = "sandbox.metadata.";
 const MORE: &str = "sandbox.more.";
+/// Under what is known besides: that it is paused with its files alone, or is to be at its end.
+const ASLEEP: &str = "asleep";
+/// See [`ASLEEP`].
+pub const PAUSES_FILES: &str = "pauses_files";
 
 /// Whose word a sandbox is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,15 +184,6 @@ pub struct NewSandbox {
     pub fork: Option<LeaseId>,
 }
 
-/// What the programs of a sandbox may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// What the server's settings say.
-    Usual,
-    /// Nothing but themselves.
-    Nothing,
-}
-
 /// How a sandbox is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -242,6 +238,11 @@ impl Deref for Sandbox {
 }
 
 impl Facts {
+    /// Whether it holds still with its files alone.
+    pub fn is_asleep(&self) -> bool {
+        self.more.contains_key(ASLEEP)
+    }
+
     /// When its time has to be looked at, at the latest. What a session's end does is not told here, so
     /// that a sandbox that is deleted some time after it stopped is looked at now and then.
     fn looked_at(&self, now: Timestamp) -> Timestamp {
@@ -283,6 +284,8 @@ pub struct Sandboxes {
     processes: Mutex<HashMap<ThreadId, Arc<Processes>>>,
     /// Watched directories that are asked about.
     pub(super) watchers: super::e2b::Watchers,
+    /// What sandboxes have used.
+    pub(super) usage: super::e2b::Usage,
     /// Interpreters that remember.
     pub(super) contexts: super::interpreter::Contexts,
     /// What sandboxes share.
@@ -303,6 +306,7 @@ impl Sandboxes {
             known: Mutex::default(),
             processes: Mutex::default(),
             watchers: super::e2b::Watchers::default(),
+            usage: super::e2b::Usage::default(),
             contexts: super::interpreter::Contexts::default(),
             volumes: Arc::new(Volumes::new(home)),
             mounting: tokio::sync::Mutex::default(),
@@ -341,6 +345,7 @@ impl Sandboxes {
         self.known().remove(id);
         self.processes.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         self.watchers.forget(id);
+        self.usage.forget(id);
         self.contexts.forget(id);
     }
 }
@@ -374,6 +379,7 @@ impl App {
     ) -> Result<(State, Option<Lease>), Problem> {
         let lease = self.store.lease(&sandbox.thread.lease_id).await?;
         let state = match lease.as_ref().and_then(Lease::instance) {
+            _ if sandbox.is_asleep() => State::Paused,
             Some((_, InstanceState::Paused)) => State::Paused,
             _ => State::Running,
         };
@@ -394,7 +400,7 @@ impl App {
         };
         let (provider, spec) = match lease {
             Some(lease) => (lease.provider, None),
-            None => self.made_from(&new.template, new.network, new.settings).await?,
+            None => self.made_from(&new.template, &new.network, new.settings).await?,
         };
         let home = home_on(&provider, api);
         let now = self.now().at;
@@ -446,7 +452,7 @@ impl App {
     async fn made_from(
         &self,
         template: &str,
-        network: Network,
+        network: &Network,
         mut spec: serde_json::Map<String, Value>,
     ) -> Result<(String, Option<Value>), Problem> {
         let providers = self.leases.providers();
@@ -463,16 +469,8 @@ impl App {
                 }
             }
         }
-        if let Network::Nothing = network {
-            spec.insert("egress".to_owned(), "none".into());
-        }
-        if spec.is_empty() {
-            return Ok((name, None));
-        }
-        let spec = Value::Object(spec);
-        let refused = |error: ProviderError| Problem::new(Code::InvalidRequest, error.to_string());
-        providers.named(&name).and_then(|it| it.accepts(&spec)).map_err(refused)?;
-        Ok((name, Some(spec)))
+        let spec = self.reaching(&name, spec, network)?;
+        Ok((name, spec))
     }
 
     /// Starts what a new sandbox stands on, and makes its home.
@@ -558,8 +556,29 @@ impl App {
         } else if let Some(time) = timeout {
             let _ = self.extend_sandbox(sandbox.id(), time, true).await?;
         }
+        if sandbox.is_asleep() {
+            self.change_sandbox(sandbox.id(), |facts| drop(facts.more.remove(ASLEEP))).await?;
+        }
         self.leases.running(&sandbox.thread.lease_id).await?;
         Ok(paused)
+    }
+
+    /// Makes a sandbox hold still with its files alone: its programs end. Where files do not outlive
+    /// them it is paused as a whole. `false` if it holds still already.
+    pub async fn suspend_sandbox(&self, sandbox: &Sandbox) -> Result<bool, Problem> {
+        let (state, lease) = self.sandbox_state(sandbox).await?;
+        let provider = lease.map(|lease| self.leases.providers().named(&lease.provider));
+        if !provider.is_some_and(|it| it.is_ok_and(|it| it.keeps() != Fidelity::None)) {
+            return self.pause_sandbox(sandbox).await;
+        }
+        if state == State::Paused {
+            // What holds still cannot be told to end.
+            self.leases.running(&sandbox.thread.lease_id).await?;
+        }
+        self.stop_sandbox(sandbox).await?;
+        let note = |facts: &mut Facts| drop(facts.more.insert(ASLEEP.to_owned(), "true".into()));
+        self.change_sandbox(sandbox.id(), note).await?;
+        Ok(state == State::Running)
     }
 
     /// Makes a sandbox hold still; `false` if it does.
@@ -670,7 +689,10 @@ impl App {
             }
             OnTimeout::Pause => {
                 tracing::info!(sandbox = %id, "a sandbox is paused: its time is over");
-                self.pause_sandbox(&sandbox).await?;
+                match sandbox.more.contains_key(PAUSES_FILES) {
+                    true => self.suspend_sandbox(&sandbox).await?,
+                    false => self.pause_sandbox(&sandbox).await?,
+                };
                 self.sandboxes.known().insert(id.clone(), Timestamp::MAX);
             }
         }

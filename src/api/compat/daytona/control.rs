@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Guest, Refusal, TOOLBOX, find,
+    Asked, Guest, Refusal, TOOLBOX, find, network,
     size::{Asking, Size},
     volume::{self, Mount},
 };
@@ -16,7 +16,7 @@ use crate::{
         App,
         compat::{
             port,
-            sandbox::{Api, LASTING, Network, NewSandbox, OnTimeout, Sandbox, State as Life},
+            sandbox::{Api, LASTING, NewSandbox, OnTimeout, Sandbox, State as Life},
             volume::mounts,
         },
         error::Problem,
@@ -49,6 +49,7 @@ pub(super) struct Create {
     auto_delete_interval: Option<i64>,
     network_block_all: Option<bool>,
     network_allow_list: Option<String>,
+    domain_allow_list: Option<String>,
     volumes: Option<Vec<Mount>>,
     build_info: Option<Value>,
     user: Option<String>,
@@ -130,15 +131,14 @@ pub(super) async fn create(
     let mut settings = asked.size.settings()?;
     let volumes = asked.volumes.unwrap_or_default();
     app.mount_volumes(&mut settings, volumes.into_iter().map(Into::into).collect()).await?;
-    if asked.network_allow_list.is_some_and(|list| !list.is_empty()) {
-        let message = "network rules of a sandbox are the server's settings (`sandbox.egress`)";
-        return Err(Refusal::bad(message));
-    }
     if asked.build_info.is_some_and(|info| !info.is_null()) {
         return Err(Refusal::bad("images are not built here; name a provider as the snapshot"));
     }
-    let cut_off = asked.network_block_all == Some(true);
-    let network = if cut_off { Network::Nothing } else { Network::Usual };
+    let reach = network::Settings {
+        network_block_all: asked.network_block_all,
+        network_allow_list: asked.network_allow_list,
+        domain_allow_list: asked.domain_allow_list,
+    };
     let env = asked.env.unwrap_or_default();
     crate::api::terminals::check_env(Some(&env), "/env")?;
     let id = uuid::Uuid::now_v7().to_string();
@@ -149,7 +149,6 @@ pub(super) async fn create(
     let open_to = if asked.public == Some(true) { port::ANYBODY } else { port::KEY };
     let mut more = BTreeMap::from([
         (port::OPEN_TO.to_owned(), open_to.to_owned()),
-        ("cut_off".to_owned(), cut_off.to_string()),
         ("name".to_owned(), name),
         ("auto_stop".to_owned(), stop.to_string()),
         ("auto_pause".to_owned(), pause.to_string()),
@@ -159,6 +158,7 @@ pub(super) async fn create(
     if let Some(user) = asked.user.filter(|user| !user.is_empty()) {
         more.insert("user".to_owned(), user);
     }
+    more.extend(reach.notes());
     let new = NewSandbox {
         api: Api::Daytona,
         id: id.parse().expect("a uuid is an id"),
@@ -170,7 +170,7 @@ pub(super) async fn create(
         metadata: asked.labels.unwrap_or_default(),
         more,
         policy: Some(idle(stop, pause)),
-        network,
+        network: reach.network(),
         settings,
         fork: None,
     };
@@ -229,7 +229,7 @@ async fn body(
     };
     let mut env = sandbox.thread.env.clone();
     env.retain(|name, _| !matches!(name.as_str(), "HOME" | "USER" | "LOGNAME"));
-    Ok(json!({
+    let mut body = json!({
         "id": sandbox.id(),
         "organizationId": OWNER,
         "name": sandbox.more.get("name"),
@@ -238,7 +238,6 @@ async fn body(
         "env": env,
         "labels": sandbox.metadata,
         "public": sandbox.more.get(port::OPEN_TO).is_some_and(|to| to == port::ANYBODY),
-        "networkBlockAll": sandbox.more.get("cut_off").is_some_and(|it| it == "true"),
         "kvm": false,
         "target": "local",
         "cpu": size.cpu,
@@ -260,7 +259,9 @@ async fn body(
         "class": "small",
         "daemonVersion": TOOLBOX,
         "toolboxProxyUrl": toolbox(app),
-    }))
+    });
+    network::tell(sandbox, &mut body);
+    Ok(body)
 }
 
 fn toolbox(app: &App) -> String {

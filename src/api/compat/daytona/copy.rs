@@ -15,7 +15,10 @@ use super::{
 use crate::{
     api::{
         App,
-        compat::sandbox::{Api, Network, NewSandbox, OnTimeout},
+        compat::{
+            reach::Network,
+            sandbox::{Api, NewSandbox, OnTimeout},
+        },
     },
     model::Timestamp,
 };

@@ -12,6 +12,7 @@ mod git;
 mod interpreter;
 mod link;
 mod list;
+mod network;
 mod process;
 mod pty;
 mod session;
@@ -79,6 +80,7 @@ fn control_routes() -> Router<App> {
         .route("/sandbox/{id}/recover", post(control::start))
         .route("/sandbox/{id}/last-activity", post(control::touch))
         .route("/sandbox/{id}/labels", put(control::labels))
+        .route("/sandbox/{id}/network-settings", post(network::update))
         .route("/sandbox/{id}/autostop/{minutes}", post(control::auto_stop))
         .route("/sandbox/{id}/autoarchive/{minutes}", post(control::auto_archive))
         .route("/sandbox/{id}/autodelete/{minutes}", post(control::auto_delete))

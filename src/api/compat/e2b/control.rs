@@ -11,31 +11,30 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, ENVD, Refusal, address::sandbox_id, volume::Mount};
+use super::{
+    Asked, ENVD, Refusal, address::sandbox_id, network::Config, usage::Size, volume::Mount,
+};
 use crate::{
     api::{
         App,
         compat::{
             port,
-            sandbox::{Api, LONGEST, Network, NewSandbox, OnTimeout, Sandbox, State as Life},
-            wrap,
+            reach::Network,
+            sandbox::{Api, LONGEST, NewSandbox, OnTimeout, PAUSES_FILES, Sandbox, State as Life},
         },
         error::Problem,
     },
-    model::{ThreadId, Timestamp},
-    store::{CommandQuery, PageRequest},
+    model::{Lease, ThreadId, Timestamp},
 };
 
 /// The name under which E2B would know this machine.
 const CLIENT: &str = "stead";
-/// The time of a sandbox whose client names none.
+/// The time of a sandbox whose client names none, as the first version of the API has it.
 const USUAL_SECONDS: u64 = 15;
+/// The same in the second.
+const LATER_SECONDS: u64 = 300;
 /// Sandboxes of a page.
 const PAGE: usize = 100;
-/// Log lines of an answer.
-const LINES: usize = 1000;
-/// What a rule calls all addresses.
-const EVERYTHING: &str = "0.0.0.0/0";
 /// Copies of a sandbox that one request makes.
 const MOST_FORKS: usize = 20;
 /// Bytes of all notes of a sandbox.
@@ -51,13 +50,15 @@ pub(super) struct Create {
     metadata: Option<BTreeMap<String, String>>,
     env_vars: Option<BTreeMap<String, String>>,
     auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
     auto_resume: Option<AutoResume>,
     lifecycle: Option<Lifecycle>,
     #[serde(alias = "allow_internet_access")]
     allow_internet_access: Option<bool>,
     volume_mounts: Option<Vec<Mount>>,
     mcp: Option<Value>,
-    network: Option<Value>,
+    iam: Option<Value>,
+    network: Option<Config>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,7 +74,7 @@ struct Lifecycle {
     auto_resume: Option<bool>,
 }
 
-fn bad(message: impl Into<String>) -> Refusal {
+pub(super) fn bad(message: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, message)
 }
 
@@ -90,8 +91,24 @@ pub(super) async fn create(
     State(app): State<App>,
     Asked(asked): Asked<Create>,
 ) -> Result<Response, Refusal> {
-    let rules = asked.network.unwrap_or_default();
-    let network = network(asked.allow_internet_access, &rules)?;
+    make(&app, asked, USUAL_SECONDS).await
+}
+
+/// The same in the second version of the API.
+pub(super) async fn create_later(
+    State(app): State<App>,
+    Asked(asked): Asked<Create>,
+) -> Result<Response, Refusal> {
+    make(&app, asked, LATER_SECONDS).await
+}
+
+async fn make(app: &App, asked: Create, usual: u64) -> Result<Response, Refusal> {
+    let mut config = asked.network.unwrap_or_default();
+    config.allow_internet_access = asked.allow_internet_access;
+    let network = config.network()?;
+    if asked.iam.is_some_and(|iam| iam["tokens"].as_object().is_some_and(|it| !it.is_empty())) {
+        return Err(bad("workload identities are not supported"));
+    }
     let mut settings = serde_json::Map::new();
     let mounts = asked.volume_mounts.unwrap_or_default();
     let mounts = mounts.into_iter().map(Into::into).collect();
@@ -120,23 +137,27 @@ pub(super) async fn create(
     {
         env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
+    let mut more: BTreeMap<String, String> = config.notes().into_iter().collect();
+    if asked.auto_pause_memory == Some(false) {
+        more.insert(PAUSES_FILES.to_owned(), "true".to_owned());
+    }
     let new = NewSandbox {
         api: Api::E2b,
         id,
         template,
-        timeout: seconds(asked.timeout.unwrap_or(USUAL_SECONDS))?,
+        timeout: seconds(asked.timeout.unwrap_or(usual))?,
         on_timeout: if pauses { OnTimeout::Pause } else { OnTimeout::Kill },
         auto_resume: resumes,
         env,
         metadata,
-        more: BTreeMap::from([(port::OPEN_TO.to_owned(), open_to(&rules).to_owned())]),
+        more,
         policy: None,
         network,
         settings,
         fork: None,
     };
     let sandbox = app.make_sandbox(new).await?;
-    Ok((StatusCode::CREATED, axum::Json(opened(&app, &sandbox))).into_response())
+    Ok((StatusCode::CREATED, axum::Json(opened(app, &sandbox))).into_response())
 }
 
 fn fresh_id() -> Result<ThreadId, Problem> {
@@ -172,7 +193,6 @@ pub(super) async fn fork(
         let id = fresh_id()?;
         let mut env = sandbox.thread.env.clone();
         env.insert("E2B_SANDBOX_ID".to_owned(), id.to_string());
-        let open_to = sandbox.more.get_key_value(port::OPEN_TO);
         let new = NewSandbox {
             api: Api::E2b,
             id,
@@ -182,7 +202,7 @@ pub(super) async fn fork(
             auto_resume: sandbox.auto_resume,
             env,
             metadata: sandbox.metadata.clone(),
-            more: open_to.map(|(name, to)| (name.clone(), to.clone())).into_iter().collect(),
+            more: Config::of(&sandbox).notes().into_iter().collect(),
             policy: None,
             network: Network::Usual,
             settings: serde_json::Map::new(),
@@ -194,30 +214,6 @@ pub(super) async fn fork(
         });
     }
     Ok((StatusCode::CREATED, axum::Json(made)).into_response())
-}
-
-/// What a sandbox may reach. What cannot be had is refused: a program that asks to be cut off must not
-/// run believing that it is.
-fn network(allowed: Option<bool>, rules: &Value) -> Result<Network, Refusal> {
-    let list = |names: [&str; 2]| {
-        let given = names.iter().find_map(|name| rules[*name].as_array());
-        given.map_or(&[][..], Vec::as_slice)
-    };
-    let (denied, exempt) = (list(["denyOut", "deny_out"]), list(["allowOut", "allow_out"]));
-    let none = allowed == Some(false)
-        || rules["allowInternetAccess"] == json!(false)
-        || denied.contains(&json!(EVERYTHING));
-    match (none, denied.is_empty(), exempt.is_empty()) {
-        (true, _, true) => Ok(Network::Nothing),
-        (false, true, _) => Ok(Network::Usual),
-        _ => Err(bad("rules for single hosts are the server's settings (`sandbox.egress`)")),
-    }
-}
-
-/// Who may reach what its programs listen on.
-fn open_to(network: &Value) -> &'static str {
-    let public = [&network["allowPublicTraffic"], &network["allow_public_traffic"]];
-    if public.contains(&&json!(false)) { port::KEY } else { port::ANYBODY }
 }
 
 /// What opens a sandbox.
@@ -236,7 +232,7 @@ fn opened(app: &App, sandbox: &Sandbox) -> Value {
     })
 }
 
-fn missing(id: &str) -> Refusal {
+pub(super) fn missing(id: &str) -> Refusal {
     Refusal::new(
         StatusCode::NOT_FOUND,
         format!("sandbox \"{id}\" doesn't exist or you don't have access to it"),
@@ -250,17 +246,20 @@ pub(super) async fn find(app: &App, name: &str) -> Result<Sandbox, Refusal> {
 }
 
 /// A sandbox as lists show it.
-fn shown(app: &App, sandbox: &Sandbox, state: Life) -> Value {
+fn shown(app: &App, sandbox: &Sandbox, (state, lease): (Life, Option<Lease>)) -> Value {
     let mut shown = opened(app, sandbox);
+    let size = Size::of(app, lease.as_ref());
+    let (internet, network) = Config::of(sandbox).shown();
     let more = json!({
         "startedAt": sandbox.started.to_string(),
         "endAt": sandbox.ends.to_string(),
-        "cpuCount": cpus(),
-        "memoryMB": memory_bytes() >> 20,
-        "diskSizeMB": disk_bytes(app).1 >> 20,
+        "cpuCount": size.cpus,
+        "memoryMB": size.memory >> 20,
+        "diskSizeMB": size.disk >> 20,
         "state": match state { Life::Running => "running", Life::Paused => "paused" },
         "metadata": sandbox.metadata,
-        "allowInternetAccess": null,
+        "allowInternetAccess": internet,
+        "network": network,
         "lifecycle": {
             "autoResume": sandbox.auto_resume,
             "onTimeout": sandbox.on_timeout.word(),
@@ -268,6 +267,9 @@ fn shown(app: &App, sandbox: &Sandbox, state: Life) -> Value {
     });
     if let (Some(all), Value::Object(more)) = (shown.as_object_mut(), more) {
         all.extend(more);
+    }
+    if state == Life::Paused {
+        shown["pauseMode"] = if sandbox.is_asleep() { "filesystem" } else { "full" }.into();
     }
     shown
 }
@@ -295,7 +297,7 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let (state, _) = app.sandbox_state(&sandbox).await?;
+    let state = app.sandbox_state(&sandbox).await?;
     Ok(axum::Json(shown(&app, &sandbox, state)))
 }
 
@@ -306,6 +308,9 @@ struct Filter {
     states: Vec<String>,
     limit: Option<usize>,
     after: Option<(Timestamp, String)>,
+    oldest_first: bool,
+    started_after: Option<Timestamp>,
+    template: Option<String>,
 }
 
 impl Filter {
@@ -318,6 +323,18 @@ impl Filter {
                     let pairs = form_urlencoded::parse(value.as_bytes());
                     filter.metadata = pairs.into_owned().collect();
                 }
+                "order" => {
+                    filter.oldest_first = match &*value {
+                        "asc" => true,
+                        "desc" => false,
+                        _ => return Err(bad("order is asc or desc")),
+                    };
+                }
+                "startedAfter" => {
+                    let at = value.parse().map_err(|_| bad("invalid startedAfter"))?;
+                    filter.started_after = Some(at);
+                }
+                "template" => filter.template = Some(value.into_owned()),
                 "state" => filter.states.extend(value.split(',').map(str::to_owned)),
                 "limit" => {
                     let limit = value.parse().ok().filter(|limit| (1..=PAGE).contains(limit));
@@ -344,23 +361,40 @@ impl Filter {
             Life::Running => "running",
             Life::Paused => "paused",
         };
-        let after = self
-            .after
-            .as_ref()
-            .is_none_or(|(at, id)| (sandbox.started, sandbox.id().as_str()) < (*at, id.as_str()));
+        let place = (sandbox.started, sandbox.id().as_str());
+        let after = self.after.as_ref().is_none_or(|(at, id)| {
+            let last = (*at, id.as_str());
+            if self.oldest_first { place > last } else { place < last }
+        });
         after
+            && self.started_after.is_none_or(|at| sandbox.started >= at)
+            && self.template.as_ref().is_none_or(|name| *name == sandbox.template)
             && (self.states.is_empty() || self.states.iter().any(|state| state == word))
-            && self.metadata.iter().all(|(name, value)| sandbox.metadata.get(name) == Some(value))
+            && self.metadata.iter().all(|pair| has(sandbox, pair))
     }
+}
+
+/// Whether a sandbox has this note. Some clients write names and values as in an address once more.
+fn has(sandbox: &Sandbox, (name, value): &(String, String)) -> bool {
+    let plain = |text: &str| {
+        form_urlencoded::parse(text.as_bytes()).next().map(|(name, _)| name.into_owned())
+    };
+    let is = |name: &str, value: &str| sandbox.metadata.get(name).is_some_and(|it| it == value);
+    let once_more = || Some(is(&plain(name)?, &plain(value)?));
+    is(name, value) || once_more().unwrap_or_default()
 }
 
 async fn listed(app: &App, filter: &Filter) -> Result<(Vec<Value>, Option<String>), Refusal> {
     let limit = filter.limit.unwrap_or(PAGE);
     let mut found = Vec::new();
     let mut last = None;
-    for sandbox in app.all_sandboxes(Api::E2b).await? {
-        let (state, _) = app.sandbox_state(&sandbox).await?;
-        if !filter.takes(&sandbox, state) {
+    let mut all = app.all_sandboxes(Api::E2b).await?;
+    if filter.oldest_first {
+        all.reverse();
+    }
+    for sandbox in all {
+        let state = app.sandbox_state(&sandbox).await?;
+        if !filter.takes(&sandbox, state.0) {
             continue;
         }
         if found.len() == limit {
@@ -408,19 +442,28 @@ pub(super) async fn kill(
     }
 }
 
-/// How a sandbox is to be paused. Its memory is kept in any case.
+/// How a sandbox is to be paused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Pause {}
+pub(super) struct Pause {
+    /// Whether its programs go on afterwards; they do unless it says no.
+    memory: Option<bool>,
+}
 
 /// Makes a sandbox hold still.
 pub(super) async fn pause(
     State(app): State<App>,
     Path(name): Path<String>,
-    Asked(Pause {}): Asked<Pause>,
+    Asked(Pause { memory }): Asked<Pause>,
 ) -> Result<StatusCode, Refusal> {
     let sandbox = find(&app, &name).await?;
-    match app.pause_sandbox(&sandbox).await? {
+    let paused = app.sandbox_state(&sandbox).await?.0 == Life::Paused;
+    let done = match memory {
+        _ if paused => false,
+        Some(false) => app.suspend_sandbox(&sandbox).await?,
+        Some(true) | None => app.pause_sandbox(&sandbox).await?,
+    };
+    match done {
         true => Ok(StatusCode::NO_CONTENT),
         false => {
             let message = format!("Error pausing sandbox - sandbox '{name}' is already paused");
@@ -435,6 +478,8 @@ pub(super) async fn pause(
 pub(super) struct Time {
     timeout: Option<u64>,
     duration: Option<u64>,
+    /// Whether what is resumed has its memory; it has unless it says no.
+    memory: Option<bool>,
 }
 
 impl Time {
@@ -449,10 +494,41 @@ pub(super) async fn connect(
     Path(name): Path<String>,
     Asked(time): Asked<Time>,
 ) -> Result<Response, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let was_paused = app.wake_sandbox(&sandbox, time.timeout()?).await?;
+    open(&app, &name, &time).await
+}
+
+/// The same in the second version of the API.
+pub(super) async fn connect_later(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Asked(time): Asked<Time>,
+) -> Result<Response, Refusal> {
+    let time = Time { timeout: time.timeout.or(Some(LATER_SECONDS)), ..time };
+    open(&app, &name, &time).await
+}
+
+async fn open(app: &App, name: &str, time: &Time) -> Result<Response, Refusal> {
+    let sandbox = find(app, name).await?;
+    let timeout = time.timeout()?;
+    let was_paused = wake(app, &sandbox, time.memory, timeout).await?;
     let status = if was_paused { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(opened(&app, &sandbox))).into_response())
+    Ok((status, axum::Json(opened(app, &sandbox))).into_response())
+}
+
+/// Makes a sandbox go on; without its memory it begins anew with its files.
+async fn wake(
+    app: &App,
+    sandbox: &Sandbox,
+    memory: Option<bool>,
+    timeout: Option<Duration>,
+) -> Result<bool, Refusal> {
+    let mut sandbox = sandbox.clone();
+    let paused = app.sandbox_state(&sandbox).await?.0 == Life::Paused;
+    if paused && memory == Some(false) && !sandbox.is_asleep() {
+        app.suspend_sandbox(&sandbox).await?;
+        sandbox = find(app, sandbox.id().as_str()).await?;
+    }
+    Ok(app.wake_sandbox(&sandbox, timeout).await?)
 }
 
 /// Makes a paused sandbox go on; one that runs is refused.
@@ -466,7 +542,7 @@ pub(super) async fn resume(
         let message = format!("Sandbox {name} is already running");
         return Err(Refusal::new(StatusCode::CONFLICT, message));
     }
-    app.wake_sandbox(&sandbox, time.timeout()?).await?;
+    wake(&app, &sandbox, time.memory, time.timeout()?).await?;
     Ok((StatusCode::CREATED, axum::Json(opened(&app, &sandbox))).into_response())
 }
 
@@ -500,161 +576,5 @@ async fn extend(
     match app.extend_sandbox(&id, time, only_more).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(missing(name)),
-    }
-}
-
-/// What a sandbox uses at one moment.
-pub struct Used {
-    at: Timestamp,
-    cpu_percent: f64,
-    memory: u64,
-    disk: (u64, u64),
-}
-
-impl Used {
-    /// Of this sandbox, now.
-    pub async fn of(app: &App, sandbox: &Sandbox) -> Result<Used, Problem> {
-        let at = app.now().at;
-        let (_, lease) = app.sandbox_state(sandbox).await?;
-        let metrics = match &lease {
-            Some(lease) => {
-                let measured = app.leases.metrics(lease).await;
-                measured?.unwrap_or_default()
-            }
-            None => Default::default(),
-        };
-        // On average since it was made: nobody has looked before.
-        let since = lease.as_ref().and_then(|lease| lease.instance());
-        let since = since.map_or(sandbox.started, |(instance, _)| instance.started_at);
-        let seconds = at.duration_since(since).as_secs_f64().max(0.001);
-        let used = metrics.cpu_us as f64 / 1e6 / seconds / cpus() as f64 * 100.0;
-        let (all_used, all) = disk_bytes(app);
-        let disk = if metrics.disk_bytes > 0 { metrics.disk_bytes } else { all_used };
-        let cpu_percent = (used.min(100.0) * 100.0).round() / 100.0;
-        Ok(Used { at, cpu_percent, memory: metrics.memory_bytes, disk: (disk, all) })
-    }
-
-    /// As the control plane writes it.
-    pub fn of_control(&self) -> Value {
-        json!({
-            "timestamp": self.at.to_string(),
-            "timestampUnix": self.at.as_second(),
-            "cpuCount": cpus(),
-            "cpuUsedPct": self.cpu_percent,
-            "memUsed": self.memory,
-            "memTotal": memory_bytes(),
-            "memCache": 0,
-            "diskUsed": self.disk.0,
-            "diskTotal": self.disk.1,
-            "diskFree": self.disk.1.saturating_sub(self.disk.0),
-        })
-    }
-
-    /// As the daemon writes it.
-    pub(super) fn of_daemon(&self) -> Value {
-        json!({
-            "ts": self.at.as_second(),
-            "cpu_count": cpus(),
-            "cpu_used_pct": self.cpu_percent,
-            "mem_total": memory_bytes(),
-            "mem_total_mib": memory_bytes() >> 20,
-            "mem_used": self.memory,
-            "mem_used_mib": self.memory >> 20,
-            "disk_used": self.disk.0,
-            "disk_total": self.disk.1,
-        })
-    }
-}
-
-/// What a sandbox uses. There is one measurement, of now.
-pub(super) async fn metrics(
-    State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let used = Used::of(&app, &sandbox).await?;
-    Ok(axum::Json(json!([used.of_control()])))
-}
-
-/// What several sandboxes use.
-pub(super) async fn metrics_of(
-    State(app): State<App>,
-    uri: Uri,
-) -> Result<axum::Json<Value>, Refusal> {
-    let mut all = serde_json::Map::new();
-    let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    for (_, value) in query.filter(|(name, _)| name == "sandbox_ids") {
-        for name in value.split(',').take(PAGE) {
-            if let Ok(sandbox) = find(&app, name).await {
-                let used = Used::of(&app, &sandbox).await?;
-                all.insert(sandbox.id().to_string(), used.of_control());
-            }
-        }
-    }
-    Ok(axum::Json(json!({"sandboxes": all})))
-}
-
-/// What was run in a sandbox, and how it ended.
-pub(super) async fn logs(
-    State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let mut lines: Vec<(Timestamp, String)> = Vec::new();
-    for terminal in app.store.thread_terminals(sandbox.id()).await.map_err(problem)? {
-        let (query, page) = (CommandQuery::default(), PageRequest::first(200));
-        let commands = app.store.commands(&terminal.terminal_id, query, page).await;
-        for command in commands.map_err(problem)?.items {
-            let text = match wrap::parse(&command.text) {
-                Some((config, _)) => [&[config.cmd], &config.args[..]].concat().join(" "),
-                None => command.text.clone(),
-            };
-            if let (Some(at), Some(code)) = (command.finished_at, command.exit_code) {
-                lines.push((at, format!("exit status {code}: {text}")));
-            }
-            lines.push((command.created_at, format!("started: {text}")));
-        }
-    }
-    lines.sort();
-    let surplus = lines.len().saturating_sub(LINES);
-    let lines = &lines[surplus..];
-    let old = |(at, line): &(Timestamp, String)| json!({"timestamp": at.to_string(), "line": line});
-    let new = |(at, line): &(Timestamp, String)| json!({"timestamp": at.to_string(), "message": line, "level": "info", "fields": {}});
-    let entries: Vec<Value> = lines.iter().map(new).collect();
-    // The older and the newer form have the same name for different things.
-    let logs: Vec<Value> = lines
-        .iter()
-        .zip(&entries)
-        .map(|(line, entry)| {
-            let mut both = old(line);
-            if let (Some(all), Some(entry)) = (both.as_object_mut(), entry.as_object()) {
-                all.extend(entry.clone());
-            }
-            both
-        })
-        .collect();
-    Ok(axum::Json(json!({"logs": logs, "logEntries": entries})))
-}
-
-fn problem(error: crate::store::StoreError) -> Refusal {
-    Problem::from(error).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_sandbox_may_reach_is_what_was_asked_for_or_refused() {
-        let check = |allowed, rules: Value, expected: Option<Network>| {
-            assert_eq!(network(allowed, &rules).ok(), expected, "{allowed:?} {rules}");
-        };
-        check(None, Value::Null, Some(Network::Usual));
-        check(Some(true), json!({"allowPublicTraffic": false}), Some(Network::Usual));
-        check(Some(false), Value::Null, Some(Network::Nothing));
-        check(None, json!({"denyOut": ["0.0.0.0/0"]}), Some(Network::Nothing));
-        check(None, json!({"deny_out": ["0.0.0.0/0"], "allow_out": ["1.1.1.1"]}), None);
-        check(None, json!({"denyOut": ["8.8.8.8"]}), None);
-        check(Some(false), json!({"allowOut": ["1.1.1.1"]}), None);
     }
 }

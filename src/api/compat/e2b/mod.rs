@@ -10,8 +10,11 @@ mod control;
 mod files;
 mod filesystem;
 mod interpreter;
+mod logs;
+mod network;
 mod process;
 mod snapshot;
+mod usage;
 mod volume;
 mod watch;
 
@@ -20,14 +23,15 @@ use axum::{
     extract::{FromRequest, Request, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{delete, get, post},
+    routing::{delete, get, post, put},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use address::{Addressed, Door, is_file_upload, is_path, knock, split_host, to_program};
-pub(super) use control::Used;
 pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
+pub(super) use usage::Used;
+pub use usage::{Usage, measure};
 pub use watch::Watchers;
 
 use crate::{
@@ -43,18 +47,19 @@ const ENVD: &str = "0.6.13";
 pub fn routes() -> Router<App> {
     Router::new()
         .route("/sandboxes", get(control::list_running).post(control::create))
-        .route("/v2/sandboxes", get(control::list).post(control::create))
-        .route("/sandboxes/metrics", get(control::metrics_of))
+        .route("/v2/sandboxes", get(control::list).post(control::create_later))
+        .route("/sandboxes/metrics", get(usage::metrics_of))
         .route("/sandboxes/{id}", get(control::show).delete(control::kill))
         .route("/sandboxes/{id}/pause", post(control::pause))
         .route("/sandboxes/{id}/resume", post(control::resume))
         .route("/sandboxes/{id}/connect", post(control::connect))
-        .route("/v2/sandboxes/{id}/connect", post(control::connect))
+        .route("/v2/sandboxes/{id}/connect", post(control::connect_later))
+        .route("/sandboxes/{id}/network", put(network::update))
         .route("/sandboxes/{id}/timeout", post(control::timeout))
         .route("/sandboxes/{id}/refreshes", post(control::refresh))
-        .route("/sandboxes/{id}/metrics", get(control::metrics))
-        .route("/sandboxes/{id}/logs", get(control::logs))
-        .route("/v2/sandboxes/{id}/logs", get(control::logs))
+        .route("/sandboxes/{id}/metrics", get(usage::metrics))
+        .route("/sandboxes/{id}/logs", get(logs::first))
+        .route("/v2/sandboxes/{id}/logs", get(logs::second))
         .route("/sandboxes/{id}/fork", post(control::fork))
         .route("/sandboxes/{id}/snapshots", post(snapshot::create))
         .route("/volumes", get(volume::list).post(volume::create))
@@ -170,6 +175,6 @@ async fn envs(guest: Guest) -> axum::Json<Value> {
 /// What a sandbox uses, as its daemon tells it. The path is the server's own, which asks here when a
 /// request is for a sandbox.
 pub async fn metrics(State(app): State<App>, guest: Guest) -> Result<axum::Json<Value>, Refusal> {
-    let used = control::Used::of(&app, &guest.sandbox).await?;
+    let used = Used::of(&app, &guest.sandbox).await?;
     Ok(axum::Json(used.of_daemon()))
 }
