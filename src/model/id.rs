@@ -104,6 +104,14 @@ id!(
     ThreadId, "a thread id", check_thread
 );
 id!(
+    /// Names a template of another API.
+    TemplateId, "a template id", check_thread
+);
+id!(
+    /// Names a build of a template.
+    BuildId, "a build id", check_thread
+);
+id!(
     /// A project: its prefix, `-`, eight hexadecimal digits.
     ProjectId, "a project id", check_project
 );

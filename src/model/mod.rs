@@ -10,6 +10,7 @@ mod lease;
 mod moment;
 mod project;
 mod session;
+mod template;
 mod terminal;
 mod thread;
 
@@ -17,8 +18,8 @@ pub use command::{
     Changes, Command, CommandEnd, CommandStatus, CwdChange, EnvChange, Limit, Source,
 };
 pub use id::{
-    BadId, CommandId, InstanceId, LeaseId, MessageId, ProjectId, SessionId, ShareId, TerminalId,
-    ThreadId, TokenId,
+    BadId, BuildId, CommandId, InstanceId, LeaseId, MessageId, ProjectId, SessionId, ShareId,
+    TemplateId, TerminalId, ThreadId, TokenId,
 };
 pub use jiff::Timestamp;
 pub use lease::{Desired, Instance, InstanceState, Lease, LeaseEvent, LeaseState};
@@ -27,6 +28,9 @@ pub use project::{BackendKind, Project, ProjectConfig, SessionRecord, Statistics
 pub use session::{
     ChatSession, Ended, Hours, Money, OnExpiry, SessionEvent, SessionPolicy, SessionState,
     SessionStatus,
+};
+pub use template::{
+    Build, BuildEvent, BuildStatus, Failure, Made, Tag, Template, USUAL_TAG, Waiter,
 };
 pub use terminal::{
     Cause, Exit, ShellKind, StateVersion, Terminal, TerminalEvent, TerminalState, TerminalStatus,

@@ -22,6 +22,7 @@ mod row;
 mod schema;
 mod sessions;
 mod shares;
+mod templates;
 mod terminals;
 mod threads;
 mod tokens;
