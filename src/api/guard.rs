@@ -112,7 +112,8 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
         return Ok(compat::port::serve(app, &sandbox, port, request).await);
     }
     let origin = origin(request.headers(), &host)?;
-    let public = open(request.method(), request.uri().path());
+    let public = open(request.method(), request.uri().path())
+        || compat::e2b::may_upload(app, request.method(), request.uri());
     let link = compat::daytona::Link::of(&request);
     let (addressed, has_key) = match compat::e2b::knock(app, &request, &host) {
         Door::Elsewhere => match link {

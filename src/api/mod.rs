@@ -207,6 +207,7 @@ pub(crate) fn is_file_upload(method: &Method, path: &str) -> bool {
             path.ends_with("/fs/write")
                 || path.contains("/memories/")
                 || compat::e2b::is_file_upload(path)
+                || compat::e2b::uploaded(path).is_some()
         }
         Method::POST => {
             matches!(path, "/api/projects/import" | "/files")

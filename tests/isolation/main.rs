@@ -17,6 +17,7 @@ mod others;
 mod pool;
 mod probes;
 mod reach;
+mod templates;
 mod unprivileged;
 mod volumes;
 mod world;

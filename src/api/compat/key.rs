@@ -114,6 +114,19 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// What lets somebody send the files of this hash until a time, in seconds since 1970.
+    pub fn upload(&self, hash: &str, until: i64) -> String {
+        let sum = blake3::keyed_hash(&self.0, format!("upload {hash} {until}").as_bytes());
+        sum.to_hex()[..DIGITS].to_owned()
+    }
+
+    /// Whether this lets them, at this time.
+    pub fn opens_upload(&self, hash: &str, until: i64, given: &str, now: i64) -> bool {
+        same(&self.upload(hash, until), given) && now <= until
+    }
+}
+
 /// Whether two secrets are the same, in a time that does not tell where they differ.
 pub fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
@@ -192,6 +205,17 @@ mod tests {
         let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
         let expected = "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54";
         assert_eq!(hex(hmac_sha256(&[0xaa; 131], text)), expected);
+    }
+
+    #[test]
+    fn a_link_for_files_is_for_one_hash_until_its_time_is_over() {
+        let keys = Keys::new("secret");
+        let given = keys.upload("abc", 100);
+        assert!(keys.opens_upload("abc", 100, &given, 100));
+        assert!(!keys.opens_upload("abc", 100, &given, 101));
+        assert!(!keys.opens_upload("abd", 100, &given, 0));
+        assert!(!keys.opens_upload("abc", 1000, &given, 0));
+        assert!(!Keys::new("another").opens_upload("abc", 100, &given, 0));
     }
 
     #[test]

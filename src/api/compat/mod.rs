@@ -3,6 +3,7 @@
 //! ```text
 //!   e2b, daytona ─┬─▶ sandbox   a thread, and what the other API wants to know of it beyond that
 //!                 ├─▶ copy      its files once more
+//!                 ├─▶ build     what it is made from
 //!                 ├─▶ process   its programs, each in a terminal of the thread
 //!                 ├─▶ interpreter  code that remembers, run by one of them
 //!                 ├─▶ instance  its files
@@ -13,6 +14,7 @@
 //! provider and can be watched in the app. Behind the guard like everything else; the keys of others
 //! are ours (`key`).
 
+mod build;
 mod copy;
 pub mod daytona;
 pub mod e2b;

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    build::{self, Builds, OF_BUILD},
     home::{self, User},
     key::Keys,
     process::Processes,
@@ -75,7 +76,8 @@ pub enum Api {
 }
 
 impl Api {
-    fn word(self) -> &'static str {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
         match self {
             Api::E2b => "e2b",
             Api::Daytona => "daytona",
@@ -286,6 +288,8 @@ pub struct Sandboxes {
     pub(super) watchers: super::e2b::Watchers,
     /// What sandboxes have used.
     pub(super) usage: super::e2b::Usage,
+    /// Builds of templates.
+    pub(super) builds: Builds,
     /// Interpreters that remember.
     pub(super) contexts: super::interpreter::Contexts,
     /// What sandboxes share.
@@ -307,6 +311,7 @@ impl Sandboxes {
             processes: Mutex::default(),
             watchers: super::e2b::Watchers::default(),
             usage: super::e2b::Usage::default(),
+            builds: Builds::default(),
             contexts: super::interpreter::Contexts::default(),
             volumes: Arc::new(Volumes::new(home)),
             mounting: tokio::sync::Mutex::default(),
@@ -357,11 +362,12 @@ impl App {
         Ok(thread.and_then(Sandbox::of))
     }
 
-    /// Every sandbox of an API, the youngest first.
+    /// Every sandbox of an API, the youngest first; not those in which templates are built.
     pub async fn all_sandboxes(&self, api: Api) -> Result<Vec<Sandbox>, Problem> {
         let mut all = Vec::new();
         for id in self.sandboxes.ids() {
             match self.sandbox(&id).await? {
+                Some(sandbox) if sandbox.more.contains_key(OF_BUILD) => {}
                 Some(sandbox) if sandbox.api == api => all.push(sandbox),
                 Some(_) => {}
                 // Deleted as a thread.
@@ -398,9 +404,14 @@ impl App {
             Some(lease) => self.store.lease(lease).await?,
             None => None,
         };
+        let begins = match &lease {
+            Some(_) => None,
+            None => self.begins_with(api, &new.template).await?,
+        };
+        let from = begins.as_ref().map_or(&new.template, |begins| &begins.snapshot);
         let (provider, spec) = match lease {
             Some(lease) => (lease.provider, None),
-            None => self.made_from(&new.template, &new.network, new.settings).await?,
+            None => self.made_from(from, &new.network, new.settings).await?,
         };
         let home = home_on(&provider, api);
         let now = self.now().at;
@@ -412,17 +423,21 @@ impl App {
         if let Some(path) = self.path_inside(&provider) {
             env.insert("PATH".to_owned(), format!("{home}/{}:{path}", home::PROGRAMS));
         }
+        let (mut template, mut more, mut cwd) = (new.template, new.more, home.clone());
+        if let Some(begins) = &begins {
+            begins.shape(&mut template, &mut env, &mut more, &mut cwd);
+        }
         env.extend(new.env);
         let facts = Facts {
             api,
-            template: new.template,
+            template,
             started: now,
             ends: now.checked_add(new.timeout).unwrap_or(Timestamp::MAX),
             on_timeout: new.on_timeout,
             auto_resume: new.auto_resume,
             home: home.clone(),
             metadata: new.metadata,
-            more: new.more,
+            more,
         };
         let choices = ThreadChoices {
             provider: Some(provider),
@@ -430,7 +445,7 @@ impl App {
             fork: new.fork,
             policy: Some(new.policy.unwrap_or(LASTING)),
             env: Some(env),
-            cwd: Some(home),
+            cwd: Some(cwd),
             labels: Some(facts.labels()),
             ..ThreadChoices::default()
         };
@@ -438,7 +453,11 @@ impl App {
         drop(held);
         let sandbox = Sandbox { thread: chain.thread, facts };
         self.sandboxes.note(&id, sandbox.looked_at(now));
-        match self.furnish(&sandbox).await {
+        let furnished = async {
+            self.furnish(&sandbox).await?;
+            self.start_with(&sandbox, begins.as_ref()).await
+        };
+        match furnished.await {
             Ok(()) => Ok(sandbox),
             Err(problem) => {
                 self.kill_sandbox(&id).await?;
@@ -447,8 +466,8 @@ impl App {
         }
     }
 
-    /// The provider that a template stands for, and its settings. A template is the name of a provider or
-    /// of a snapshot of files; anything else is the server's own choice.
+    /// The provider that a template stands for, and its settings. A template is the name of a provider, of
+    /// a snapshot of files or [of an image](build::of_image); anything else is the server's own choice.
     async fn made_from(
         &self,
         template: &str,
@@ -457,7 +476,10 @@ impl App {
     ) -> Result<(String, Option<Value>), Problem> {
         let providers = self.leases.providers();
         let mut name = self.provider.clone();
-        if providers.named(template).is_ok() {
+        if let Some((provider, image)) = build::image_of(template) {
+            name = provider.to_owned();
+            spec.insert("image".to_owned(), image.into());
+        } else if providers.named(template).is_ok() {
             name = template.to_owned();
         } else {
             for provider in providers.all() {
@@ -721,6 +743,9 @@ pub async fn expire(app: App, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(TRY_AGAIN) => {}
         }
+    }
+    if let Err(problem) = app.recover_builds().await {
+        tracing::warn!(detail = problem.detail(), "cannot tell of the builds that were given up");
     }
     loop {
         let now = app.now().at;

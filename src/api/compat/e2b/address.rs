@@ -69,7 +69,7 @@ fn is_daemon(path: &str) -> bool {
 
 /// Whether a path is one of E2B's.
 pub fn is_path(path: &str) -> bool {
-    let rest = path.strip_prefix("/v2").unwrap_or(path);
+    let rest = ["/v2", "/v3"].iter().find_map(|version| path.strip_prefix(version)).unwrap_or(path);
     let below =
         |name: &str| rest.strip_prefix(name).is_some_and(|it| it.is_empty() || it.starts_with('/'));
     is_daemon(path)
@@ -298,7 +298,8 @@ mod tests {
 
     #[test]
     fn paths_of_the_daemon_and_of_the_control_plane() {
-        for path in ["/files", "/health", "/sandboxes", "/v2/sandboxes/x/connect"] {
+        for path in ["/files", "/health", "/sandboxes", "/v2/sandboxes/x/connect", "/v3/templates"]
+        {
             assert!(is_path(path), "{path}");
         }
         for path in ["/", "/metrics", "/filesystem", "/sandboxes2", "/v2", "/api/threads"] {

@@ -18,6 +18,7 @@ use crate::{
     api::{
         App,
         compat::{
+            build::{ALIAS, CWD},
             port,
             reach::Network,
             sandbox::{Api, LONGEST, NewSandbox, OnTimeout, PAUSES_FILES, Sandbox, State as Life},
@@ -193,6 +194,10 @@ pub(super) async fn fork(
         let id = fresh_id()?;
         let mut env = sandbox.thread.env.clone();
         env.insert("E2B_SANDBOX_ID".to_owned(), id.to_string());
+        let of_template = [ALIAS, CWD].map(|name| sandbox.more.get_key_value(name));
+        let of_template = of_template.into_iter().flatten();
+        let mut more: BTreeMap<_, _> = Config::of(&sandbox).notes().into_iter().collect();
+        more.extend(of_template.map(|(name, value)| (name.clone(), value.clone())));
         let new = NewSandbox {
             api: Api::E2b,
             id,
@@ -202,7 +207,7 @@ pub(super) async fn fork(
             auto_resume: sandbox.auto_resume,
             env,
             metadata: sandbox.metadata.clone(),
-            more: Config::of(&sandbox).notes().into_iter().collect(),
+            more,
             policy: None,
             network: Network::Usual,
             settings: serde_json::Map::new(),
@@ -223,7 +228,7 @@ fn opened(app: &App, sandbox: &Sandbox) -> Value {
     json!({
         "templateID": sandbox.template,
         "sandboxID": sandbox.id(),
-        "alias": sandbox.template,
+        "alias": sandbox.more.get(ALIAS).unwrap_or(&sandbox.template),
         "clientID": CLIENT,
         "envdVersion": ENVD,
         "envdAccessToken": key,

@@ -14,6 +14,7 @@ mod logs;
 mod network;
 mod process;
 mod snapshot;
+mod template;
 mod usage;
 mod volume;
 mod watch;
@@ -23,13 +24,14 @@ use axum::{
     extract::{FromRequest, Request, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{delete, get, post, put},
+    routing::{get, patch, post, put},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use address::{Addressed, Door, is_file_upload, is_path, knock, split_host, to_program};
 pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
+pub use template::{may_upload, uploaded};
 pub(super) use usage::Used;
 pub use usage::{Usage, measure};
 pub use watch::Watchers;
@@ -65,14 +67,11 @@ pub fn routes() -> Router<App> {
         .route("/volumes", get(volume::list).post(volume::create))
         .route("/volumes/{name}", get(volume::show).delete(volume::remove))
         .route("/snapshots", get(snapshot::list))
-        .route("/templates", get(snapshot::templates))
-        .route("/v2/templates", get(snapshot::templates))
-        .route("/templates/{name}", delete(snapshot::remove))
-        .route("/templates/aliases/{name}", get(snapshot::alias))
         .route("/health", get(health))
         .route("/envs", get(envs))
         .route("/files", get(files::read).post(files::write))
         .merge(contents())
+        .merge(templates())
         .merge(calls())
 }
 
@@ -84,6 +83,25 @@ fn contents() -> Router<App> {
             get(content::show).patch(content::change).delete(content::remove),
         )
         .route("/volumecontent/{name}/file", get(content::read).put(content::write))
+}
+
+fn templates() -> Router<App> {
+    Router::new()
+        .route("/templates", get(template::list))
+        .route("/v2/templates", get(template::page).post(template::request))
+        .route("/v3/templates", post(template::request))
+        .route("/templates/tags", post(template::tag).delete(template::untag))
+        .route(
+            "/templates/{name}",
+            get(template::show).patch(template::update).delete(template::remove),
+        )
+        .route("/v2/templates/{name}", patch(template::update))
+        .route("/templates/aliases/{name}", get(template::alias))
+        .route("/templates/{name}/tags", get(template::tags))
+        .route("/templates/{name}/files/{hash}", get(template::files).put(template::take))
+        .route("/v2/templates/{name}/builds/{build}", post(template::start))
+        .route("/templates/{name}/builds/{build}/status", get(template::status))
+        .route("/templates/{name}/builds/{build}/logs", get(template::logs))
 }
 
 fn calls() -> Router<App> {

@@ -14,6 +14,7 @@ use super::{
 use crate::api::{
     App,
     compat::{
+        build::CWD,
         instance::{absolute, relative},
         interpreter::is_context,
         process::{End, Process, Said, Start},
@@ -145,7 +146,10 @@ async fn begin(
     if let Some(name) = process.envs.keys().find(|name| !is_name(name)) {
         return Err(invalid(&format!("{name:?} is not the name of a variable")));
     }
-    let cwd = absolute(process.cwd.as_deref().unwrap_or(""), home);
+    // Where its template says, if nobody says anything.
+    let usual = sandbox.more.get(CWD).map_or("", String::as_str);
+    let cwd = process.cwd.as_deref().filter(|cwd| !cwd.is_empty()).unwrap_or(usual);
+    let cwd = absolute(cwd, home);
     let files = app.sandbox_files(sandbox).await?;
     let path = cwd.clone();
     let found = files.act(move |directory| directory.stat_followed(&relative(&path)?)).await;

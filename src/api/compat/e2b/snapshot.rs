@@ -1,6 +1,4 @@
-//! What sandboxes can be made from: the providers, and the files of sandboxes as they once were.
-
-use std::collections::BTreeMap;
+//! The files of sandboxes as they once were.
 
 use axum::{
     extract::{Path, State},
@@ -10,16 +8,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, ENVD, Refusal,
+    Asked, Refusal,
     address::sandbox_id,
-    control::{cpus, disk_bytes, find, memory_bytes},
+    control::find,
+    template::{BASE, TAG},
 };
-use crate::{api::App, model::Timestamp};
-
-/// The template that stands for the server's own choice.
-const BASE: &str = "base";
-/// The tag that every name may have.
-const TAG: &str = ":default";
+use crate::api::{App, compat::build::is_of_build};
 
 /// What a snapshot is to be called.
 #[derive(Debug, Default, Deserialize)]
@@ -64,64 +58,8 @@ pub(super) async fn list(
         },
         None => None,
     };
-    let takes = |name: &&String| of.as_ref().is_none_or(|sandbox| sandbox.has_snapshot(name));
-    Ok(axum::Json(app.snapshots().await?.keys().filter(takes).map(|name| shown(name)).collect()))
-}
-
-/// What sandboxes can be made from.
-pub(super) async fn templates(State(app): State<App>) -> Result<axum::Json<Vec<Value>>, Refusal> {
-    let began = Timestamp::UNIX_EPOCH;
-    let mut names = BTreeMap::from([(BASE.to_owned(), began)]);
-    names.extend(app.leases.providers().all().map(|it| (it.name().to_owned(), began)));
-    names.extend(app.snapshots().await?);
-    let template = |(name, at): (String, Timestamp)| {
-        json!({
-            "templateID": name,
-            "buildID": "00000000-0000-0000-0000-000000000000",
-            "cpuCount": cpus(),
-            "memoryMB": memory_bytes() >> 20,
-            "diskSizeMB": disk_bytes(&app).1 >> 20,
-            "public": false,
-            "aliases": [name],
-            "names": [name],
-            "createdAt": at.to_string(),
-            "updatedAt": at.to_string(),
-            "createdBy": null,
-            "lastSpawnedAt": null,
-            "spawnCount": 0,
-            "buildCount": 0,
-            "envdVersion": ENVD,
-            "buildStatus": "ready",
-        })
+    let takes = |name: &&String| {
+        !is_of_build(name) && of.as_ref().is_none_or(|sandbox| sandbox.has_snapshot(name))
     };
-    Ok(axum::Json(names.into_iter().map(template).collect()))
-}
-
-fn missing(name: &str) -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, format!("template '{name}' not found"))
-}
-
-/// Whether a template of this name is there.
-pub(super) async fn alias(
-    State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let plain = name.strip_suffix(TAG).unwrap_or(&name);
-    let known = plain == BASE
-        || app.leases.providers().named(plain).is_ok()
-        || app.snapshots().await?.contains_key(plain);
-    if !known {
-        return Err(missing(&name));
-    }
-    Ok(axum::Json(json!({"templateID": plain, "public": false})))
-}
-
-/// Removes a snapshot. What began with it keeps its files.
-pub(super) async fn remove(
-    State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    let plain = name.strip_suffix(TAG).unwrap_or(&name);
-    let removed = app.remove_snapshot(plain).await?;
-    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(missing(&name)) }
+    Ok(axum::Json(app.snapshots().await?.keys().filter(takes).map(|name| shown(name)).collect()))
 }
