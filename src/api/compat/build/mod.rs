@@ -1,7 +1,7 @@
 //! Templates: what sandboxes of other people's APIs are made from, built here step by step.
 //!
 //! ```text
-//!   e2b, daytona ─▶ plan               what is to be done. Pure
+//!   e2b, daytona ─▶ plan, dockerfile   what is to be done. Pure
 //!                ─▶ Builds             those that run
 //!                     ├─▶ run          in a sandbox of their own, which nobody lists
 //!                     ├─▶ log          what they say
@@ -13,6 +13,7 @@
 //! that no row calls ready, are what a crash left, and go at the next start. A build is never gone on
 //! with, for its steps may have done things elsewhere that must not be done twice: it is told as failed.
 
+pub mod dockerfile;
 pub mod log;
 pub mod plan;
 mod run;

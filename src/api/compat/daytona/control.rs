@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Guest, Refusal, TOOLBOX, find, network,
+    Asked, Guest, Refusal, TOOLBOX, find,
+    image::{self, BuildInfo},
+    network,
     size::{Asking, Size},
     volume::{self, Mount},
 };
@@ -15,6 +17,7 @@ use crate::{
     api::{
         App,
         compat::{
+            build::ALIAS,
             port,
             sandbox::{Api, LASTING, NewSandbox, OnTimeout, Sandbox, State as Life},
             volume::mounts,
@@ -51,7 +54,7 @@ pub(super) struct Create {
     network_allow_list: Option<String>,
     domain_allow_list: Option<String>,
     volumes: Option<Vec<Mount>>,
-    build_info: Option<Value>,
+    build_info: Option<BuildInfo>,
     user: Option<String>,
     auto_pause_interval: Option<u64>,
     ttl_minutes: Option<u64>,
@@ -131,9 +134,6 @@ pub(super) async fn create(
     let mut settings = asked.size.settings()?;
     let volumes = asked.volumes.unwrap_or_default();
     app.mount_volumes(&mut settings, volumes.into_iter().map(Into::into).collect()).await?;
-    if asked.build_info.is_some_and(|info| !info.is_null()) {
-        return Err(Refusal::bad("images are not built here; name a provider as the snapshot"));
-    }
     let reach = network::Settings {
         network_block_all: asked.network_block_all,
         network_allow_list: asked.network_allow_list,
@@ -173,6 +173,13 @@ pub(super) async fn create(
         network: reach.network(),
         settings,
         fork: None,
+    };
+    let new = match &asked.build_info {
+        Some(info) => match image::make(&app, info, new).await? {
+            Ok(waiting) => return Ok(waiting),
+            Err(new) => new,
+        },
+        None => new,
     };
     let sandbox = app.make_sandbox(new).await?;
     shown(&app, &sandbox).await
@@ -233,7 +240,7 @@ async fn body(
         "id": sandbox.id(),
         "organizationId": OWNER,
         "name": sandbox.more.get("name"),
-        "snapshot": sandbox.template,
+        "snapshot": sandbox.more.get(ALIAS).unwrap_or(&sandbox.template),
         "user": sandbox.more.get("user").map_or(sandbox.api.user(), String::as_str),
         "env": env,
         "labels": sandbox.metadata,
@@ -264,7 +271,7 @@ async fn body(
     Ok(body)
 }
 
-fn toolbox(app: &App) -> String {
+pub(super) fn toolbox(app: &App) -> String {
     format!("{}/daytona/toolbox", app.url)
 }
 
@@ -292,6 +299,9 @@ pub(super) async fn show(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
+    if let Some(waiting) = image::show_waiting(&app, &name).await? {
+        return Ok(axum::Json(waiting));
+    }
     let sandbox = find(&app, &name).await?;
     shown(&app, &sandbox).await
 }
@@ -301,6 +311,9 @@ pub(super) async fn delete(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
+    if let Some(gone) = image::forget_waiting(&app, &name).await? {
+        return Ok(axum::Json(gone));
+    }
     let sandbox = find(&app, &name).await?;
     let gone = body(&app, &sandbox, ("destroyed", "destroyed")).await?;
     app.kill_sandbox(sandbox.id()).await?;

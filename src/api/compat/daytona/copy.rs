@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::{
     Asked, Refusal,
     control::{AUTO_STOP, free_name, idle, shown},
-    find,
+    find, image,
     size::Size,
 };
 use crate::{
     api::{
         App,
         compat::{
+            build::is_of_build,
             reach::Network,
             sandbox::{Api, NewSandbox, OnTimeout},
         },
@@ -136,7 +137,10 @@ async fn described(app: &App) -> Result<BTreeMap<String, Value>, Refusal> {
         });
         (name, shown)
     };
-    Ok(app.snapshots().await?.into_iter().map(describe).collect())
+    let made = app.snapshots().await?.into_iter().filter(|(name, _)| !is_of_build(name));
+    let mut all: BTreeMap<_, _> = made.map(describe).collect();
+    all.extend(image::all(app).await?);
+    Ok(all)
 }
 
 fn missing(name: &str) -> Refusal {
@@ -148,7 +152,24 @@ pub(super) async fn show(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    described(&app).await?.remove(&name).map(axum::Json).ok_or_else(|| missing(&name))
+    let all = described(&app).await?;
+    let found = all.into_iter().find(|(known, it)| *known == name || it["id"] == *name);
+    found.map(|(_, it)| axum::Json(it)).ok_or_else(|| missing(&name))
+}
+
+/// Every snapshot that is there can be used; there is nothing to do.
+pub(super) async fn activate(
+    app: State<App>,
+    name: Path<String>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let axum::Json(snapshot) = show(app, name).await?;
+    match snapshot["state"].as_str() {
+        Some("active") => Ok(axum::Json(snapshot)),
+        state => {
+            let state = state.unwrap_or_default();
+            Err(Refusal::bad(format!("Snapshot {} is {state}", snapshot["name"])))
+        }
+    }
 }
 
 /// Removes a snapshot.
@@ -156,7 +177,11 @@ pub(super) async fn remove(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<axum::http::StatusCode, Refusal> {
-    match app.remove_snapshot(&name).await? {
+    let removed = match image::remove(&app, &name).await? {
+        Some(removed) => removed,
+        None => !is_of_build(&name) && app.remove_snapshot(&name).await?,
+    };
+    match removed {
         true => Ok(axum::http::StatusCode::OK),
         false => Err(missing(&name)),
     }

@@ -9,6 +9,7 @@ mod events;
 mod fault;
 mod files;
 mod git;
+mod image;
 mod interpreter;
 mod link;
 mod list;
@@ -102,8 +103,14 @@ fn control_routes() -> Router<App> {
         .route("/volumes", get(volume::list).post(volume::create))
         .route("/volumes/by-name/{name}", get(volume::show))
         .route("/volumes/{name}", get(volume::show).delete(volume::remove))
-        .route("/snapshots", get(copy::list))
+        .route("/snapshots", get(copy::list).post(image::create))
         .route("/snapshots/{name}", get(copy::show).delete(copy::remove))
+        .route("/snapshots/{name}/activate", post(copy::activate))
+        .route("/snapshots/{name}/build-logs", get(image::logs))
+        .route("/snapshots/{name}/build-logs-url", get(image::logs_url))
+        .route("/sandbox/{id}/build-logs", get(image::sandbox_logs))
+        .route("/sandbox/{id}/build-logs-url", get(image::sandbox_logs_url))
+        .route("/object-storage/push-access", get(image::push_access))
         .route("/sandbox/{id}/public/{public}", post(control::public))
         .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox_url))
 }
