@@ -183,7 +183,7 @@ fn described(app: &App, template: &Template) -> Value {
 pub(super) async fn all(app: &App) -> Result<BTreeMap<String, Value>, Refusal> {
     let templates = app.store.templates().await?.into_iter();
     let named = templates.filter(|it| it.owner == OWNER && !it.name.starts_with(IMAGE));
-    Ok(named.map(|template| (template.name.clone(), described(&app, &template))).collect())
+    Ok(named.map(|template| (template.name.clone(), described(app, &template))).collect())
 }
 
 /// Deletes one that was built here; `None` if it was not.
