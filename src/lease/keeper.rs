@@ -171,8 +171,8 @@ impl Keeper {
         Ok(lease)
     }
 
-    /// Takes other settings, unless its disk would have to be another. What runs has them before they
-    /// are on record: asked again, it is as if nothing had been.
+    /// Takes other settings; a disk grows where nothing runs on it. What there is has them before they are
+    /// on record: asked again, it is as if nothing had been.
     async fn resize(&mut self, settings: Map<String, Value>) -> Result<Lease, LeaseError> {
         let mut lease = self.check(None).await?;
         let of = |source| LeaseError::provider(&self.id, "resize", source);
@@ -182,14 +182,25 @@ impl Keeper {
         let spec = Value::Object(spec);
         provider.accepts(&spec).map_err(of)?;
         let disk = |spec: &Value| provider.limits_of(spec, Some(&self.id))?.disk_bytes;
-        if disk(&spec) != disk(&lease.spec) {
-            let provider = provider.name().to_owned();
-            let what = "change the size of a disk that was made";
-            return Err(of(ProviderError::Unsupported { provider, what }));
-        }
-        if let LeaseState::Running(instance) | LeaseState::Paused(instance) = &lease.state {
-            let changed = self.try_often(|| provider.resize(&self.id, instance, &spec)).await;
-            changed.map_err(of)?;
+        let (has, wanted) = (disk(&lease.spec), disk(&spec));
+        match &lease.state {
+            LeaseState::Running(instance) | LeaseState::Paused(instance) => {
+                if has != wanted {
+                    let provider = provider.name().to_owned();
+                    let what = "change the size of a disk that is in use; stop it first";
+                    return Err(of(ProviderError::Unsupported { provider, what }));
+                }
+                let changed = self.try_often(|| provider.resize(&self.id, instance, &spec)).await;
+                changed.map_err(of)?;
+            }
+            LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => {
+                if let Some(bytes) = wanted.filter(|_| has != wanted) {
+                    self.try_often(|| provider.grow(&self.id, bytes)).await.map_err(of)?;
+                }
+            }
+            LeaseState::Destroyed => {
+                return Err(LeaseError::Destroyed { lease: self.id.clone() });
+            }
         }
         lease.spec = spec;
         self.save(lease).await

@@ -146,6 +146,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         unsupported(self.name(), "change the limits of what runs; stop it first")
     }
 
+    /// Makes the disk that is kept for a lease this large, with what is on it. Nothing runs on it.
+    fn grow<'a>(&'a self, lease: &'a LeaseId, bytes: u64) -> Reply<'a, ()> {
+        let _ = (lease, bytes);
+        unsupported(self.name(), "change the size of a disk")
+    }
+
     /// How many instances wait for somebody who asks for one; `None` where none ever do.
     fn ready(&self) -> Option<usize> {
         None

@@ -62,6 +62,33 @@ fn a_fork_begins_with_the_files_and_goes_its_own_way() {
 }
 
 #[test]
+fn a_disk_grows_with_its_files_while_nothing_runs_on_it() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let client = world.server.client();
+    let made = client.post("/daytona/sandbox", json!({})).expect(200);
+    let target = format!("/daytona/sandbox/{}", made["id"].as_str().unwrap());
+    let said = |command: &str| {
+        let target = target.replace("/sandbox/", "/toolbox/");
+        let ran = client.post(&format!("{target}/process/execute"), json!({"command": command}));
+        ran.expect(200)["result"].as_str().unwrap().to_owned()
+    };
+    said("echo kept > /opt/file");
+    let larger = json!({"disk": 2});
+    client.post(&format!("{target}/resize"), larger.clone()).expect(400);
+    client.post(&format!("{target}/stop"), json!({})).expect(200);
+    // Asked twice it is as large as asked once.
+    for _ in 0..2 {
+        let resized = client.post(&format!("{target}/resize"), larger.clone()).expect(200);
+        assert_eq!(resized["disk"], 2);
+    }
+    client.post(&format!("{target}/resize"), json!({"disk": 1})).expect(400);
+    client.post(&format!("{target}/start"), json!({})).expect(200);
+    assert_eq!(said("cat /opt/file"), "kept\n");
+    let blocks: u64 = said("df -k / | awk 'END {print $2}'").trim().parse().unwrap();
+    assert!(blocks > 1 << 20, "{blocks}");
+}
+
+#[test]
 fn threads_begin_with_a_snapshot_and_outlive_it() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();

@@ -481,10 +481,17 @@ class Newer(unittest.TestCase):
         self.assertEqual(DAYTONA.get(sandbox.id).memory, 1)
         with self.assertRaises(Exception):
             sandbox.resize(Resources(disk=sandbox.disk + 1))
+        larger = sandbox.disk + 1
+        sandbox.fs.upload_file(b"kept", "kept.txt")
         sandbox.stop()
-        sandbox.resize(Resources(memory=2))
+        sandbox.resize(Resources(memory=2, disk=larger))
+        with self.assertRaises(Exception):
+            sandbox.resize(Resources(disk=1))
         sandbox.start()
-        self.assertEqual((sandbox.cpu, sandbox.memory), (1, 2))
+        self.assertEqual((sandbox.cpu, sandbox.memory, sandbox.disk), (1, 2, larger))
+        self.assertEqual(sandbox.fs.download_file("kept.txt"), b"kept")
+        blocks = int(sandbox.process.exec("df -k / | awk 'END {print $2}'").result)
+        self.assertGreater(blocks, (larger - 1) << 20)
         self.assertTrue(sandbox.get_metrics())
         sandbox.delete()
 

@@ -571,6 +571,10 @@ impl Provider for Docker {
         Some(self.spec(spec, lease).ok()?.limits())
     }
 
+    fn grow<'a>(&'a self, lease: &'a LeaseId, bytes: u64) -> Reply<'a, ()> {
+        Box::pin(self.0.disks.grow(lease, bytes))
+    }
+
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
         self.met(&instance.instance_id)
     }

@@ -16,6 +16,8 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::SeekFrom;
 
+use super::sys;
+
 /// What a disk begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::provider) enum Base {
@@ -139,14 +141,47 @@ pub(in crate::provider) const PATH: &str =
 
 /// Copies a disk, holes and all; shares its blocks where the file system can.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let source = File::open(from)?;
     let beside = to.with_extension("new");
+    copy_beside(from, &beside)?;
+    fs::rename(&beside, to)
+}
+
+fn copy_beside(from: &Path, beside: &Path) -> io::Result<File> {
+    let source = File::open(from)?;
     let target =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(beside)?;
     if rustix::fs::ioctl_ficlone(&target, &source).is_err() {
         copy_data(&source, &target)?;
     }
-    fs::rename(&beside, to)
+    Ok(target)
+}
+
+/// Makes a disk that nothing runs on larger, with what is on it. A copy is, so that there is the one or
+/// the other at every instant.
+pub(super) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
+    let held = sys::unused_image(disk)?;
+    if held.metadata()?.len() >= bytes {
+        return Ok(());
+    }
+    let beside = disk.with_extension("new");
+    let file = copy_beside(disk, &beside)?;
+    file.set_len(bytes)?;
+    // What ran on it may have been killed: its journal is read first. It says 1 where that mended something.
+    for (program, options, most) in [("e2fsck", &["-f", "-p"][..], 1), ("resize2fs", &["-f"], 0)] {
+        let done = Command::new(program)
+            .args(options)
+            .arg(&beside)
+            .env_clear()
+            .env("PATH", PATH)
+            .stdin(Stdio::null())
+            .output()?;
+        if done.status.code().is_none_or(|code| code > most) {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Err(io::Error::other(format!("{program}: {}", said.trim())));
+        }
+    }
+    file.sync_all()?;
+    fs::rename(&beside, disk)
 }
 
 fn copy_data(source: &File, target: &File) -> io::Result<()> {

@@ -20,7 +20,7 @@ use super::disk::{self, Base};
 use super::make::{is_image_name, make_dir};
 use super::pace::Pace;
 use super::spec::SandboxSpec;
-use super::{blocking, pool};
+use super::{blocking, pool, sys};
 use crate::model::{Instance, LeaseId, Timestamp};
 use crate::provider::{CopyTo, Observed, Provider, ProviderError, Snapshot};
 
@@ -117,6 +117,21 @@ impl Disks {
     pub(in crate::provider) async fn forget(&self, lease: &LeaseId) -> Result<(), ProviderError> {
         let disk = self.of(lease.as_str());
         blocking("remove a sandbox's disk", move || remove(&disk)).await
+    }
+
+    /// Makes a lease's disk this large; nothing may run on it. One that is not made yet will be.
+    pub(in crate::provider) async fn grow(
+        &self,
+        lease: &LeaseId,
+        bytes: u64,
+    ) -> Result<(), ProviderError> {
+        let disk = self.of(lease.as_str());
+        let Ok(kind) = fs::metadata(&disk) else { return Ok(()) };
+        if kind.len() > bytes {
+            let reason = "disk: what is on it may not fit; a disk only grows".to_owned();
+            return Err(ProviderError::Refused { doing: "make a disk smaller", reason });
+        }
+        blocking("make a disk larger", move || disk::grow(&disk, bytes)).await
     }
 
     /// The leases that have a disk.
@@ -225,13 +240,18 @@ impl Disks {
             }
         }
         let copied = blocking("copy a sandbox's files", move || {
-            if let Some(root) = root {
-                // It holds still meanwhile: this is no time to be slow.
-                pace.iter().try_for_each(|(pace, cgroups)| pace.lift(cgroups))?;
-                let synced = rustix::fs::syncfs(root);
-                pace.iter().try_for_each(|(pace, cgroups)| pace.again(cgroups))?;
-                synced?;
-            }
+            let _unused = match root {
+                Some(root) => {
+                    // It holds still meanwhile: this is no time to be slow.
+                    pace.iter().try_for_each(|(pace, cgroups)| pace.lift(cgroups))?;
+                    let synced = rustix::fs::syncfs(root);
+                    pace.iter().try_for_each(|(pace, cgroups)| pace.again(cgroups))?;
+                    synced?;
+                    None
+                }
+                // What ran on it a moment ago may still be on its way to it.
+                None => Some(sys::unused_image(&source)?),
+            };
             if let Some(dir) = target.parent() {
                 make_dir(dir)?;
             }

@@ -695,6 +695,10 @@ impl Provider for Namespace {
         })
     }
 
+    fn grow<'a>(&'a self, lease: &'a LeaseId, bytes: u64) -> Reply<'a, ()> {
+        Box::pin(self.0.disks.grow(lease, bytes))
+    }
+
     fn ready(&self) -> Option<usize> {
         self.0.pool.ready()
     }

@@ -301,12 +301,9 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// Makes a file be a block device, which is freed by the kernel when nobody uses it any more. The
-/// device's descriptor has to be kept until it is mounted.
-///
-/// A file is one device at a time: two file systems on it would destroy each other. The lock is held by
-/// the kernel's own use of the file, so that it ends with the device.
-pub(in crate::provider) fn loop_device(image: &Path) -> io::Result<(File, String)> {
+/// Opens the file of a disk that is no device any more, and keeps it from becoming one as long as it is
+/// open: by then everything that was written to the device is in it.
+pub(in crate::provider) fn unused_image(image: &Path) -> io::Result<File> {
     let image = OpenOptions::new().read(true).write(true).open(image)?;
     let deadline = Instant::now() + IN_USE;
     while let Err(error) = rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
@@ -315,6 +312,16 @@ pub(in crate::provider) fn loop_device(image: &Path) -> io::Result<(File, String
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    Ok(image)
+}
+
+/// Makes a file be a block device, which is freed by the kernel when nobody uses it any more. The
+/// device's descriptor has to be kept until it is mounted.
+///
+/// A file is one device at a time: two file systems on it would destroy each other. The lock is held by
+/// the kernel's own use of the file, so that it ends with the device.
+pub(in crate::provider) fn loop_device(image: &Path) -> io::Result<(File, String)> {
+    let image = unused_image(image)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     // Somebody else may take the free one before we do.
     for _ in 0..100 {

@@ -58,6 +58,10 @@ pub(super) struct Create {
     user: Option<String>,
     auto_pause_interval: Option<u64>,
     ttl_minutes: Option<u64>,
+    secrets: Option<Vec<Value>>,
+    kvm: Option<bool>,
+    linked_sandbox: Option<String>,
+    outbound_proxy_url: Option<String>,
     #[serde(flatten)]
     size: Asking,
 }
@@ -73,6 +77,17 @@ impl Create {
         if set(self.auto_pause_interval) && self.auto_delete_interval == Some(0) {
             let message = "a sandbox that is deleted when it stops cannot be paused by itself";
             return Err(Refusal::bad(message));
+        }
+        let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        for (asked, what) in [
+            (self.secrets.as_ref().is_some_and(|all| !all.is_empty()), "secrets"),
+            (self.kvm == Some(true), "virtual machines in sandboxes"),
+            (given(&self.linked_sandbox), "linked sandboxes"),
+            (given(&self.outbound_proxy_url), "outbound proxies"),
+        ] {
+            if asked {
+                return Err(Refusal::bad(format!("{what} are not supported")));
+            }
         }
         match self.user.as_deref() {
             None | Some("" | "root") => {}

@@ -100,7 +100,7 @@ pub(super) async fn resize(
     let sandbox = find(&app, &name).await?;
     let lease = app.store.lease(&sandbox.thread.lease_id).await?;
     let (mut settings, has) = (asked.settings()?, Size::of(&app, lease.as_ref()));
-    // What it has already is no change, and a disk cannot be changed.
+    // A part counts as a whole: what is told already is no change.
     if asked.disk == Some(has.disk) {
         settings.remove("disk");
     }
