@@ -403,7 +403,7 @@ impl Tree {
                     let _runtime = handle.enter();
                     directory.watch(&own, below)
                 });
-                Source::Directory(watch.await.map_err(|error| shown_error(error, path))?)
+                Source::Directory(Box::new(watch.await.map_err(|error| shown_error(error, path))?))
             }
             Backend::State(memory) => {
                 let events = memory.watch();
@@ -580,7 +580,7 @@ pub struct TreeWatch {
 }
 
 enum Source {
-    Directory(Watch),
+    Directory(Box<Watch>),
     Memory { events: tokio::sync::broadcast::Receiver<FileEvent>, path: Relative, below: Below },
 }
 
