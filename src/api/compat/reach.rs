@@ -90,7 +90,10 @@ impl App {
         let Some(lease) = self.store.lease(id).await? else { return Ok(None) };
         let before = lease.spec.as_object().cloned().unwrap_or_default();
         let spec = self.reaching(&lease.provider, before, network)?.unwrap_or_default();
-        self.leases.reach(id, &spec).await?;
+        // What reaches what is usual goes on to, also where there is nothing to choose.
+        if spec != lease.spec || *network != Network::Usual {
+            self.leases.reach(id, &spec).await?;
+        }
         self.change_sandbox(sandbox.id(), note).await
     }
 }

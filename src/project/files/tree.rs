@@ -403,7 +403,8 @@ impl Tree {
                     let _runtime = handle.enter();
                     directory.watch(&own, below)
                 });
-                Source::Directory(Box::new(watch.await.map_err(|error| shown_error(error, path))?))
+                let watch = watch.await.map_err(|error| shown_error(error, path))?;
+                Source::Directory(Box::new(watch))
             }
             Backend::State(memory) => {
                 let events = memory.watch();

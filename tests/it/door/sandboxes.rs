@@ -17,6 +17,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("POST", "/sandboxes/x/resume"),
     ("POST", "/sandboxes/x/connect"),
     ("POST", "/v2/sandboxes/x/connect"),
+    ("PUT", "/sandboxes/x/network"),
     ("POST", "/sandboxes/x/timeout"),
     ("POST", "/sandboxes/x/refreshes"),
     ("GET", "/sandboxes/x/metrics"),
@@ -90,6 +91,7 @@ const OF_DAYTONA: &[(&str, &str)] = &[
     ("POST", "/sandbox/x/recover"),
     ("POST", "/sandbox/x/last-activity"),
     ("PUT", "/sandbox/x/labels"),
+    ("POST", "/sandbox/x/network-settings"),
     ("POST", "/sandbox/x/autostop/1"),
     ("POST", "/sandbox/x/autoarchive/1"),
     ("POST", "/sandbox/x/autodelete/1"),
@@ -327,4 +329,17 @@ fn what_cannot_be_had_is_refused_and_not_ignored() {
     assert_eq!(create(json!({"envVars": {"A=B": "1"}})), 400);
     assert_eq!(server.client().get("/v2/sandboxes").expect(200), json!([]));
     assert_eq!(create(json!({"allow_internet_access": true, "unknown": 1})), 201);
+    let made = server.client().get("/v2/sandboxes").expect(200);
+    let id = made[0]["sandboxID"].as_str().unwrap();
+    let target = format!("/sandboxes/{id}/network");
+    let change = |rules: Value| server.client().request("PUT", &target).json(&rules).send();
+    for rules in [json!({"denyOut": ["8.8.8.8"]}), json!({"allowInternetAccess": false})] {
+        let answer = change(rules);
+        answer.expect_status(400);
+        assert!(answer.text().contains("provider local has no settings"), "{}", answer.text());
+    }
+    // It reaches what it did.
+    change(json!({})).expect_status(204);
+    let shown = server.client().get(&format!("/sandboxes/{id}")).expect(200);
+    assert_eq!((&shown["network"], &shown["allowInternetAccess"]), (&Value::Null, &Value::Null));
 }

@@ -264,7 +264,6 @@ fn shown(app: &App, sandbox: &Sandbox, (state, lease): (Life, Option<Lease>)) ->
         "state": match state { Life::Running => "running", Life::Paused => "paused" },
         "metadata": sandbox.metadata,
         "allowInternetAccess": internet,
-        "network": network,
         "lifecycle": {
             "autoResume": sandbox.auto_resume,
             "onTimeout": sandbox.on_timeout.word(),
@@ -272,6 +271,9 @@ fn shown(app: &App, sandbox: &Sandbox, (state, lease): (Life, Option<Lease>)) ->
     });
     if let (Some(all), Value::Object(more)) = (shown.as_object_mut(), more) {
         all.extend(more);
+    }
+    if let Some(network) = network {
+        shown["network"] = network;
     }
     if state == Life::Paused {
         shown["pauseMode"] = if sandbox.is_asleep() { "filesystem" } else { "full" }.into();

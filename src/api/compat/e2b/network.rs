@@ -139,10 +139,10 @@ impl Config {
         noted.unwrap_or_default()
     }
 
-    /// What a client is told: whether internet access was chosen, and the rest.
-    pub(super) fn shown(&self) -> (Option<bool>, Value) {
+    /// What a client is told: whether internet access was chosen, and the rest if there is any.
+    pub(super) fn shown(&self) -> (Option<bool>, Option<Value>) {
         let rest = Config { allow_internet_access: None, ..self.clone() };
-        (self.allow_internet_access, json!(rest))
+        (self.allow_internet_access, (rest != Config::default()).then(|| json!(rest)))
     }
 }
 
@@ -209,6 +209,7 @@ mod tests {
         let asked = json!({"denyOut": ["8.8.8.8"], "maskRequestHost": "x", "egressProxy": null});
         let config: Config = serde_json::from_value(asked).unwrap();
         let shown = json!({"denyOut": ["8.8.8.8"], "maskRequestHost": "x"});
-        assert_eq!(config.shown(), (None, shown));
+        assert_eq!(config.shown(), (None, Some(shown)));
+        assert_eq!(Config::default().shown(), (None, None));
     }
 }

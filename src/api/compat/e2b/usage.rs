@@ -53,10 +53,7 @@ pub(super) struct Size {
 impl Size {
     /// The limits, and the machine where there are none.
     pub(super) fn of(app: &App, lease: Option<&Lease>) -> Size {
-        let limits = lease.and_then(|lease| {
-            let provider = app.leases.providers().named(&lease.provider).ok()?;
-            provider.limits_of(&lease.spec, Some(&lease.lease_id))
-        });
+        let limits = lease.and_then(|lease| limits(app, lease));
         let (cpus, memory, disk) = (cpus() as u64, memory_bytes(), disk_bytes(app).1);
         let Some(Limits { memory_bytes, milli_cpus, disk_bytes, .. }) = limits else {
             return Size { cpus, memory, disk };
@@ -67,6 +64,12 @@ impl Size {
             disk: disk_bytes.unwrap_or(disk),
         }
     }
+}
+
+/// What the instance of a lease may use, where that is limited.
+fn limits(app: &App, lease: &Lease) -> Option<Limits> {
+    let provider = app.leases.providers().named(&lease.provider).ok()?;
+    provider.limits_of(&lease.spec, Some(&lease.lease_id))
 }
 
 /// What a sandbox uses at one moment.
@@ -228,7 +231,8 @@ pub(super) async fn metrics_of(
     Ok(axum::Json(json!({"sandboxes": all})))
 }
 
-/// Measures the sandboxes that run, now and then.
+/// Measures the sandboxes of this machine that run, now and then. Other people's are only asked when
+/// somebody asks.
 pub async fn measure(app: App, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -237,9 +241,12 @@ pub async fn measure(app: App, stop: CancellationToken) {
         }
         let Ok(all) = app.all_sandboxes(Api::E2b).await else { continue };
         for sandbox in all.iter().take(MEASURED) {
-            let running =
-                app.sandbox_state(sandbox).await.is_ok_and(|(life, _)| life == Life::Running);
-            if running && let Err(problem) = Used::of(&app, sandbox).await {
+            let Ok((Life::Running, Some(lease))) = app.sandbox_state(sandbox).await else {
+                continue;
+            };
+            if limits(&app, &lease).is_some()
+                && let Err(problem) = Used::of(&app, sandbox).await
+            {
                 tracing::debug!(sandbox = %sandbox.id(), detail = problem.detail(), "not measured");
             }
         }
