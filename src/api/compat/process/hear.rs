@@ -65,6 +65,7 @@ impl App {
             // One that has ended since has told everything.
             let _ = execution.listen().await;
         }
+        let mut last = until == Until::Ended;
         loop {
             let over = execution.as_ref().is_none_or(Execution::is_over);
             if let Some(execution) = &mut execution {
@@ -98,13 +99,12 @@ impl App {
                 }
             }
             if over {
-                let held = until == Until::Closed
-                    && !closed
-                    && tokio::select! {
-                        more = self.more_of(process, &command, &cursors) => more,
+                if !closed && !last {
+                    // What was written before nobody held it is read once more.
+                    last = tokio::select! {
+                        more = self.more_of(process, &command, &cursors) => !more,
                         () = said.closed() => return Ok(()),
                     };
-                if held {
                     continue;
                 }
                 let _ = said.send(Said::End(process.end_of(&command))).await;
