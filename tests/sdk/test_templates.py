@@ -58,7 +58,7 @@ class Building(unittest.TestCase):
             .make_dir("data", mode=0o700)
             .rename("here.txt", "data/here.txt")
             .make_symlink("data/here.txt", "link")
-            .run_cmd("echo $HOME > /srv/root", user="root")
+            .run_cmd("echo $HOME > /srv/root; whoami >> /srv/root", user="root")
             .set_user("nobody")
             .run_cmd("echo $USER >> /srv/root")
             .set_user("user")
@@ -73,7 +73,7 @@ class Building(unittest.TestCase):
         self.assertTrue(any(level == "warn" and "e2bdev/base" in text for level, text in said), said)
         sandbox = Sandbox.create("steps", timeout=600, envs={"ONE": "other"})
         self.assertEqual(run(sandbox, "pwd; cat link; echo $ONE, $BOTH"), "/srv/app\n/srv/app\nother, 1 and 2\n")
-        self.assertEqual(run(sandbox, "cat ~/both.txt /srv/root; stat -c %a data"), "1 and 2\n/root\nnobody\n700\n")
+        self.assertEqual(run(sandbox, "cat ~/both.txt /srv/root; stat -c %a data"), "1 and 2\n/root\nroot\nnobody\n700\n")
         shown = sandbox.get_info()
         self.assertEqual((shown.template_id, shown.name), (info.template_id, "steps"))
         # Each begins with the same files and has its own.

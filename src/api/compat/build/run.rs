@@ -13,6 +13,7 @@ use crate::{
     api::{
         App,
         compat::{
+            home::PROGRAMS,
             instance::{absolute, home_of, relative},
             process::{End, Process, Said, Start},
             sandbox::Sandbox,
@@ -89,6 +90,11 @@ pub fn program(sandbox: &Sandbox, chosen: &Chosen, user: &str, command: &str) ->
     } else if user == "root" {
         let home = home_of(sandbox, Some(user)).unwrap_or("/");
         let own = [("HOME", home), ("USER", user), ("LOGNAME", user)];
+        // There is the program that tells root its name.
+        let path = chosen.env.get("PATH").or_else(|| sandbox.thread.env.get("PATH"));
+        if let Some(path) = path {
+            envs.insert("PATH".to_owned(), format!("{home}/{PROGRAMS}:{path}"));
+        }
         envs.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
         command.to_owned()
     } else {
