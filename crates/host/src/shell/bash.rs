@@ -410,12 +410,12 @@ fn tell(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
 }
 
 /// Whether a trap is set for a signal, by the name `trap -p` prints.
-fn has_trap(state: &State, signal: &[u8]) -> bool {
+pub fn has_trap(state: &State, signal: &[u8]) -> bool {
     trap(state, signal).is_some()
 }
 
 /// The line that sets the trap for a signal.
-fn trap<'a>(state: &'a State, signal: &[u8]) -> Option<&'a [u8]> {
+pub fn trap<'a>(state: &'a State, signal: &[u8]) -> Option<&'a [u8]> {
     quote::lines(state.get("traps"))
         .map(<[u8]>::trim_ascii_end)
         .find(|line| line.ends_with(signal) && *line != NO_DEBUG)
@@ -425,11 +425,11 @@ fn trap<'a>(state: &'a State, signal: &[u8]) -> Option<&'a [u8]> {
 const NO_DEBUG: &[u8] = b"trap -- '' DEBUG";
 
 /// Whether a `set -o` option is on.
-fn option(state: &State, name: &str) -> bool {
+pub fn option(state: &State, name: &str) -> bool {
     let wanted = format!("set -o {name}");
     state.lines("set").any(|line| line == wanted.as_bytes())
 }
 
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+pub fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
 }

@@ -9,8 +9,8 @@
 //!
 //! The mark is random for each command and made by the caller, so that nothing a command prints can be
 //! taken for it. Standard error is the command's alone. bash is used where there is one, else `sh`,
-//! whose functions are known from the commands that define them. An EXIT trap belongs to the command that sets it, as each has a
-//! shell of its own.
+//! whose functions are known from the commands that define them. An EXIT trap is run in bash when a command leaves its
+//! shell, not when it ends; in any other shell it belongs to the command that sets it, as each has a shell of its own.
 //!
 //! Nothing here runs anything: [`wrap`] makes the script, [`read`] takes its output apart.
 
@@ -80,36 +80,147 @@ fn whole(text: &mut Vec<u8>, command: &Command<'_>) {
 /// The script for bash alone.
 #[must_use]
 pub fn in_bash(command: &Command<'_>) -> Vec<u8> {
+    let state = command.state;
     let mut text = Vec::new();
-    clear_env(&mut text, command.state);
+    clear_env(&mut text, state);
     text.extend_from_slice(b"shopt -s expand_aliases\n");
-    let cwd = cwd_of(command.state);
-    if !command.state.is_empty() {
-        put(&mut text, &[&bash::restore(command.state, cwd, true), b"}\n"]);
+    // What follows is one group, so that it is read before anything in it can change how.
+    text.extend_from_slice(&match state.is_empty() {
+        true => bash::NOTHING.to_vec(),
+        false => bash::restore(&without_late(state), cwd_of(state), true),
+    });
+    let mentions = |word: &[u8]| bash::find(command.text, word).is_some();
+    let set = |name: &[u8]| {
+        bash::has_trap(state, name) || mentions(b"trap") && mentions(name.trim_ascii())
+    };
+    // A subshell keeps a DEBUG trap out, but still tells of it.
+    let place = if set(b" DEBUG") { Tells::InSubshell } else { Tells::Here };
+    let (first, rest) = tell(command, place);
+    let (open, close): (&[u8], &[u8]) = match place {
+        Tells::InSubshell => (b"(", b")\n"),
+        Tells::Here => (b"", b""),
+    };
+    match bash::trap(state, b" EXIT") {
+        // It is run when the command leaves its shell, as it would be; nobody tells the state then.
+        Some(line) => put(&mut text, &[b"\\builtin ", line, b"\n"]),
+        None => {
+            // A shell that `errexit` has ended is followed by one without it.
+            let left = [open, &first, b"\\builtin set +e\n", &rest, close].concat();
+            put(&mut text, &[b"\\builtin trap ", &single(&left), b" EXIT\n"]);
+        }
     }
-    // The state is told however the command ends, unless it sets a trap of its own for that.
+    extras(&mut text, command);
+    let errexit = late(&mut text, state);
+    put(&mut text, &[&status_of(state), b"\n"]);
+    // It would be run once more for the sourcing; where `errexit` counts, that cannot be helped.
+    let err = set(b" ERR") && !errexit;
+    // Sourced, so that `return` works and a syntax error stays inside.
+    put(&mut text, &[if err { b"if " } else { b"" }, b"\\builtin . /dev/fd/9 9<<'"]);
+    put(&mut text, &[command.mark.as_bytes(), b"'\n", &preamble(state), command.text, b"\n"]);
+    put(&mut text, &[command.mark.as_bytes(), b"\n"]);
+    if err {
+        text.extend_from_slice(b"then (\\exit 0); else (\\exit $?) && ((1)); fi\n");
+    }
+    put(&mut text, &[open, &first, &rest, close]);
+    text.extend_from_slice(b"{ \\builtin trap - DEBUG EXIT; } >/dev/null 2>&1\n}\n");
+    text
+}
+
+/// Which shell tells the state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tells {
+    /// The command's own.
+    Here,
+    /// One that a DEBUG trap is not run in.
+    InSubshell,
+}
+
+/// Tells the state: how the command ended, and the rest.
+fn tell(command: &Command<'_>, place: Tells) -> (Vec<u8>, Vec<u8>) {
     let (first, then) = targets(command);
-    let mut tell = b"builtin printf '%s bash %d\\n' ".to_vec();
-    put(&mut tell, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
+    let mut status = b"\\builtin printf '%s bash %d\\n' ".to_vec();
+    put(&mut status, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
+    let mut rest = Vec::new();
+    let disabled = !command.state.get("enable").is_empty();
+    if disabled || bash::find(command.text, b"enable").is_some() {
+        // What is disabled is needed from here on.
+        put(&mut rest, &[b"\\builtin enable -n >", &then, b"\n"]);
+        rest.extend_from_slice(b"\\builtin eval \"$(\\builtin enable -n | sed 's/ -n / /')\"\n");
+    }
     for (name, _) in command.env {
-        restore_variable(&mut tell, command.state, name);
+        restore_variable(&mut rest, command.state, name);
     }
     if command.cwd.is_some() {
-        put(&mut tell, &[b"builtin cd -- ", &single(cwd), b"\n"]);
+        put(&mut rest, &[b"\\builtin cd -- ", &single(cwd_of(command.state)), b" || ((1))\n"]);
     }
-    // Not part of what is told.
-    tell.extend_from_slice(b"builtin trap - EXIT\n");
-    bash::dump(&mut tell, &then, b"", b"");
-    whole(&mut tell, command);
-    put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
-    extras(&mut text, command);
-    put(&mut text, &[status_of(command.state).as_bytes(), b"\n"]);
-    // Sourced, so that `return` works and a syntax error stays inside.
-    put(
-        &mut text,
-        &[b"\\builtin . /dev/fd/9 9<<'", command.mark.as_bytes(), b"'\n", command.text, b"\n"],
-    );
-    put(&mut text, &[command.mark.as_bytes(), b"\n"]);
+    // Our own is not part of what is told. A subshell that takes it away tells of no other.
+    if place == Tells::Here {
+        put(&mut rest, &[b"case $(\\builtin trap -p EXIT) in *", command.mark.as_bytes()]);
+        rest.extend_from_slice(b"*) \\builtin trap - EXIT;; esac\n");
+    }
+    bash::dump(&mut rest, &then, b"", &more(command.state));
+    whole(&mut rest, command);
+    (status, rest)
+}
+
+/// What is told of a shell that ends, and lives on in one that does not: its limits, and when it began (a second
+/// more or less is none). What follows needs room: the limit of files is told first, and lifted.
+fn more(state: &State) -> Vec<u8> {
+    let began = std::str::from_utf8(state.get("began")).ok().and_then(|text| text.parse().ok());
+    let began: i64 = began.unwrap_or(i64::MAX / 2);
+    format!(
+        "\\builtin printf 'limit '; \\builtin ulimit -S -f; \\builtin ulimit -S -f hard; \\builtin ulimit -S -a; \\builtin printf 'began %d\\n' \
+         $((SECONDS - ${{EPOCHSECONDS-0}} - {began} >= -1 && SECONDS - ${{EPOCHSECONDS-0}} - {began} <= 1 \
+         ? {began} : SECONDS - ${{EPOCHSECONDS-0}})); "
+    )
+    .into_bytes()
+}
+
+/// The state without what comes later, as it would be in the way of our own words.
+fn without_late(state: &State) -> State {
+    let mut early = state.clone();
+    let mut keep = |section: &str, kept: &dyn Fn(&[u8]) -> bool| {
+        let lines = quote::lines(state.get(section)).filter(|line| kept(line.trim_ascii_end()));
+        early.set(section, lines.collect::<Vec<_>>().concat());
+    };
+    keep("enable", &|_| false);
+    keep("traps", &|line| ![&b" ERR"[..], b" EXIT", b" DEBUG"].iter().any(|it| line.ends_with(it)));
+    keep("set", &|line| line != b"set -o keyword");
+    early
+}
+
+/// What is set last; whether `errexit` is.
+fn late(text: &mut Vec<u8>, state: &State) -> bool {
+    let limits = state.get("limits");
+    if !limits.is_empty() {
+        put(text, &[b"{\n", limits, b"\n} 2>/dev/null\n"]);
+    }
+    if state.has("began") {
+        put(text, &[b"SECONDS=$((${EPOCHSECONDS-0} + ", state.get("began"), b"))\n"]);
+    }
+    for (option, line) in
+        [("keyword", &b"\\builtin set -k\n"[..]), ("errexit", b"\\builtin set -e\n")]
+    {
+        if bash::option(state, option) {
+            text.extend_from_slice(line);
+        }
+    }
+    bash::option(state, "errexit")
+}
+
+/// What comes before the command's own text, on its first line: what would keep it from being sourced, or be run
+/// for that.
+fn preamble(state: &State) -> Vec<u8> {
+    let mut text = Vec::new();
+    let traps = [&b" ERR"[..], b" DEBUG"].into_iter().filter_map(|name| bash::trap(state, name));
+    for line in state.lines("enable").chain(traps) {
+        put(&mut text, &[b"\\builtin ", line.trim_ascii_end(), b"; "]);
+    }
+    let status = state.get("status");
+    if !text.is_empty() && !status.is_empty() && status != b"0" {
+        // They left `$?` at zero.
+        put(&mut text, &[&status_of(state), b"; "]);
+    }
     text
 }
 
@@ -142,7 +253,9 @@ pub fn in_sh(command: &Command<'_>) -> Vec<u8> {
     whole(&mut tell, command);
     put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
     extras(&mut text, command);
-    put(&mut text, &[status_of(command.state).as_bytes(), b"\n"]);
+    let status = std::str::from_utf8(command.state.get("status")).unwrap_or_default();
+    let status = format!("(\\exit {})\n", status.parse::<u8>().unwrap_or(0));
+    text.extend_from_slice(status.as_bytes());
     put(&mut text, &[b"command eval ", &single(command.text), b"\n"]);
     text
 }
@@ -184,10 +297,10 @@ fn cwd_of(state: &State) -> &[u8] {
     }
 }
 
-/// Hands the last exit code over.
-fn status_of(state: &State) -> String {
+/// Hands the last exit code over; `&&` keeps `errexit` and an ERR trap out of it.
+fn status_of(state: &State) -> Vec<u8> {
     let status = std::str::from_utf8(state.get("status")).unwrap_or_default();
-    format!("(\\exit {})", status.parse::<u8>().unwrap_or(0))
+    format!("(\\exit {}) && ((1))", status.parse::<u8>().unwrap_or(0)).into_bytes()
 }
 
 /// Takes apart what the script printed. `exit_code` is the script's own, for a command whose shell
@@ -207,10 +320,25 @@ pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> Ran {
     let Some((at, shell, status, dump)) = told else {
         return Ran { stdout: stdout.to_vec(), exit_code, state: State::default() };
     };
+    // What had to be told before the rest.
+    let disabled: Vec<&[u8]> =
+        quote::lines(dump).take_while(|line| line.starts_with(b"enable -n ")).collect();
+    let disabled = disabled.concat();
+    let dump = &dump[disabled.len()..];
     let mut state = match shell {
         "bash" => bash::parse(dump).state,
         _ => sh::parse(dump).state,
     };
+    if bash::find(state.get("traps"), mark.as_bytes()).is_some() {
+        let traps = quote::lines(state.get("traps"));
+        let traps: Vec<&[u8]> =
+            traps.filter(|line| bash::find(line, mark.as_bytes()).is_none()).collect();
+        let traps = traps.concat().trim_ascii_end().to_vec();
+        state.set("traps", traps);
+    }
+    if !disabled.is_empty() {
+        state.set("enable", disabled.trim_ascii_end().to_vec());
+    }
     state.set("status", format!("{status}").into_bytes());
     Ran { stdout: stdout[..at].to_vec(), exit_code: status, state }
 }

@@ -162,3 +162,66 @@ fn output_cannot_be_taken_for_the_mark() {
     assert_eq!((ran.stdout.as_slice(), ran.exit_code), (&b"partial"[..], 137));
     assert!(ran.state.is_empty());
 }
+
+/// A shell of its own for each command is not to be noticed where that can be helped.
+#[test]
+fn what_ends_with_a_shell_lives_on_in_the_next() {
+    let fresh = || Executor::new("/usr/bin:/bin");
+    // An EXIT trap is run when a command leaves its shell, and is there until it is taken away.
+    let mut it = fresh();
+    check(&mut it, "trap 'echo bye' EXIT", 0, "");
+    check(&mut it, "echo hi", 0, "hi\n");
+    check(&mut it, "trap -p EXIT", 0, "trap -- 'echo bye' EXIT\n");
+    check(&mut it, "echo out; exit 4", 4, "out\nbye\n");
+    check(&mut it, "trap - EXIT", 0, "");
+    check(&mut it, "echo x; exit 1", 1, "x\n");
+    // An ERR trap is run once for what fails.
+    let mut it = fresh();
+    check(&mut it, "trap 'echo err' ERR; false", 1, "err\n");
+    check(&mut it, "echo $?", 0, "1\n");
+    check(&mut it, "false", 1, "err\n");
+    check(&mut it, "f() { return 3; }; f", 3, "err\n");
+    check(&mut it, "true && false || true; trap -p ERR", 0, "trap -- 'echo err' ERR\n");
+    check(&mut it, "trap - ERR; false", 1, "");
+    check(&mut it, "false", 1, "");
+    // A DEBUG trap is run for the commands alone.
+    let mut it = fresh();
+    check(&mut it, "trap 'echo D' DEBUG", 0, "");
+    check(&mut it, "echo hi", 0, "D\nhi\n");
+    check(&mut it, "(exit 3)", 3, "");
+    check(&mut it, "x=$?; exit 4", 4, "D\nD\n");
+    check(&mut it, "trap -p DEBUG; echo $x", 0, "D\ntrap -- 'echo D' DEBUG\nD\n3\n");
+    check(&mut it, "trap - DEBUG", 0, "D\n");
+    check(&mut it, "echo $x", 0, "3\n");
+    // `errexit` holds until it has ended a shell.
+    let mut it = fresh();
+    check(&mut it, "set -e; x=1", 0, "");
+    check(&mut it, "case $- in *e*) echo on;; esac; if false; then :; fi", 0, "on\n");
+    check(&mut it, "x=2; false; echo never", 1, "");
+    check(&mut it, "false; echo $x", 0, "2\n");
+    // Words of ours that are disabled, aliased, or read otherwise.
+    let mut it = fresh();
+    check(&mut it, "enable -n declare set shopt trap . source", 0, "");
+    check(&mut it, "v=1; (exit 3)", 3, "");
+    check(&mut it, "echo $? $v; type -t declare", 1, "3 1\n");
+    check(&mut it, "enable declare; enable -n | wc -l", 0, "5\n");
+    let mut it = fresh();
+    check(&mut it, "alias builtin=false .=false trap=false set=false exit=false case=false", 0, "");
+    check(&mut it, "x=5; (\\exit 3)", 3, "");
+    check(&mut it, "echo $? $x; alias | wc -l", 0, "3 5\n6\n");
+    let mut it = fresh();
+    check(&mut it, "set -k -a", 0, "");
+    check(&mut it, "v=1; printenv v; printenv w w=2", 0, "1\n2\n");
+    // Limits and the time.
+    let mut it = fresh();
+    check(&mut it, "ulimit -S -n 300; ulimit -S -f 1; SECONDS=1000", 0, "");
+    let limits = String::from_utf8_lossy(it.state.get("limits")).into_owned();
+    assert_eq!(limits.matches(" -f ").count(), 1, "{limits}");
+    check(&mut it, "ulimit -n; ulimit -f; [ $SECONDS -ge 1000 ] && echo late", 0, "300\n1\nlate\n");
+    check(&mut it, "ulimit -S -f unlimited; ulimit -f", 0, "unlimited\n");
+    let began = it.state.get("began").to_vec();
+    check(&mut it, "sleep 0.1", 0, "");
+    assert_eq!(it.state.get("began"), began, "time that passes is no change");
+    check(&mut it, "kill -9 $$", -1, "");
+    check(&mut it, "ulimit -n", 0, "300\n");
+}

@@ -151,12 +151,23 @@ impl Seen {
                 self.monitored();
                 return true;
             }
+            b"began" => {
+                self.sections.push(("began", rest.to_vec()));
+                return true;
+            }
             b"dir" => {
                 self.dirs.push(quote::word(&line[4..]).0);
                 return true;
             }
-            _ => return true,
+            _ => match limit(line) {
+                Some(limit) => return self.add("limits", &limit),
+                None => return true,
+            },
         };
+        self.add(section, line)
+    }
+
+    fn add(&mut self, section: &'static str, line: &[u8]) -> bool {
         match self.sections.iter_mut().find(|(name, _)| *name == section) {
             Some((_, bytes)) => put(bytes, &[b"\n", line]),
             None => self.sections.push((section, line.to_vec())),
@@ -225,6 +236,21 @@ impl Seen {
             state.set("oldpwd", self.oldpwd);
         }
     }
+}
+
+/// A line of `ulimit -a` as what sets that limit again. That of files is told by a line of its own.
+fn limit(line: &[u8]) -> Option<Vec<u8>> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (flag, value) = match line.strip_prefix("limit ") {
+        Some(value) => ('f', value),
+        None => {
+            let (name, value) = line.rsplit_once(") ")?;
+            let flag = name.chars().last().filter(|flag| "cdlmnstuvx".contains(*flag))?;
+            name.ends_with(&format!("-{flag}")).then_some((flag, value))?
+        }
+    };
+    let known = value == "unlimited" || value.bytes().all(|byte| byte.is_ascii_digit());
+    known.then(|| format!("\\builtin ulimit -S -{flag} {value}").into_bytes())
 }
 
 /// The script that makes a fresh bash what `state` says, to be run from its rc file. It leaves a group
