@@ -9,17 +9,28 @@ Both ends of the pipe are here: `Keeper` in the stand-in, `main` in the process.
     {"id": 1, "do": "run", "command": "…", "cwd": "…", "env": {…}, "timeout": 50.0}
     {"id": 1, "stdout": "base64", "stderr": "base64", "exit_code": 0, "timed_out": false}
     {"id": 2, "do": "pause"}  {"id": 3, "do": "resume"}
+    {"id": 4, "do": "measure"}
+    {"id": 4, "ticks": 12, "memory": 8192}
+    {"id": 5, "do": "pty.create", "cols": 80, "rows": 24, "cwd": "…", "env": {…}, "shell": "…"}
+    {"id": 5, "pty": "pty-1"}
+    {"id": 6, "do": "pty.input", "pty": "pty-1", "data": "base64"}  … "pty.resize"  "pty.kill"
+
+and without a question `{"pty": "pty-1", "output": "base64"}`, `{"pty": "pty-1", "exit_code": 0}`.
 """
 
 import base64
 import ctypes
+import fcntl
 import itertools
 import json
 import os
+import pty
 import selectors
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 
@@ -37,7 +48,9 @@ class Ended(Exception):
 class Keeper:
     """The stand-in's end. Any thread may ask."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, happened):
+        """`happened` is told of PTYs."""
+        self.happened = happened
         command = [sys.executable, "-E", "-s", os.path.abspath(__file__), directory]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory)
         self.ids = itertools.count()
@@ -73,6 +86,9 @@ class Keeper:
     def _listen(self):
         for line in self.process.stdout:
             answer = json.loads(line)
+            if "id" not in answer:
+                self.happened(answer)
+                continue
             with self.lock:
                 slot = self.waiting.pop(answer["id"])
             slot[1] = answer
@@ -107,6 +123,22 @@ def look_at(pid):
     # The name in brackets may have anything in it.
     fields = text[text.rindex(b")") + 2 :].split()
     return pid, int(fields[1]), fields[0].decode(), int(fields[19])
+
+
+def usage(pids):
+    """What processes have taken of processors, in ticks, and hold of memory, in bytes."""
+    ticks = memory = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                text = file.read()
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                shared = [line.split()[1] for line in file if line.startswith(b"Pss:")]
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in text[text.rindex(b")") + 2 :].split()[11:15])
+        memory += sum(int(part) * 1024 for part in shared)
+    return {"ticks": ticks, "memory": memory}
 
 
 def tell(process, number):
@@ -169,12 +201,70 @@ class Command:
         return {"id": self.id, "stdout": stdout, "stderr": stderr, "exit_code": code, "timed_out": self.timed_out}
 
 
+class Pty:
+    """A program on a terminal of its own. It is over when it has ended, with what it wrote until then."""
+
+    def __init__(self, question, home, name):
+        self.name = name
+        self.exit_code = None
+        self.written = b""
+        master, slave = pty.openpty()
+        self.master = open(master, "r+b", buffering=0)  # noqa: SIM115
+        os.set_blocking(master, False)
+        self.resize(question)
+        shell = question.get("shell") or ("/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh")
+        env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": home}
+        try:
+            self.process = subprocess.Popen(
+                [shell],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                cwd=os.path.join(home, question.get("cwd") or ""),
+                env={**env, **(question.get("env") or {})},
+                start_new_session=True,
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            )
+        except BaseException:
+            self.master.close()
+            raise
+        finally:
+            os.close(slave)
+
+    def read(self, _):
+        """Passes on what is there; whether more may come."""
+        try:
+            data = self.master.read(65536)
+        except OSError:
+            return False
+        if data:
+            say({"pty": self.name, "output": base64.b64encode(data).decode()})
+        return data != b""
+
+    def write(self, data):
+        """Takes what is typed; what does not fit waits until something is read."""
+        self.written += data
+        try:
+            taken = self.master.write(self.written) if self.written else 0
+            self.written = self.written[taken or 0 :][: 1 << 20]
+        except OSError:
+            self.written = b""
+
+    def resize(self, size):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", size["rows"], size["cols"], 0, 0))
+
+    def kill(self):
+        if self.exit_code is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
 class Loop:
     """The process."""
 
     def __init__(self, home):
         self.home = home
         self.commands = []
+        self.ptys, self.made = {}, itertools.count(1)
         self.stopped = []
         self.paused_at = None
         self.line = b""
@@ -200,11 +290,14 @@ class Loop:
                     for line in lines:
                         self.do(json.loads(line))
                 elif not key.data.read(key.fileobj):
-                    self.close(key.fileobj)
+                    # A PTY is closed with its program.
+                    (self.selector.unregister if isinstance(key.data, Pty) else self.close)(key.fileobj)
             self.reap()
             self.settle()
 
     def wait(self):
+        if any(terminal.written for terminal in self.ptys.values()):
+            return LOOK
         if self.paused_at is not None or not self.commands:
             return None
         return max(0, min(command.deadline for command in self.commands) - time.monotonic())
@@ -225,6 +318,31 @@ class Loop:
         elif question["do"] == "resume":
             self.resume()
             say({"id": question["id"]})
+        elif question["do"].startswith("pty."):
+            say({"id": question["id"], **self.on_pty(question)})
+        elif question["do"] == "measure":
+            # The keeper is what a machine of the vendor's runs by itself.
+            say({"id": question["id"], **usage([os.getpid(), *(process[0] for process in below(os.getpid()))])})
+
+    def on_pty(self, question):
+        if question["do"] == "pty.create":
+            try:
+                terminal = Pty(question, self.home, f"pty-{next(self.made)}")
+            except OSError as error:
+                return {"error": str(error)}
+            self.ptys[terminal.name] = terminal
+            self.selector.register(terminal.master, selectors.EVENT_READ, terminal)
+            return {"pty": terminal.name}
+        terminal = self.ptys.get(question["pty"])
+        if not terminal:
+            return {}
+        if question["do"] == "pty.input":
+            terminal.write(base64.b64decode(question["data"]))
+        elif question["do"] == "pty.resize":
+            terminal.resize(question)
+        elif question["do"] == "pty.kill":
+            terminal.kill()
+        return {}
 
     def pause(self):
         """Stops everything, until a look finds nothing that is not stopped."""
@@ -257,11 +375,11 @@ class Loop:
                 return
             if pid == 0:
                 return
-            for command in self.commands:
-                if command.process.pid == pid and command.exit_code is None:
+            for running in [*self.commands, *self.ptys.values()]:
+                if running.process.pid == pid and running.exit_code is None:
                     code = os.waitstatus_to_exitcode(status)
-                    command.process.returncode = code
-                    command.exit_code = code if code >= 0 else 128 - code
+                    running.process.returncode = code
+                    running.exit_code = code if code >= 0 else 128 - code
 
     def settle(self):
         """Answers what is over."""
@@ -278,6 +396,19 @@ class Loop:
                 self.close(stream)
             self.commands.remove(command)
             say(command.answer())
+        for terminal in list(self.ptys.values()):
+            terminal.write(b"")
+            if terminal.exit_code is None:
+                continue
+            # What it left behind may go on writing: that is not waited for.
+            for _ in range(64):
+                if not self.ready(terminal.master) or not terminal.read(None):
+                    break
+            if terminal.master in self.selector.get_map():
+                self.selector.unregister(terminal.master)
+            terminal.master.close()
+            del self.ptys[terminal.name]
+            say({"pty": terminal.name, "exit_code": terminal.exit_code})
 
     @staticmethod
     def ready(stream):
@@ -309,8 +440,8 @@ def say(answer):
 
 
 def main():
-    # A terminal's Ctrl-C is for whoever started the stand-in.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A terminal's Ctrl-C is for whoever started the stand-in. A handler is not inherited, unlike a signal that is ignored.
+    signal.signal(signal.SIGINT, lambda *_: None)
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         sys.exit("keeper: cannot be a subreaper")
     Loop(sys.argv[1]).run()

@@ -11,11 +11,12 @@ tells `--page` sessions at once, whatever is asked.
 `GET /control` tells what there is, `POST /control` takes what no client could ask for: `most`, how many
 sessions there may be; `vanish`, a session that is gone at once; `renew`, one whose token changes; `harms`,
 each `{"action": "…", "harm": "busy" | "throttled" | "error" | "half" | "lose"}` and done to the next call of
-that action (`callTool` for the data plane).
+that action (`callTool` for the data plane, `ws` for a connection to PTYs, `pty.create` and the like there).
 """
 
 import argparse
 import base64
+import datetime
 import http.server
 import json
 import os
@@ -26,11 +27,14 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 import uuid
 
 import files
+import frames
 from keeper import Ended, Keeper
+from ptys import Ptys
 
 # The most that goes through the central plane in one call.
 MOST_ARGS = 63 << 10
@@ -40,7 +44,7 @@ LONGEST = 50.0
 MOST_BODY = 64 << 20
 # How long a connection may be silent.
 SILENCE = 120
-TOOLS = {"shell": "wuying_shell", **dict.fromkeys(files.NAMES, "wuying_filesystem")}
+TOOLS = {"shell": "wuying_shell", "get_metrics": "wuying_system", **dict.fromkeys(files.NAMES, "wuying_filesystem")}
 
 
 class Problem(Exception):
@@ -54,15 +58,18 @@ class Problem(Exception):
 class Session:
     """One machine of the vendor's: a directory, and what runs there."""
 
-    def __init__(self, directory, image, labels):
+    def __init__(self, directory, image, labels, harm):
         self.id = f"s-{uuid.uuid4().hex[:16]}"
         self.image, self.labels = image, labels
         self.token = secrets.token_hex(16)
         self.status = "RUNNING"
         self.refreshed = 0
+        # Ticks of its processes when it was last measured, and when that was.
+        self.measured = (0, time.monotonic())
         self.home = os.path.join(directory, self.id)
         os.makedirs(self.home)
-        self.keeper = Keeper(self.home)
+        self.ptys = Ptys(self, harm)
+        self.keeper = Keeper(self.home, self.ptys.happened)
         self.turn = threading.Lock()
 
     def change(self, passing, done, act):
@@ -91,6 +98,8 @@ class Session:
         """What a tool of its says: a text, and whether that is an error."""
         if self.status != "RUNNING":
             raise Problem("InvalidMcpSession.Status", f"session {self.id} is {self.status}")
+        if name == "get_metrics":
+            return json.dumps(self.metrics()), False
         if name != "shell":
             try:
                 return files.call(name, self.home, args), False
@@ -98,16 +107,40 @@ class Session:
                 return str(error), True
         if not isinstance(args.get("command"), str):
             return "argument 'command' is missing", True
-        time = min(args.get("timeout_ms", 1000) / 1000, LONGEST)
-        ask = {"command": args["command"], "cwd": args.get("cwd"), "env": args.get("envs"), "timeout": time}
-        try:
-            ran = self.keeper.ask(do="run", **ask)
-        except Ended:
-            raise not_found(self.id) from None
+        limit = min(args.get("timeout_ms", 1000) / 1000, LONGEST)
+        ask = {"command": args["command"], "cwd": args.get("cwd"), "env": args.get("envs"), "timeout": limit}
+        ran = self.ask(do="run", **ask)
         if ran["timed_out"]:
-            return f"command timed out after {round(time * 1000)} ms", True
+            return f"command timed out after {round(limit * 1000)} ms", True
         text = {name: base64.b64decode(ran[name]).decode(errors="replace") for name in ("stdout", "stderr")}
         return json.dumps({**text, "exit_code": ran["exit_code"]}), ran["exit_code"] != 0
+
+
+    def ask(self, **question):
+        try:
+            return self.keeper.ask(**question)
+        except Ended:
+            raise not_found(self.id) from None
+
+    def told(self):
+        """For who may ask everything."""
+        return {"status": self.status, "labels": self.labels, "refreshed": self.refreshed, "ptys": sorted(self.ptys.listening)}
+
+    def metrics(self):
+        """What the session uses, as far as its processes and its directory tell."""
+        used, now = self.ask(do="measure"), time.monotonic()
+        (before, then), self.measured = self.measured, (used["ticks"], now)
+        busy = max(0, used["ticks"] - before) / os.sysconf("SC_CLK_TCK") / max(now - then, 0.01)
+        disk = os.statvfs(self.home)
+        return {
+            "cpu_count": os.cpu_count(),
+            "cpu_used_pct": round(100 * busy / os.cpu_count(), 2),
+            "mem_total": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "mem_used": used["memory"],
+            "disk_total": disk.f_blocks * disk.f_frsize,
+            "disk_used": sum(files.sizes(self.home)),
+            "timestamp": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        }
 
 
 def not_found(name):
@@ -138,6 +171,7 @@ class Vendor:
         if not self.central:
             tools = [{"name": name, "server": server} for name, server in TOOLS.items()]
             data.update(LinkUrl=f"{self.url}/link/{session.id}", Token=session.token, ToolList=json.dumps(tools))
+            data.update(WsUrl=f"{self.url.replace('http', 'ws', 1)}/ws/{session.id}")
         return data
 
     def CreateMcpSession(self, form):
@@ -145,7 +179,7 @@ class Vendor:
         with self.lock:
             if len(self.sessions) >= self.most:
                 raise Problem("ExceededQuota.Session", f"{self.most} sessions are the most")
-            session = Session(self.directory, form.get("ImageId") or "linux_latest", labels)
+            session = Session(self.directory, form.get("ImageId") or "linux_latest", labels, self.harm)
             self.sessions[session.id] = session
         return {"Data": self.told(session)}
 
@@ -269,7 +303,7 @@ class Vendor:
         if gone:
             self.vanish(gone)
         with self.lock:
-            told = {it.id: {"status": it.status, "labels": it.labels, "refreshed": it.refreshed} for it in self.sessions.values()}
+            told = {it.id: it.told() for it in self.sessions.values()}
             return {"sessions": told, "harms": self.harms, "calls": self.calls}
 
 
@@ -289,7 +323,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
+        if self.path.startswith("/ws/"):
+            return self.answer_socket(self.path.removeprefix("/ws/"))
         self.do_POST()
+
+    def answer_socket(self, name):
+        """Becomes a WebSocket to the PTYs of a session."""
+        self.close_connection = True
+        harm = self.vendor.harm("ws").get("harm")
+        with self.vendor.lock:
+            session = self.vendor.sessions.get(name)
+        if harm == "error":
+            return self.send(500, *problem(Problem("InternalError", "something broke", 500)))
+        if not session or session.status != "RUNNING" or self.headers.get("X-Access-Token") != session.token:
+            return self.send(403, *problem(Problem("Forbidden", "the token is not valid", 403)))
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", frames.accept(self.headers.get("Sec-WebSocket-Key", "")))
+        self.end_headers()
+        self.connection.settimeout(None)
+        session.ptys.serve(frames.Socket(self.rfile, self.connection))
 
     def do_POST(self):
         length = int(self.headers.get("Content-Length") or 0)

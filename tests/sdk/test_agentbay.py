@@ -139,6 +139,17 @@ class Plane:
         missing = files.read_file("dir/nowhere")
         self.assertEqual((missing.success, "No such file" in missing.error_message), (False, True))
 
+    def test_metrics(self):
+        told = self.session.get_metrics()
+        self.assertTrue(told.success, told.error_message)
+        self.assertEqual(told.metrics.cpu_count, os.cpu_count())
+        self.assertLess(0, told.metrics.mem_used)
+        self.assertLess(told.metrics.mem_used, told.metrics.mem_total)
+        before = told.metrics.disk_used
+        self.run_in("head -c 1000000 /dev/urandom >large; sync large")
+        self.assertLess(before + 900000, self.session.get_metrics().metrics.disk_used)
+        self.run_in("rm large")
+
     def test_a_pause_holds_everything_still_and_a_resume_goes_on(self):
         self.run_in("setsid sh -c 'while :; do echo x >>ticks; sleep 0.02; done' >/dev/null 2>&1 & echo $! >ticker")
         home = os.path.join(self.stand_in.directory, self.session.session_id)
@@ -158,8 +169,59 @@ class Plane:
         self.assertEqual(self.run_in("kill -9 $(cat ticker)")[0], 0)
 
 
+class Shown:
+    """What a PTY has shown so far."""
+
+    def __init__(self):
+        self.data = b""
+
+    def __call__(self, data):
+        self.data += data
+
+    def until(self, text):
+        until(lambda: text in self.data, f"{text} on {self.data}")
+
+
 class Direct(Plane, unittest.TestCase):
     """Through the data plane of the session."""
+
+    def setUp(self):
+        if "pty" in self._testMethodName and not hasattr(self.session, "pty"):
+            self.skipTest("this version has no PTYs")
+
+    def test_a_pty_is_a_terminal(self):
+        shown = Shown()
+        handle = self.session.pty.create(cols=91, rows=33, cwd="/usr", envs={"A": "a b"}, shell="/bin/sh", on_data=shown)
+        handle.send_input(b"test -t 0 && stty size && pwd && echo \"<$A>\"\n")
+        shown.until(b"33 91\r\n/usr\r\n<a b>\r\n")
+        handle.resize(100, 40)
+        handle.send_input(b"stty size; printf '\\377'; echo\n")
+        shown.until(b"40 100\r\n\xff\r\n")
+        # A key of a terminal's: what runs in front is interrupted, and nothing else.
+        handle.send_input(b"echo wai''ting; sleep 1000; echo code=$?\n")
+        shown.until(b"waiting\r\n")
+        handle.send_input(b"\x03")
+        handle.send_input(b"echo un''hurt\n")
+        shown.until(b"unhurt\r\n")
+        self.assertIn(handle.pty_session_id, [it.pty_session_id for it in self.session.pty.list()])
+        handle.send_input(b"exit 7\n")
+        self.assertEqual(handle.wait(timeout_s=DEADLINE), 7)
+        self.assertNotIn(handle.pty_session_id, [it.pty_session_id for it in self.session.pty.list()])
+
+    def test_a_pty_is_found_again_by_another_client_and_killed(self):
+        first, second = Shown(), Shown()
+        handle = self.session.pty.create(on_data=first)
+        handle.send_input(b"kept=yes; echo up''here\n")
+        first.until(b"uphere\r\n")
+        again = self.bay.get(self.session.session_id).session
+        other = again.pty.connect(handle.pty_session_id, on_data=second)
+        other.send_input(b"echo $kept''here\n")
+        second.until(b"yeshere\r\n")
+        self.assertNotIn(b"yeshere\r\n", first.data)
+        other.kill()
+        self.assertEqual(other.wait(timeout_s=DEADLINE), 137)
+        with self.assertRaises(Exception):
+            again.pty.connect(handle.pty_session_id)
 
     def test_which_way_was_taken(self):
         self.run_in("true")

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::http::Fault;
 use super::vendor::Sandbox;
-use super::{Cloud, Connection, Env, Execute, Instance, InstanceId, ProviderError, Reply};
-use crate::provider::remote::{CALL, Commands, Remotes};
+use super::{Cloud, Connection, Env, Execute, Instance, InstanceId, Metrics, ProviderError, Reply};
+use crate::provider::remote::{CALL, Commands, Remotes, Screen, Wish};
 
 /// A sandbox that runs commands for us.
 #[derive(Debug)]
@@ -54,6 +54,16 @@ impl Commands for Within {
         })
     }
 
+    fn screen<'a>(&'a self, wish: &'a Wish) -> Reply<'a, Option<Screen>> {
+        Box::pin(async move {
+            let sandbox = self.sandbox();
+            match self.cloud.0.vendor.screen(&sandbox, wish).await {
+                Ok(screen) => Ok(screen),
+                Err(fault) => Err(self.meaning("open a PTY in a sandbox", fault).await),
+            }
+        })
+    }
+
     fn put<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> Reply<'a, ()> {
         Box::pin(async move {
             let sandbox = self.sandbox();
@@ -79,6 +89,27 @@ impl Cloud {
         instance: &InstanceId,
     ) -> Result<(), ProviderError> {
         Remotes::prepare(&self.within(instance, sandbox), &self.root(instance)).await
+    }
+
+    /// What a sandbox uses, as its own processes tell and, where it does, its vendor.
+    pub(super) async fn count(
+        &self,
+        instance: &InstanceId,
+        sandbox: Sandbox,
+        before: u64,
+    ) -> Result<Metrics, ProviderError> {
+        let within = self.within(instance, sandbox.clone());
+        let mut metrics = Remotes::measure(&within, &self.root(instance)).await?;
+        // What a command took that was ended is not written down; time does not go back for that.
+        metrics.cpu_us = metrics.cpu_us.max(before);
+        match self.0.vendor.usage(&sandbox).await {
+            Ok(Some(usage)) => {
+                (metrics.memory_bytes, metrics.disk_bytes) = (usage.mem_used, usage.disk_used);
+            }
+            Ok(None) => {}
+            Err(fault) => tracing::debug!(%fault, "a vendor does not tell what a sandbox uses"),
+        }
+        Ok(metrics)
     }
 
     /// A stream to a host in this process that stands in for one inside.

@@ -5,22 +5,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{interval, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::apart::{self, APART, COMMAND};
 use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
 use super::pipe::Channel;
+use super::socket::Socket;
 use super::vendor::{Answered, CHANGING, Labels, Sandbox, Vendor, settings, until};
 use crate::provider::{Entry, Execute, Executed, Fidelity, Observed};
 
@@ -108,10 +104,6 @@ enum Page {
     All(Vec<Told>),
 }
 
-fn broken(why: impl std::fmt::Display) -> Fault {
-    Fault::Broken { vendor: VENDOR, why: why.to_string() }
-}
-
 impl Daytona {
     pub(super) fn new(options: Options) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
@@ -141,6 +133,7 @@ impl Daytona {
             observed,
             token: None,
             server: None,
+            ptys: None,
         }
     }
 
@@ -182,39 +175,15 @@ impl Daytona {
     }
 
     /// A connection to a terminal in a sandbox.
-    async fn socket(&self, url: &str) -> Result<WebSocketStream<Box<dyn Wire>>, Fault> {
-        let uri: Uri = url.parse().map_err(broken)?;
-        let secure = uri.scheme_str() == Some("https");
-        let name = uri.host().ok_or_else(|| broken("the toolbox has no address"))?.to_owned();
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let connect = async {
-            let tcp = TcpStream::connect((name.as_str(), port)).await.map_err(broken)?;
-            tcp.set_nodelay(true).map_err(broken)?;
-            let wire: Box<dyn Wire> = if secure {
-                let server = ServerName::try_from(name.clone()).map_err(broken)?;
-                let tls = TlsConnector::from(self.client.tls());
-                Box::new(tls.connect(server, tcp).await.map_err(broken)?)
-            } else {
-                Box::new(tcp)
-            };
-            let address = url.replacen("http", "ws", 1);
-            let mut request = address.into_client_request().map_err(broken)?;
-            let headers = request.headers_mut();
-            if let Some(key) = self.options.key.header("Bearer ") {
-                headers.insert(http::header::AUTHORIZATION, key);
-            }
-            headers.insert("x-daytona-sdk-version", HeaderValue::from_static(CLIENT));
-            let (socket, _) = client_async(request, wire).await.map_err(broken)?;
-            Ok(socket)
-        };
-        timeout(ANSWER, connect).await.map_err(|_| broken("no connection to a terminal in time"))?
+    async fn socket(&self, url: &str) -> Result<Socket, Fault> {
+        let mut headers = vec![(
+            HeaderName::from_static("x-daytona-sdk-version"),
+            HeaderValue::from_static(CLIENT),
+        )];
+        headers.extend(self.options.key.header("Bearer ").map(|key| (AUTHORIZATION, key)));
+        self.client.socket(url, headers).await
     }
 }
-
-/// What a socket stands on.
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 impl Vendor for Arc<Daytona> {
     fn name(&self) -> &'static str {
@@ -419,7 +388,7 @@ impl Vendor for Arc<Daytona> {
 
 /// Carries a terminal's bytes both ways until either end is over.
 async fn talk(
-    socket: WebSocketStream<Box<dyn Wire>>,
+    socket: Socket,
     line: String,
     to_us: mpsc::Sender<Bytes>,
     mut from_us: mpsc::Receiver<Bytes>,

@@ -126,6 +126,7 @@ impl E2b {
             url,
             token: told.token.map(Key::new),
             server: None,
+            ptys: None,
         }
     }
 

@@ -302,6 +302,11 @@ impl Client {
         Ok(Self { vendor, client, tls: Arc::new(tls) })
     }
 
+    /// Whose client this is.
+    pub(super) fn vendor(&self) -> &'static str {
+        self.vendor
+    }
+
     /// What connections other than this client's own are made with.
     pub(super) fn tls(&self) -> Arc<ClientConfig> {
         self.tls.clone()

@@ -22,6 +22,7 @@ mod line;
 mod mirror;
 mod pipe;
 mod program;
+mod socket;
 mod vendor;
 
 use std::collections::HashMap;
@@ -41,7 +42,7 @@ use super::remote::Remotes;
 use super::turns::Turns;
 use super::{
     Capabilities, Connection, Created, Entry, Execute, Executed, Found, Intent, Metrics, Observed,
-    Place, Placed, Provider, ProviderError, Reply, unsupported,
+    Place, Placed, Provider, ProviderError, Reply,
 };
 use crate::event::{Events, Happened};
 use crate::model::{Env, Instance, InstanceId, LeaseId, Money};
@@ -154,8 +155,6 @@ impl Cloud {
     /// # Errors
     /// As [`Cloud::e2b`].
     pub fn agentbay(vendor: agentbay::Options, options: Options) -> io::Result<Self> {
-        // It runs commands, and nothing else.
-        let options = Options { runtime: Runtime::Remote, ..options };
         // It runs commands, and nothing else.
         let options = Options { runtime: Runtime::Remote, ..options };
         Self::new(Box::new(Arc::new(agentbay::AgentBay::new(vendor)?)), options)
@@ -447,15 +446,23 @@ impl Cloud {
         }
         let doing = "measure a sandbox";
         let sandbox = self.sandbox(instance, doing).await?;
-        if self.0.options.runtime == Runtime::Remote {
-            return unsupported(self.0.vendor.name(), "tell what a sandbox uses without a host")
-                .await;
+        if sandbox.observed != Observed::Running {
+            // Some vendors would wake it up.
+            return Err(ProviderError::failed(doing, io::Error::other("it is paused")));
         }
         let root = self.root(&instance.instance_id);
-        let program = self.install(&sandbox, &instance.instance_id).await?;
-        let said = self.shell(&sandbox, format!("{program} cloud measure {root}")).await?;
-        let metrics: Metrics = serde_json::from_str(said.trim())
-            .map_err(|error| ProviderError::failed(doing, io::Error::other(error)))?;
+        let metrics = match self.0.options.runtime {
+            Runtime::Host => {
+                let program = self.install(&sandbox, &instance.instance_id).await?;
+                let said = self.shell(&sandbox, format!("{program} cloud measure {root}")).await?;
+                serde_json::from_str(said.trim())
+                    .map_err(|error| ProviderError::failed(doing, io::Error::other(error)))?
+            }
+            Runtime::Remote => {
+                let before = known.map_or(0, |(_, metrics)| metrics.cpu_us);
+                self.count(&instance.instance_id, sandbox, before).await?
+            }
+        };
         self.measured().insert(instance.instance_id.clone(), (Instant::now(), metrics));
         Ok(metrics)
     }
@@ -534,7 +541,7 @@ impl Provider for Cloud {
         Capabilities {
             hosted,
             pause: self.0.vendor.pauses(),
-            metrics: hosted,
+            metrics: true,
             isolation: vec!["sandboxes of another provider, away from this machine".to_owned()],
         }
     }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::http::{Fault, Progress};
 use super::pipe::Channel;
+use crate::provider::remote::{Screen, Wish};
 use crate::provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 /// How long a sandbox may take to become what it is wanted to be, and how often that is looked at.
@@ -38,6 +39,17 @@ pub(super) struct Sandbox {
     pub(super) token: Option<super::http::Key>,
     /// Which of its servers runs commands, where there are several.
     pub(super) server: Option<String>,
+    /// Where its PTYs are, of a vendor that is asked for them.
+    pub(super) ptys: Option<String>,
+}
+
+/// What a vendor tells that a sandbox uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub(super) struct Usage {
+    /// Bytes of memory.
+    pub(super) mem_used: u64,
+    /// Bytes of its disk.
+    pub(super) disk_used: u64,
 }
 
 /// Somebody who has sandboxes. Each operation may be asked again; one on a sandbox that is not there
@@ -86,6 +98,16 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
     fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes>;
     /// Lists a directory.
     fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>>;
+    /// What a whole sandbox uses, of a vendor that tells where no host of ours does.
+    fn usage<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, Option<Usage>> {
+        let _ = sandbox;
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    /// A PTY, of a vendor that has them and no host of ours; `None` where there is none, or none any more.
+    fn screen<'a>(&'a self, sandbox: &'a Sandbox, wish: &'a Wish) -> Answered<'a, Option<Screen>> {
+        let _ = (sandbox, wish);
+        Box::pin(std::future::ready(Ok(None)))
+    }
     /// Starts a program that reads and writes lines of text; not asked of a vendor that only runs commands.
     fn attach<'a>(&'a self, sandbox: &'a Sandbox, words: &'a [String]) -> Answered<'a, Channel> {
         let _ = (sandbox, words);

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::shell::Keep;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::spool::{self, Known, LONGEST_STATE, Place, Report, SMALL, Seen, Source, Start, Until};
 use super::{Commands, ProviderError};
 
 /// The wait after a call that failed; it doubles.
-const WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// How much longer than its limit a command may take to begin.
 const UNHEARD: Duration = Duration::from_secs(120);
@@ -44,6 +44,10 @@ pub(super) enum What {
     Over(Ending),
     /// Nothing of it is left.
     Sealed,
+    /// It is started on the last of these PTYs; they are to be kept before anything is done there.
+    Screens(Vec<String>, oneshot::Sender<()>),
+    /// There are no PTYs here; from when that is taken in, what is typed goes another way.
+    Plain(oneshot::Sender<()>),
     /// There is no such instance any more.
     Gone(Gone),
 }
@@ -110,7 +114,7 @@ impl Reach {
         }
     }
 
-    async fn ready(&self) -> Result<(), Gone> {
+    pub(super) async fn ready(&self) -> Result<(), Gone> {
         self.held.clone().wait_for(|held| !held).await.map(drop).map_err(|_| Gone { unheard: true })
     }
 
@@ -330,7 +334,7 @@ impl Follower {
         }
     }
 
-    async fn tell(&self, what: What) {
+    pub(super) async fn tell(&self, what: What) {
         let (terminal, command) = (self.terminal.clone(), self.command.clone());
         let _ = self.reach.heard.send(Heard { terminal, command, what }).await;
     }

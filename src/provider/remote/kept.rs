@@ -36,6 +36,9 @@ pub(super) struct KeptCommand {
     pub(super) started_ms: u64,
     /// How much of each stream was shown on the screen.
     pub(super) shown: [u64; 2],
+    /// The PTYs it was started on.
+    #[serde(default)]
+    pub(super) ptys: Vec<String>,
     /// How it ended, as that is told.
     pub(super) done: Option<Message>,
 }

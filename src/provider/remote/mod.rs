@@ -4,16 +4,19 @@
 //! ```text
 //!   server ══ wire protocol ══ host ──▶ HOME/terminals/<id>/{log, commands, began}
 //!                               │  └──▶ HOME/remote/<instance>/<terminal>    what it takes to go on after a kill
-//!                               └── follow ── spool ── `sh -c` ──▶ the instance
+//!                               ├── follow ── spool ── `sh -c` ──▶ the instance
+//!                               └── program ── a PTY of the instance's, where there are any
 //! ```
 //! Each command gets a shell of its own, which is given the state and tells it afterwards
 //! ([`host::shell::remote`]); the `spool` makes it run once and outlive us. What cannot be had this way: a
-//! PTY, job control, and shells that live between commands.
+//! PTY for shells, job control, and shells that live between commands. `measure` counts what all of it uses.
 
 mod follow;
 mod host;
 mod kept;
 mod line;
+mod measure;
+mod program;
 mod spool;
 mod terminal;
 
@@ -23,10 +26,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use self::host::{Handle, Host};
-use super::{Connection, ProviderError, Reply};
+use super::{Connection, Metrics, ProviderError, Reply};
 use crate::model::InstanceId;
 
 /// How long one call may take; what we run waits for less than a third of it.
@@ -39,6 +43,47 @@ pub(super) trait Commands: Send + Sync + fmt::Debug {
 
     /// Writes a file whose directory is there.
     fn put<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> Reply<'a, ()>;
+
+    /// A PTY; `None` where there are none, or where the one that is known is not any more.
+    fn screen<'a>(&'a self, wish: &'a Wish) -> Reply<'a, Option<Screen>> {
+        let _ = wish;
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// Which PTY is wanted.
+#[derive(Debug, Clone)]
+pub(super) enum Wish {
+    /// One of this many columns and rows, with a shell that reads lines and has these in its environment. Asked
+    /// twice, there may be two.
+    New { size: (u16, u16), env: Vec<(String, String)> },
+    /// The one of this id.
+    Known(String),
+}
+
+/// A connection to a PTY. When nothing more is heard without an exit, it was lost; the PTY may be there.
+#[derive(Debug)]
+pub(super) struct Screen {
+    pub(super) id: String,
+    pub(super) tell: mpsc::Sender<Tell>,
+    pub(super) hear: mpsc::Receiver<Hear>,
+}
+
+/// What a PTY is told.
+#[derive(Debug)]
+pub(super) enum Tell {
+    /// This was typed.
+    Input(Vec<u8>),
+    /// It has so many columns and rows.
+    Size(u16, u16),
+}
+
+/// What is heard of a PTY.
+#[derive(Debug)]
+pub(super) enum Hear {
+    Output(Vec<u8>),
+    /// What it was made for has ended.
+    Exit(i32),
 }
 
 /// The hosts of instances that have none inside.
@@ -68,6 +113,14 @@ impl Remotes {
             None => format!("it said {:?}", String::from_utf8_lossy(&said).trim()),
         };
         Err(ProviderError::Refused { doing, reason })
+    }
+
+    /// What the terminals of an instance use.
+    pub(super) async fn measure(
+        commands: &dyn Commands,
+        root: &str,
+    ) -> Result<Metrics, ProviderError> {
+        measure::measure(commands, root).await
     }
 
     /// A stream to the host of an instance; `until` is dropped when it is over.

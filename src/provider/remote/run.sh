@@ -31,6 +31,13 @@ feed() {
     : >"$f"; q=$((q + 1)); case $f in *.end) return ;; esac
   done
 }
+# Adds what the command took of processors to what those before it took.
+spent() {
+  read -r g <"/proc/$$/stat" || return
+  k=0; [ ! -e "$t/ticks" ] || read -r k <"$t/ticks"
+  set -- ${g##*)}
+  echo $((k + ${12} + ${13} + ${14} + ${15})) >"$t/ticks.new" && mv "$t/ticks.new" "$t/ticks"
+}
 # The command writes to pipes: a file it could cut short by opening it again (`>/dev/stderr`).
 rm -f "$d/o" "$d/e"; mkfifo "$d/o" "$d/e"
 cat <"$d/o" >>"$d/out" 2>/dev/null & l=$!

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! TERMINAL/done        the number of the last command that is over and done with
+//! TERMINAL/ticks       what its commands that are over took of processors
 //! TERMINAL/NUMBER/     run · script · script.bash · in     what was sent
 //!                      pid                                 a link to the number of who runs it: made once
 //!                      o · e                               the pipes it writes to, copied into
 //!                      out · err · state                   what it wrote, what its shell said of itself
 //!                      code                                its exit code: it has ended by itself
 //!                      ended                               we ended it
+//!                      screen                              the script of a program that has a PTY
 //! ```
 //! Everything here may be asked any number of times, also late and at once: a command begins with the
 //! making of one link, which only one can do, and never after it is done with. What is said comes back
@@ -186,7 +188,7 @@ impl Place {
             "\nif command -v bash >/dev/null 2>&1; then set -- \"$@\" bash --noprofile --norc -c {bash} bash\n\
              else set -- \"$@\" sh -c {sh} sh; fi\n\
              $s env -i \"$@\" <{stdin} >\"$d/o\" 2>\"$d/e\"\n\
-             b=$?; settled; echo $b >\"$d/code.new\"; mv \"$d/code.new\" \"$d/code\"\n"
+             b=$?; settled; spent; echo $b >\"$d/code.new\"; mv \"$d/code.new\" \"$d/code\"\n"
         );
         text.extend_from_slice(rest.as_bytes());
         text
@@ -210,6 +212,44 @@ impl Place {
         }
         let _ = writeln!(text, "start && {}", looked(Known::default(), Until::Soon));
         text
+    }
+
+    /// Makes the script be there that runs a program on the terminal it is typed into, behind `mark`.
+    pub(super) fn stage(&self, start: &Start, done: &[u64], mark: &str) -> String {
+        let mut script = self.spool().into_bytes();
+        let (one, two) = mark.split_at(mark.len() / 2);
+        // The keys of a terminal are for the program; what is typed does not show the mark.
+        let begin = format!(
+            "[ \"$(last)\" -lt \"$n\" ] || exit 0\nln -s $$ \"$d/pid\" 2>/dev/null || exit 0\n\
+             trap : HUP INT QUIT TERM TSTP\nprintf %s%s {one} {two}\n"
+        );
+        put(&mut script, &[begin.as_bytes(), b"cd -- ", &single(&start.cwd)]);
+        script.extend_from_slice(b" 2>/dev/null || cd /\nset --");
+        for (name, value) in &start.env {
+            put(&mut script, &[b" ", &single(&[name, &b"="[..], value].concat())]);
+        }
+        put(&mut script, &[b"\nenv -i \"$@\" sh -c ", &single(&start.sh), b" sh\n"]);
+        script.extend_from_slice(
+            b"b=$?; echo $b >\"$d/code.new\"; mv \"$d/code.new\" \"$d/code\"; exit $b\n",
+        );
+        let mut text = self.spool();
+        let _ = writeln!(text, "{}mkdir -p \"$d\" || exit", forgetting(done));
+        let _ = writeln!(text, "put \"$d/screen\" <<'.' && say none");
+        for line in STANDARD.encode(script).as_bytes().chunks(4096) {
+            let _ = writeln!(text, "{}", String::from_utf8_lossy(line));
+        }
+        text.push_str(".\n");
+        text
+    }
+
+    /// Waits a while whether a command begins: `running` if it has, else `none`.
+    pub(super) fn begins(&self) -> String {
+        format!("{}if begun; then say running; else say none; fi\n", self.spool())
+    }
+
+    /// The script that is typed, and what it is known by.
+    pub(super) fn staged(&self) -> String {
+        format!("{} {}", quoted(&format!("{}/screen", self.dir())), self.id)
     }
 
     /// Looks how a command is.
@@ -266,8 +306,9 @@ impl Place {
 pub(super) fn close(dir: &str, terminal: &str) -> String {
     format!(
         "t={} i={terminal} m={TERMINAL} n=0\n{}\
-         k=0; while [ $k -lt 200 ]; do l=$(born); [ -n \"$l\" ] || break; kill -9 $l 2>/dev/null; \
-         k=$((k + 1)); nap 0.02; done; rm -rf \"${{t:?}}\"; say none\n",
+         k=0; while [ $k -lt 200 ]; do l=$(born); [ -n \"$l\" ] || break; kin; kill -9 $l 2>/dev/null; \
+         k=$((k + 1)); nap 0.02; done; \
+         [ ! -e \"$t/ticks\" ] || cat \"$t/ticks\" >>\"${{t%/*/*}}/ticks\"; rm -rf \"${{t:?}}\"; say none\n",
         quoted(dir),
         bare(SPOOL)
     )
@@ -276,7 +317,7 @@ pub(super) fn close(dir: &str, terminal: &str) -> String {
 /// Makes a directory for all of this be there; answers `none`, or which programs are missing.
 pub(super) fn prepare(dir: &str) -> String {
     format!(
-        "umask 077; l=; for p in mkdir mv cat rm ln ls readlink mkfifo wc tail head tr cut grep sleep env base64; do \
+        "umask 077; l=; for p in mkdir mv cat rm ln ls readlink mkfifo wc tail head tr cut grep sed sleep env base64; do \
          command -v $p >/dev/null 2>&1 || l=\"$l $p\"; done\n\
          if [ -n \"$l\" ]; then echo \"{SAY}missing$l\"; else mkdir -p {0} && chmod 700 {0} && echo '{SAY}none'; fi\n",
         quoted(dir)
@@ -305,12 +346,12 @@ fn looked(known: Known, until: Until) -> String {
 }
 
 /// A script without what is only for those who read it.
-fn bare(script: &str) -> String {
+pub(super) fn bare(script: &str) -> String {
     let lines = script.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     String::from_utf8_lossy(&single(text.as_bytes())).into_owned()
 }
 

@@ -7,6 +7,14 @@ size() { wc -c 2>/dev/null <"$1" || echo 0; }
 base() { if [ -e "$d/$1.base" ]; then cat "$d/$1.base"; else echo 0; fi; }
 last() { if [ -e "$t/done" ]; then cat "$t/done"; else echo 0; fi; }
 born() { for e in $(grep -lsF -- "$m=$i" /proc/[0-9]*/environ 2>/dev/null); do e=${e%/environ}; echo "${e#/proc/}"; done; }
+# Adds to $l whoever descends from those in it: a process may have taken its mark away.
+kin() {
+  l=$(echo $l); v=; u=$(sed -n 's/^\([0-9]*\) (.*) [A-Za-z] \([0-9]*\) .*/\1 \2/p' /proc/[0-9]*/stat 2>/dev/null)
+  while [ "$v" != "$l" ]; do
+    v=$l; set -- $u
+    while [ $# -gt 1 ]; do case " $l " in *" $1 "*) ;; *" $2 "*) l="$l $1" ;; esac; shift 2; done
+  done
+}
 # A number may have been given to another process since: the name of the command is among a runner's words.
 runs() {
   r=$(readlink "$d/pid" 2>/dev/null) && kill -0 "$r" 2>/dev/null || return 1
@@ -97,7 +105,7 @@ end() {
   k=0
   while [ $k -lt 200 ]; do
     l=$(born); [ -n "$l" ] || break
-    kill -9 $l 2>/dev/null; k=$((k + 1)); nap 0.02
+    kin; kill -9 $l 2>/dev/null; k=$((k + 1)); nap 0.02
   done
   settled
 }

@@ -11,12 +11,17 @@ use host::shell::{Copy, Keep, Output, State, remote};
 use host::wire::{
     CommandInfo, Event, Phase, RecordKind, Request, Sections, Shell, StdinMode, TerminalInfo,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use super::Tell;
+use super::follow::Follower;
 use super::kept::{Kept, KeptCommand, Kind, Message};
 use super::line::Line;
+use super::program::Player;
 use super::spool::{BORN, Place, Start, TERMINAL};
 
+/// What waits for a PTY; more is refused.
+const TOLD: usize = 64;
 /// Bytes of a command's text that are shown.
 const SHOWN: usize = 8 << 10;
 /// What is kept of either end of a stream where nobody said.
@@ -78,6 +83,10 @@ pub(super) struct Command {
     pub(super) done: Option<Event>,
     /// Raised to end it.
     pub(super) cancel: watch::Sender<bool>,
+    /// The PTYs it was started on.
+    pub(super) ptys: Vec<String>,
+    /// The way to the one it is on.
+    pub(super) screen: Option<mpsc::Sender<Tell>>,
     copy: Copy,
     shown: [u64; 2],
 }
@@ -206,6 +215,7 @@ impl Terminal {
         command.phase = if kept.done.is_some() { Phase::Done } else { Phase::Running };
         (command.number, command.mark) = (kept.number, kept.mark);
         (command.started_ms, command.shown) = (kept.started_ms, kept.shown);
+        command.ptys = kept.ptys;
         command.done = kept.done.and_then(|done| done.as_event());
         Some(command)
     }
@@ -249,6 +259,7 @@ impl Terminal {
             mark: command.mark.clone(),
             started_ms: command.started_ms,
             shown: command.shown,
+            ptys: command.ptys.clone(),
             done: command.done.as_ref().map(Message::event),
         });
         Kept {
@@ -287,6 +298,8 @@ impl Terminal {
             started_ms: 0,
             done: None,
             cancel: watch::channel(false).0,
+            ptys: Vec::new(),
+            screen: None,
             copy: Copy::default(),
             shown: [0; 2],
         }
@@ -311,6 +324,21 @@ impl Terminal {
         (command.phase, command.started_ms) = (Phase::Running, now_ms());
         self.running = Some(id.clone());
         Some(id)
+    }
+
+    /// Who plays a command; `None` for one that is no program.
+    pub(super) fn player(&mut self, id: &str, follower: Follower) -> Option<Player> {
+        let command = self.commands.get_mut(id).filter(|it| it.kind == Kind::Program)?;
+        let (tell, told) = mpsc::channel(TOLD);
+        command.screen = Some(tell);
+        let (ptys, written) = (command.ptys.clone(), command.shown[0]);
+        let (mark, size) = (command.mark.clone(), self.size);
+        Some(Player { follower, told, size, ptys, written, mark })
+    }
+
+    /// The way to the PTY of what runs, if there is one.
+    pub(super) fn on_screen(&self) -> Option<&mpsc::Sender<Tell>> {
+        self.commands.get(self.running.as_ref()?)?.screen.as_ref()
     }
 
     /// Where a command is inside an instance.
@@ -373,6 +401,7 @@ impl Terminal {
         command.shown[stream] = command.shown[stream].max(offset + bytes.len() as u64);
         match command.kind {
             Kind::Exec | Kind::Typed => command.copy.take(stream, fresh),
+            Kind::Program if !command.ptys.is_empty() => fresh.to_vec(),
             Kind::Program => with_returns(fresh),
             Kind::First | Kind::Quiet => Vec::new(),
         }

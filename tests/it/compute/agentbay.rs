@@ -1,7 +1,7 @@
-//! What is AgentBay's own: two ways to its sessions, calls that get lost on either, and its words. The rest it
+//! What is AgentBay's own: two ways to its sessions, calls that get lost on either, its PTYs, and its words. The rest it
 //! has in common with others (`commands_only`, `cloud`, `provider`).
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stead::provider::{Provider, ProviderError, cloud::Runtime};
 
 use super::{
@@ -9,7 +9,10 @@ use super::{
     stand_in::{KEY, StandIn},
     vendor::{Kind, Vendor},
 };
-use crate::harness::{Home, wait_for};
+use crate::{
+    harness::{Client, Home, wait_for},
+    terminal::shows,
+};
 
 /// A vendor with data planes of its sessions' own, and one without.
 fn planes() -> impl Iterator<Item = Vendor> {
@@ -73,6 +76,118 @@ fn a_paused_session_holds_its_command_and_goes_on_with_it() {
     });
     assert_eq!((&done["stdout"], &done["exit_code"]), (&json!("through\n"), &json!(0)), "{done}");
     assert_eq!(bay(&vendor).sessions().len(), 1);
+    end(&vendor, Kind::AgentBay, &server, &["t"]);
+}
+
+/// Opens a terminal with a program of its own in a thread.
+fn program(client: &Client, thread: &str, words: &[&str]) -> String {
+    let body = json!({"cmd": words, "cols": 91, "rows": 33});
+    let opened = client.post(&format!("/api/threads/{thread}/terminals"), body).expect(201);
+    opened["terminal_id"].as_str().unwrap().to_owned()
+}
+
+fn typed(client: &Client, terminal: &str, text: &str) {
+    let body = json!({"data": text});
+    client.post(&format!("/api/terminals/{terminal}/input"), body).expect_status(204);
+}
+
+fn exit_code(client: &Client, terminal: &str) -> Value {
+    wait_for("the program to end", || {
+        let row = client.get(&format!("/api/terminals/{terminal}")).expect(200);
+        if row["exit_code"].is_null() { Err(row) } else { Ok(row["exit_code"].clone()) }
+    })
+}
+
+#[test]
+fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
+    let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
+    let home = Home::new();
+    let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
+    let client = server.client();
+    assert_eq!(said(&client, "t", "echo up"), "up\n");
+    let id = program(&client, "t", &["bash", "--norc", "-i"]);
+    typed(&client, &id, "kept=yes; test -t 0 && stty size\r");
+    shows(&client, &id, "33 91");
+    let size = json!({"cols": 100, "rows": 40});
+    client.post(&format!("/api/terminals/{id}/resize"), size).expect_success();
+    typed(&client, &id, "stty size; echo $((6 * 7))-and\r");
+    shows(&client, &id, "42-and");
+    shows(&client, &id, "40 100");
+    // What runs in front is interrupted by a key, and nothing else is.
+    typed(&client, &id, "echo wai''ting; sleep 1000\r");
+    shows(&client, &id, "waiting");
+    typed(&client, &id, "\x03");
+    typed(&client, &id, "echo un''hurt\r");
+    shows(&client, &id, "unhurt");
+    server.kill();
+    let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
+    let client = server.client();
+    shows(&client, &id, "connected again");
+    typed(&client, &id, "echo $kept''-again\r");
+    shows(&client, &id, "yes-again");
+    // Nothing of how it was started is to be seen, and nothing twice.
+    let log = client.get(&format!("/api/terminals/{id}/recording")).text();
+    assert!(log.matches("42-and").count() <= 1 && !log.contains("exec sh"), "{log}");
+    typed(&client, &id, "exit 3\r");
+    assert_eq!(exit_code(&client, &id), 3);
+    end(&vendor, Kind::AgentBay, &server, &["t"]);
+}
+
+#[test]
+fn a_program_runs_once_whatever_becomes_of_its_terminal() {
+    let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
+    let (bay, home) = (bay(&vendor), Home::new());
+    let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
+    let client = server.client();
+    assert_eq!(said(&client, "t", "echo up"), "up\n");
+    let ran = home.path().join("ran");
+    // It says nothing before it is asked: what is written while nobody is connected is lost.
+    let text = |name: &str| {
+        let file = ran.display();
+        let said = format!("test -t 0 && echo {name} on a screen || echo {name} on none");
+        format!("echo {name} >>{file}; read -r l; {said}; read -r l; exit 4")
+    };
+    let again = |id: &str| {
+        let log = client.get(&format!("/api/terminals/{id}/recording")).text();
+        log.matches("connected again").count()
+    };
+    // A connection that is refused, one that is lost with what it asked for or typed, and a PTY that is.
+    let plans: [(&str, &[(&str, &str)]); 4] = [
+        ("refused", &[("ws", "error"), ("ws", "error")]),
+        ("made", &[("pty.create", "lose")]),
+        ("typed", &[("pty.input", "lose")]),
+        ("broken", &[("pty.create", "error"), ("pty.create", "error")]),
+    ];
+    for (name, harms) in plans {
+        bay.harm(harms);
+        let id = program(&client, "t", &["sh", "-c", &text(name)]);
+        typed(&client, &id, "first\r");
+        shows(&client, &id, &format!("{name} on a screen"));
+        assert_eq!(bay.control(&json!({}))["harms"], json!([]), "{name}");
+        // One that breaks later: the program goes on where it was.
+        let before = again(&id);
+        bay.harm(&[("pty.resize", "lose")]);
+        let size = json!({"cols": 90, "rows": 30});
+        client.post(&format!("/api/terminals/{id}/resize"), size).expect_success();
+        wait_for("another connection", || if again(&id) > before { Ok(()) } else { Err(before) });
+        typed(&client, &id, "over\r");
+        assert_eq!(exit_code(&client, &id), 4, "{name}");
+    }
+    // Where there is no PTY to be had, there is a program all the same.
+    bay.harm(&[("ws", "error"); 4]);
+    let id = program(&client, "t", &["sh", "-c", &text("plain")]);
+    typed(&client, &id, "first\r");
+    shows(&client, &id, "plain on none");
+    typed(&client, &id, "over\r");
+    assert_eq!(exit_code(&client, &id), 4);
+    let once = std::fs::read_to_string(&ran).unwrap();
+    assert_eq!(once, "refused\nmade\ntyped\nbroken\nplain\n");
+    // Nor is a PTY left, also not one that nobody heard of.
+    wait_for("the PTYs to be gone", || {
+        let told = bay.control(&json!({}));
+        let left = &told["sessions"][&bay.sessions()[0]]["ptys"];
+        if *left == json!([]) { Ok(()) } else { Err(left.clone()) }
+    });
     end(&vendor, Kind::AgentBay, &server, &["t"]);
 }
 

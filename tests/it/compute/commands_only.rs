@@ -72,6 +72,10 @@ fn a_terminal_stands_on_commands_alone() {
         let body = json!({"set": {"C": "a b"}, "unset": ["B"]});
         client.patch(&format!("/api/terminals/{terminal}/env"), body).expect_success();
         assert_eq!(said(&client, "t", "echo \"$C\" ${B-gone}"), "a b gone\n");
+        // It is told what the sandbox uses.
+        let lease = client.get("/api/threads/t/lease").expect(200);
+        let metrics = &lease["instance"]["metrics"];
+        assert!(metrics["disk_bytes"].as_u64() > Some(0), "{kind:?}: {lease}");
         // What there is, and what there is not.
         let providers = client.get("/api/providers").expect(200);
         let named = |it: &&Value| it["name"] == kind.name();

@@ -300,8 +300,10 @@ async fn metrics_are_measured() {
         }
         let instance = fixture.create(&intent(1)).await;
         let quiet = provider.metrics(&instance).await.unwrap();
-        assert_eq!(quiet.processes, 1, "the host alone: {quiet:?}");
-        assert!(quiet.memory_bytes > 100_000, "{quiet:?}");
+        // The host, where there is one.
+        let alone = u64::from(provider.capabilities().hosted);
+        assert_eq!(quiet.processes, alone, "{quiet:?}");
+        assert!(alone == 0 || quiet.memory_bytes > 100_000, "{quiet:?}");
         let mut link = fixture.link(&instance).await;
         let script = "echo some output; while :; do :; done";
         fixture.open(&mut link, &instance, &["/bin/sh", "-c", script]).await;
@@ -314,7 +316,7 @@ async fn metrics_are_measured() {
             assert!(std::time::Instant::now() < deadline, "{busy:?}");
             tokio::task::yield_now().await;
         };
-        assert!(busy.processes >= 2, "{busy:?}");
+        assert!(busy.processes > alone && busy.memory_bytes > 0, "{busy:?}");
         provider.destroy(&instance).await.unwrap();
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! A session runs commands, each for less than a minute, and that is all that is asked of it: files go
 //! through commands too (`shell`), since its file tools know only text. So there is no host inside, and
-//! terminals stand on the `Remote` runtime. The key travels in the form of each request, as the vendor
+//! terminals stand on the `Remote` runtime; but for programs that want a terminal of their own, which get a PTY
+//! of the session's where it has them (`pty`). The key travels in the form of each request, as the vendor
 //! wants it.
 
+mod pty;
 mod shell;
 
+use shell::text_of;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +18,9 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::http::{Ask, Client, Fault, Key, Progress, endpoint, unless_gone};
-use super::vendor::{Answered, CHANGING, Labels, Sandbox, Vendor, settings, until};
+use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, Repeat, endpoint, unless_gone};
+use super::vendor::{Answered, CHANGING, Labels, Sandbox, Usage, Vendor, settings, until};
+use crate::provider::remote::{Screen, Wish};
 use crate::provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 const VENDOR: &str = "AgentBay";
@@ -85,6 +89,8 @@ struct Told {
     #[serde(default)]
     link_url: Option<String>,
     #[serde(default)]
+    ws_url: Option<String>,
+    #[serde(default)]
     token: Option<String>,
     #[serde(default)]
     tool_list: Option<String>,
@@ -119,6 +125,7 @@ impl Told {
             url: self.link_url.unwrap_or_default().trim_end_matches('/').to_owned(),
             token: given(self.token).map(Key::new),
             server: Some(server),
+            ptys: given(self.ws_url),
         }
     }
 
@@ -357,6 +364,18 @@ impl Vendor for Arc<AgentBay> {
 
     fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>> {
         Box::pin(self.entries(sandbox, path))
+    }
+
+    fn screen<'a>(&'a self, sandbox: &'a Sandbox, wish: &'a Wish) -> Answered<'a, Option<Screen>> {
+        Box::pin(self.pty(sandbox, wish))
+    }
+
+    fn usage<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, Option<Usage>> {
+        Box::pin(async move {
+            let nothing = json!({});
+            let said = self.tool(&sandbox.id, "get_metrics", &nothing, ANSWER, Repeat::Safe);
+            read(&text_of(&said.await?)?).map(Some)
+        })
     }
 }
 

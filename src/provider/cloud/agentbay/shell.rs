@@ -221,7 +221,6 @@ impl AgentBay {
         time: Duration,
         repeat: Repeat,
     ) -> Result<String, Fault> {
-        let again = |ask: Ask| if repeat == Repeat::Safe { ask.safe() } else { ask };
         let result = match &sandbox.token {
             Some(token) if !sandbox.url.is_empty() => {
                 let body = json!({
@@ -233,25 +232,38 @@ impl AgentBay {
                     .header("x-access-token", token.header(""))
                     .json(&body)
                     .within(time + ANSWER);
-                let answer: Value = self.client.ask_json(&again(ask)).await?;
+                let ask = if repeat == Repeat::Safe { ask.safe() } else { ask };
+                let answer: Value = self.client.ask_json(&ask).await?;
                 unpacked(&answer["data"])?["result"].clone()
             }
-            Some(_) | None => {
-                let args = args.to_string();
-                let fields = [
-                    ("SessionId", sandbox.id.as_str()),
-                    ("Name", "shell"),
-                    ("Args", &args),
-                    ("AutoGenSession", "false"),
-                ];
-                let ask = self.control("CallMcpTool", &fields).within(time + ANSWER);
-                unpacked(&self.said(&again(ask)).await?.data)?
-            }
+            Some(_) | None => self.tool(&sandbox.id, "shell", args, time, repeat).await?,
         };
-        let content = result["content"].as_array().and_then(|content| content.first());
-        let text = content.and_then(|first| first["text"].as_str().or(first.as_str()));
-        Ok(text.ok_or_else(|| broken("the shell tool said nothing"))?.to_owned())
+        text_of(&result)
     }
+
+    /// What a tool says that is called through the API.
+    pub(super) async fn tool(
+        &self,
+        id: &str,
+        name: &str,
+        args: &Value,
+        time: Duration,
+        repeat: Repeat,
+    ) -> Result<Value, Fault> {
+        let args = args.to_string();
+        let fields =
+            [("SessionId", id), ("Name", name), ("Args", &args), ("AutoGenSession", "false")];
+        let ask = self.control("CallMcpTool", &fields).within(time + ANSWER);
+        let ask = if repeat == Repeat::Safe { ask.safe() } else { ask };
+        unpacked(&self.said(&ask).await?.data)
+    }
+}
+
+/// The text that a tool says.
+pub(super) fn text_of(result: &Value) -> Result<String, Fault> {
+    let content = result["content"].as_array().and_then(|content| content.first());
+    let text = content.and_then(|first| first["text"].as_str().or(first.as_str()));
+    Ok(text.ok_or_else(|| broken("a tool said nothing"))?.to_owned())
 }
 
 /// JSON, or JSON as a text.

@@ -182,6 +182,23 @@ async fn a_paused_session_keeps_what_runs() {
 }
 
 #[tokio::test]
+async fn a_session_tells_what_it_uses() {
+    for (stand_in, bay) in planes() {
+        let sandbox = make(&bay, "usage").await;
+        let usage = bay.usage(&sandbox).await.unwrap().unwrap();
+        assert!(usage.mem_used > 100_000 && usage.disk_used > 0, "{usage:?}");
+        said(&bay, &sandbox, "head -c 1000000 /dev/urandom >large; sync large").await;
+        let more = bay.usage(&sandbox).await.unwrap().unwrap();
+        assert!(more.disk_used > usage.disk_used + 900_000, "{more:?} after {usage:?}");
+        // Asked again as it may be, and told where it is no use.
+        stand_in.harm(&[("CallMcpTool", "lose"), ("CallMcpTool", "half")]);
+        bay.usage(&sandbox).await.unwrap();
+        stand_in.harm(&[("CallMcpTool", "error"); 4]);
+        bay.usage(&sandbox).await.unwrap_err();
+    }
+}
+
+#[tokio::test]
 async fn what_goes_wrong_is_told_or_asked_again_as_it_may_be() {
     for (stand_in, bay) in planes() {
         let plane =

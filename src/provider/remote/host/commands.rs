@@ -66,7 +66,10 @@ impl Host {
         let done = std::mem::take(&mut terminal.done);
         self.show(id, &shown);
         self.keep(id);
-        if let (Some(start), Some(follower)) = (start, self.follower(id, &command)) {
+        let Some(start) = start else { return };
+        if let Some(player) = self.player(id, &command) {
+            tokio::spawn(player.play(start, done));
+        } else if let Some(follower) = self.follower(id, &command) {
             tokio::spawn(follower.start(start, done));
         }
     }
@@ -103,6 +106,19 @@ impl Host {
             }
             What::Over(ending) => self.ended(&id, &command, ending),
             What::Sealed => self.sealed(&id, &command),
+            What::Screens(ptys, kept) => {
+                if let Some(found) = terminal.commands.get_mut(&command) {
+                    found.ptys = ptys;
+                }
+                self.keep(&id);
+                let _ = kept.send(());
+            }
+            What::Plain(taken) => {
+                if let Some(found) = terminal.commands.get_mut(&command) {
+                    found.screen = None;
+                }
+                let _ = taken.send(());
+            }
             What::Gone(_) => {}
         }
     }

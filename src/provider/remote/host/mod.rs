@@ -25,6 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Commands;
 use super::follow::{Follower, Heard, Reach};
 use super::kept::Kept;
+use super::program::Player;
 use super::terminal::{Command, Terminal, now_ms};
 use crate::model::InstanceId;
 
@@ -217,9 +218,24 @@ impl Host {
 
     /// Looks for a command that a server before us started.
     fn find(&mut self, terminal: &str, id: &str) {
+        let found = self.terminals.get_mut(terminal);
+        if let Some(found) = found
+            && found.commands.get(id).is_some_and(|command| !command.ptys.is_empty())
+            && let Some(start) = found.start(&self.root, id)
+            && let Some(player) = self.player(terminal, id)
+        {
+            tokio::spawn(player.play(start, Vec::new()));
+            return;
+        }
         if let Some(follower) = self.follower(terminal, id) {
             tokio::spawn(follower.find());
         }
+    }
+
+    /// Who plays a command that is a terminal's program.
+    fn player(&mut self, id: &str, command: &str) -> Option<Player> {
+        let follower = self.follower(id, command)?;
+        self.terminals.get_mut(id)?.player(command, follower)
     }
 
     fn follower(&self, id: &str, command: &str) -> Option<Follower> {

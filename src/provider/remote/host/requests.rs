@@ -7,6 +7,7 @@ use host::shell::Output;
 use host::wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
 use tokio::time::timeout;
 
+use super::super::Tell;
 use super::super::follow::{Ending, Gone};
 use super::super::kept::Kind;
 use super::super::spool;
@@ -78,6 +79,9 @@ impl Host {
                 let found = self.terminal(&terminal)?;
                 found.size = (cols, rows);
                 found.log.resize(time_ms, cols, rows);
+                if let Some(screen) = found.on_screen() {
+                    let _ = screen.try_send(Tell::Size(cols, rows));
+                }
                 let event =
                     Event::Resized { terminal: terminal.clone(), offset, cols, rows, time_ms };
                 self.tell_attached(&terminal, &event);

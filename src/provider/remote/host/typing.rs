@@ -2,8 +2,10 @@
 
 use host::wire::{Code, Shell};
 
+use super::super::Tell;
 use super::super::kept::Kind;
 use super::super::line::Key;
+use super::super::program::lines;
 use super::super::terminal::Spec;
 use super::Host;
 use crate::model::CommandId;
@@ -19,22 +21,27 @@ impl Host {
         if terminal.exit.is_some() {
             return Err(Code::Exited);
         }
+        if terminal.writes.contains(&write_id) {
+            return Err(Code::AlreadyApplied);
+        }
+        if let Some(screen) = terminal.on_screen() {
+            // What does not fit was not applied.
+            screen.try_send(Tell::Input(data.to_vec())).map_err(|_| Code::InputFull)?;
+        }
         if !write_id.is_empty() {
-            if terminal.writes.contains(&write_id) {
-                return Err(Code::AlreadyApplied);
-            }
             terminal.writes.push_back(write_id);
             if terminal.writes.len() > WRITES {
                 terminal.writes.pop_front();
             }
         }
+        if terminal.on_screen().is_some() {
+            return Ok(());
+        }
         if matches!(terminal.opened.shell, Shell::Plain | Shell::Other(_)) {
             let running = terminal.running.clone();
-            let lines: Vec<u8> =
-                data.iter().map(|byte| if *byte == b'\r' { b'\n' } else { *byte }).collect();
             if let Some(command) = running {
                 let write = CommandId::fresh().to_string();
-                let _ = self.feed(0, 0, &command, &write, &lines, false);
+                let _ = self.feed(0, 0, &command, &write, &lines(data), false);
             }
             return Ok(());
         }

@@ -118,12 +118,30 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
     let start = sandbox.plain(&older, "sleep 1000 & echo up");
     sandbox.ask(&older.start(&start, &[]));
     let place = sandbox.place();
-    let text =
-        "trap '' TERM; setsid sh -c 'sleep 1000' & (sleep 1000 &) ; echo up; sleep 1000; echo no";
-    sandbox.ask(&place.start(&sandbox.plain(&place, text), &[]));
+    // One of them has no mark.
+    let bare = sandbox.dir.join("bare");
+    let text = format!(
+        "trap '' TERM; setsid sh -c 'sleep 1000' & (sleep 1000 &) ; \
+         env -i setsid sh -c 'echo $$ >\"$0\"; sleep 1000' '{0}' & \
+         until [ -s '{0}' ]; do sleep 0.02; done; echo up; sleep 1000; echo no",
+        bare.display()
+    );
+    sandbox.ask(&place.start(&sandbox.plain(&place, &text), &[]));
     sandbox.wait(&place, Until::End, |report| report.out == 3);
+    let bare = std::fs::read_to_string(bare).unwrap();
+    let stat = format!("/proc/{}/stat", bare.trim());
+    let born = |text: String| text.rsplit(' ').nth(30).map(str::to_owned);
+    let before = std::fs::read_to_string(&stat).ok().and_then(born);
+    assert!(before.is_some());
     let report = sandbox.ask(&place.end(Known::default()));
     assert_eq!((report.seen, report.out, report.left), (Seen::Killed, 3, 0));
+    // It may not have been buried yet, and its number may be another's.
+    let ended = (0..60_000).any(|_| {
+        let now = std::fs::read_to_string(&stat).ok().filter(|text| !text.contains(") Z "));
+        std::thread::sleep(Duration::from_millis(1));
+        now.and_then(born) != before
+    });
+    assert!(ended, "one without a mark lives on");
     let report = sandbox.ask(&older.look(Known::default(), Until::Now));
     assert_eq!((report.seen, report.left), (Seen::Ended(0), 1));
     // One that was ended before it began never begins.

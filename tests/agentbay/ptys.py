@@ -1,0 +1,131 @@
+"""The PTYs of a session, as its server of them speaks over a WebSocket.
+
+What a PTY writes goes to whoever created it or connected to it last; what is written while nobody is there is
+gone. That is the least that can be relied on: the vendor does not say more.
+"""
+
+import base64
+import itertools
+import json
+import threading
+
+from frames import Closed
+from keeper import Ended
+
+LARGEST = 500
+
+
+class Wrong(Exception):
+    """The server says no, in its own words."""
+
+
+class Ptys:
+    """Those of one session. The keeper tells what happens to them, in its own thread."""
+
+    def __init__(self, session, harm):
+        self.session, self.harm = session, harm
+        self.lock = threading.Lock()
+        # Who listens to each, and what was written before anybody could.
+        self.listening, self.early = {}, {}
+        self.pushes = itertools.count()
+
+    def happened(self, event):
+        name = event["pty"]
+        with self.lock:
+            if name not in self.listening:
+                self.early.setdefault(name, []).append(event)
+                return
+            self._push(event)
+
+    def _push(self, event):
+        name = event["pty"]
+        socket = self.listening[name]
+        if "exit_code" in event:
+            self.listening.pop(name)
+            data = {"eventType": "pty.exit", "exitCode": event["exit_code"]}
+        else:
+            raw = base64.b64decode(event["output"])
+            try:
+                data = {"eventType": "pty.output", "encoding": "utf8", "data": raw.decode()}
+            except UnicodeDecodeError:
+                data = {"eventType": "pty.output", "encoding": "base64", "data": event["output"]}
+        if socket:
+            said = {"invocationId": f"push-{next(self.pushes)}", "source": "PTY_SERVER", "target": "SDK"}
+            socket.send(json.dumps({**said, "data": {**data, "ptySessionId": name}}))
+
+    def serve(self, socket):
+        """Until the client goes away; the PTYs stay."""
+        try:
+            while True:
+                message = json.loads(socket.receive())
+                ask = message["data"]
+                harm = self.harm(ask["method"]).get("harm")
+                try:
+                    if harm == "error":
+                        raise Wrong("something broke")
+                    self.answer(socket, ask["method"], ask.get("params") or {}, message["invocationId"])
+                except (Wrong, KeyError, ValueError, TypeError) as error:
+                    self.reply(socket, message["invocationId"], {"phase": "error", "error": str(error)})
+                if harm == "lose":
+                    return
+        except (Closed, ValueError, KeyError, TypeError):
+            pass
+        finally:
+            with self.lock:
+                for name, listener in self.listening.items():
+                    if listener is socket:
+                        self.listening[name] = None
+            socket.over()
+            socket.close()
+
+    def reply(self, socket, invocation, data):
+        said = {"invocationId": invocation, "source": "PTY_SERVER", "target": "SDK", "data": data}
+        socket.send(json.dumps(said))
+
+    def answer(self, socket, method, params, invocation):
+        done = lambda result: self.reply(socket, invocation, {"phase": "end", "result": result})  # noqa: E731
+        if method == "pty.create":
+            size = {name: self.length(params.get(name, 0)) for name in ("cols", "rows")}
+            wish = {"cwd": params.get("cwd"), "env": params.get("envs"), "shell": params.get("shell")}
+            made = self.ask(do="pty.create", **size, **wish)
+            if "error" in made:
+                raise Wrong(made["error"])
+            done({"ptySessionId": made["pty"]})
+            with self.lock:
+                self.listening[made["pty"]] = socket
+                for event in self.early.pop(made["pty"], []):
+                    self._push(event)
+        elif method == "pty.list":
+            with self.lock:
+                done({"ptySessionIds": sorted(self.listening)})
+        else:
+            name = params["ptySessionId"]
+            with self.lock:
+                if name not in self.listening:
+                    raise Wrong(f"PTY session {name} not found")
+                if method == "pty.connect":
+                    self.listening[name] = socket
+                    return done({"ptySessionId": name})
+            if method == "pty.input":
+                raw = params["data"]
+                data = raw if params.get("encoding") == "base64" else base64.b64encode(raw.encode()).decode()
+                self.ask(do="pty.input", pty=name, data=data)
+            elif method == "pty.resize":
+                self.ask(do="pty.resize", pty=name, cols=self.length(params["cols"]), rows=self.length(params["rows"]))
+            elif method == "pty.kill":
+                self.ask(do="pty.kill", pty=name)
+                done({})
+            else:
+                raise Wrong(f"there is no method {method}")
+
+    def ask(self, **question):
+        try:
+            return self.session.keeper.ask(**question)
+        except Ended:
+            raise Closed from None
+
+    @staticmethod
+    def length(number):
+        if not 0 < int(number) <= LARGEST:
+            raise Wrong(f"a size of {number} cannot be")
+        return int(number)
