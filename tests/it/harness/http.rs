@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -15,6 +16,7 @@ use super::PATIENCE;
 pub struct Client {
     pub address: SocketAddr,
     pub(super) token: Option<String>,
+    patience: Duration,
 }
 
 /// A request being put together.
@@ -37,7 +39,12 @@ pub struct Answer {
 
 impl Client {
     pub fn new(address: SocketAddr, token: Option<&str>) -> Client {
-        Client { address, token: token.map(str::to_owned) }
+        Client { address, token: token.map(str::to_owned), patience: PATIENCE }
+    }
+
+    /// One that waits for what takes others their time.
+    pub fn patient(self) -> Client {
+        Client { patience: 5 * PATIENCE, ..self }
     }
 
     pub fn request(&self, method: &str, target: &str) -> Request {
@@ -72,7 +79,7 @@ impl Client {
     /// A bare connection.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(self.patience)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
