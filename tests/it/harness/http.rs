@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -139,7 +139,14 @@ impl Request {
     pub fn send(&self) -> Answer {
         let stream = self.clone().header("connection", "close").start();
         let mut reader = BufReader::new(stream);
-        if let Err(error) = reader.fill_buf() {
+        // A signal that means nothing to us may come while we wait.
+        let first = loop {
+            match reader.fill_buf() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                first => break first.map(drop),
+            }
+        };
+        if let Err(error) = first {
             let body = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
             panic!("no answer to {} {} {body}: {error}", self.method, self.target);
         }
