@@ -7,6 +7,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
+// It is waited for when a sandbox is made, but not for ever.
+const UP = 'until [ -s /tmp/up ]; do sleep 0.1; done; '
+
 const { Sandbox, Template, BuildError, waitForFile } = createRequire(process.env.SDK_DIR + '/')('e2b')
 
 async function said(name, command) {
@@ -33,12 +36,12 @@ test('a template is built and sandboxes begin with it', async () => {
     const info = await Template.build(template, 'of-js:v1', { onBuildLogs: (line) => lines.push(line.message) })
     assert.deepEqual(info.tags, ['v1'])
     assert.ok(lines.includes('the build is ready'), lines.join('\n'))
-    assert.equal(await said('of-js:v1', 'pwd; cat sent.txt word.txt /tmp/up; echo $WORD'), '/srv/app\nsentset\nup\nset\n')
+    assert.equal(await said('of-js:v1', UP + 'pwd; cat sent.txt word.txt /tmp/up; echo $WORD'), '/srv/app\nsentset\nup\nset\n')
     await Template.assignTags('of-js:v1', 'default')
     const onTop = Template().fromTemplate('of-js').runCmd('echo more >> word.txt; rm -f /tmp/up')
     await Template.build(onTop, 'of-js-two')
     // What it starts is that of the template beneath.
-    assert.equal(await said('of-js-two', 'cat word.txt /tmp/up; pwd'), 'set\nmore\nup\n/srv/app\n')
+    assert.equal(await said('of-js-two', UP + 'cat word.txt /tmp/up; pwd'), 'set\nmore\nup\n/srv/app\n')
     assert.equal(await Template.exists('of-js-two'), true)
     assert.equal(await Template.exists('of-js-three'), false)
     const tags = await Template.getTags('of-js')

@@ -135,7 +135,9 @@ class Building(unittest.TestCase):
         Template.build(template, "starts")
         for _ in range(2):
             sandbox = Sandbox.create("starts", timeout=600)
-            self.assertEqual(run(sandbox, "cat /tmp/ready"), "started\n")
+            # It is waited for, but not for ever.
+            said = run(sandbox, "until [ -s /tmp/ready ]; do sleep 0.1; done; cat /tmp/ready")
+            self.assertEqual(said, "started\n")
             self.assertTrue(any("sleep 1000" in " ".join(one.args) for one in sandbox.commands.list()))
             sandbox.kill()
         failing = Template().from_base_image().set_start_cmd("exit 7", wait_for_file("/tmp/never"))
@@ -178,7 +180,7 @@ class Building(unittest.TestCase):
             seen.extend(line.message for line in status.log_entries)
             return status.status.value in ("ready", "error") and not status.log_entries
 
-        until(is_over, "the build to end")
+        until(is_over, "the build to end", 300)
         self.assertEqual(Template.get_build_status(info).status.value, "ready")
         self.assertLess(seen.index("first"), seen.index("last"))
 
