@@ -28,9 +28,10 @@ mod process;
 mod reach;
 mod sandbox;
 mod unread;
+mod usage;
 mod volume;
 mod wrap;
 
-pub use e2b::measure;
 pub use sandbox::{Sandboxes, expire};
 pub use unread::read_away;
+pub use usage::measure;

@@ -287,7 +287,7 @@ pub struct Sandboxes {
     /// Watched directories that are asked about.
     pub(super) watchers: super::e2b::Watchers,
     /// What sandboxes have used.
-    pub(super) usage: super::e2b::Usage,
+    pub(super) usage: super::usage::Usage,
     /// Builds of templates.
     pub(super) builds: Builds,
     /// Interpreters that remember.
@@ -310,7 +310,7 @@ impl Sandboxes {
             known: Mutex::default(),
             processes: Mutex::default(),
             watchers: super::e2b::Watchers::default(),
-            usage: super::e2b::Usage::default(),
+            usage: super::usage::Usage::default(),
             builds: Builds::default(),
             contexts: super::interpreter::Contexts::default(),
             volumes: Arc::new(Volumes::new(home)),

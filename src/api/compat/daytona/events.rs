@@ -54,8 +54,11 @@ pub(super) async fn connect(
     let upgrade = upgrade.max_message_size(MOST_SAID).max_frame_size(MOST_SAID);
     Ok(upgrade.on_upgrade(move |socket| {
         tasks.track_future(async move {
-            // What is gone has been told of otherwise.
-            let _ = serve(&app, socket).await;
+            tokio::select! {
+                // What is gone has been told of otherwise.
+                _ = serve(&app, socket) => {}
+                () = app.stopping.cancelled() => {}
+            }
             drop(room);
         })
     }))
@@ -75,10 +78,7 @@ async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
         "maxPayload": MOST_SAID,
     });
     send(&mut socket, format!("0{open}")).await?;
-    let given = tokio::select! {
-        given = timeout(PATIENCE, introduced(&mut socket)) => given.ok().flatten(),
-        () = app.stopping.cancelled() => return Ok(()),
-    };
+    let given = timeout(PATIENCE, introduced(&mut socket)).await.ok().flatten();
     let admitted = app.auth.is_open() || given.is_some_and(|given| app.auth.token(&given));
     if !admitted {
         app.auth.failed(std::time::Instant::now());
@@ -94,7 +94,6 @@ async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
     let mut told = HashMap::new();
     loop {
         tokio::select! {
-            () = app.stopping.cancelled() => return Ok(()),
             _ = pings.tick() => {
                 if !std::mem::take(&mut there) {
                     return Ok(());

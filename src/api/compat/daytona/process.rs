@@ -14,9 +14,9 @@ use crate::{
     api::{
         App,
         compat::{
-            e2b::Used,
             instance::{absolute, relative},
             process::{End, Ran, Start},
+            usage::Used,
             wrap::Config,
         },
     },

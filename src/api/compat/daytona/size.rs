@@ -1,15 +1,17 @@
 //! What a sandbox may use: asked for, told, changed and measured.
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Asked, Refusal, control::shown, find};
 use crate::{
-    api::{App, compat::e2b::Used},
+    api::{
+        App,
+        compat::usage::{self, Used},
+    },
     lease::LeaseError,
-    model::{Lease, LeaseId},
-    provider::Limits,
+    model::{Lease, Timestamp},
 };
 
 const GIB: u64 = 1 << 30;
@@ -59,35 +61,19 @@ pub(super) struct Size {
 impl Size {
     /// Of the sandbox on this lease.
     pub(super) fn of(app: &App, lease: Option<&Lease>) -> Size {
-        lease.map_or_else(
-            || Size::usual(app),
-            |lease| Size::under(app, &lease.provider, &lease.spec, Some(&lease.lease_id)),
-        )
+        usage::Size::of(app, lease).into()
     }
 
     /// Of one that asks for nothing.
     pub(super) fn usual(app: &App) -> Size {
-        Size::under(app, &app.provider, &Value::Null, None)
+        usage::Size::usual(app).into()
     }
+}
 
-    fn under(app: &App, provider: &str, spec: &Value, lease: Option<&LeaseId>) -> Size {
-        let provider = app.leases.providers().named(provider).ok();
-        Size::within(provider.and_then(|provider| provider.limits_of(spec, lease)))
-    }
-
-    /// Within these limits; where there are none, of this machine.
-    fn within(limits: Option<Limits>) -> Size {
-        let cpus = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        let disk = || rustix::fs::statvfs("/").map_or(GIB, |disk| disk.f_blocks * disk.f_frsize);
-        let memory = || {
-            let info = rustix::system::sysinfo();
-            u64::from(info.mem_unit) * info.totalram
-        };
-        Size {
-            cpu: limits.map_or_else(cpus, |limits| limits.milli_cpus.div_ceil(1000)),
-            memory: limits.map_or_else(memory, |limits| limits.memory_bytes).div_ceil(GIB),
-            disk: limits.and_then(|limits| limits.disk_bytes).unwrap_or_else(disk).div_ceil(GIB),
-        }
+impl From<usage::Size> for Size {
+    fn from(size: usage::Size) -> Size {
+        let (memory, disk) = (size.memory.div_ceil(GIB), size.disk.div_ceil(GIB));
+        Size { cpu: size.cpus, memory, disk }
     }
 }
 
@@ -131,16 +117,30 @@ const METRICS: [(&str, &str); 7] = [
     ("daytona.sandbox.filesystem.total", "diskTotal"),
 ];
 
-/// What the sandbox uses over time: of that only the present is known.
+/// Which measurements are asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Span {
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+}
+
+/// What the sandbox uses and has used.
 pub(super) async fn metrics(
     State(app): State<App>,
     Path(name): Path<String>,
+    Query(span): Query<Span>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let used = Used::of(&app, &sandbox).await?.of_control();
+    let from = span.from.map_or(i64::MIN, Timestamp::as_second);
+    // A client's now is before ours.
+    let to = span.to.map_or(i64::MAX, |to| to.as_second().saturating_add(1));
+    let used = Used::between(&app, &sandbox, from, to).await?;
+    let used: Vec<Value> = used.iter().map(Used::of_control).collect();
     let series = METRICS.map(|(metric, field)| {
-        let point = json!({"timestamp": used["timestamp"], "value": used[field]});
-        json!({"metricName": metric, "dataPoints": [point]})
+        let points = used.iter();
+        let points = points.map(|it| json!({"timestamp": it["timestamp"], "value": it[field]}));
+        json!({"metricName": metric, "dataPoints": points.collect::<Vec<_>>()})
     });
     Ok(axum::Json(json!({"series": series})))
 }
@@ -160,15 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_processor_counts_as_one() {
-        let limits = Limits {
-            memory_bytes: GIB / 2,
-            milli_cpus: 1500,
-            processes: 1,
-            disk_bytes: Some(3 * GIB),
-        };
-        assert_eq!(Size::within(Some(limits)), Size { cpu: 2, memory: 1, disk: 3 });
-        let machine = Size::within(None);
-        assert!(machine.cpu > 0 && machine.memory > 0 && machine.disk > 0);
+    fn a_part_counts_as_a_whole() {
+        let size = usage::Size { cpus: 2, memory: GIB / 2, disk: 3 * GIB };
+        assert_eq!(Size::from(size), Size { cpu: 2, memory: 1, disk: 3 });
     }
 }

@@ -11,9 +11,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Asked, ENVD, Refusal, address::sandbox_id, network::Config, usage::Size, volume::Mount,
-};
+use super::{Asked, ENVD, Refusal, address::sandbox_id, network::Config, volume::Mount};
 use crate::{
     api::{
         App,
@@ -22,6 +20,7 @@ use crate::{
             port,
             reach::Network,
             sandbox::{Api, LONGEST, NewSandbox, OnTimeout, PAUSES_FILES, Sandbox, State as Life},
+            usage::Size,
         },
         error::Problem,
     },
@@ -279,23 +278,6 @@ fn shown(app: &App, sandbox: &Sandbox, (state, lease): (Life, Option<Lease>)) ->
         shown["pauseMode"] = if sandbox.is_asleep() { "filesystem" } else { "full" }.into();
     }
     shown
-}
-
-pub(super) fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-pub(super) fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram * u64::from(info.mem_unit)
-}
-
-/// How much of the disk is used, and how much there is.
-pub(super) fn disk_bytes(app: &App) -> (u64, u64) {
-    match rustix::fs::statvfs(&app.settings.home) {
-        Ok(disk) => ((disk.f_blocks - disk.f_bfree) * disk.f_frsize, disk.f_blocks * disk.f_frsize),
-        Err(_) => (0, 0),
-    }
 }
 
 /// A sandbox.

@@ -32,8 +32,6 @@ use serde_json::{Value, json};
 pub use address::{Addressed, Door, is_file_upload, is_path, knock, split_host, to_program};
 pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
 pub use template::{may_upload, uploaded};
-pub(super) use usage::Used;
-pub use usage::{Usage, measure};
 pub use watch::Watchers;
 
 use crate::{
@@ -193,6 +191,6 @@ async fn envs(guest: Guest) -> axum::Json<Value> {
 /// What a sandbox uses, as its daemon tells it. The path is the server's own, which asks here when a
 /// request is for a sandbox.
 pub async fn metrics(State(app): State<App>, guest: Guest) -> Result<axum::Json<Value>, Refusal> {
-    let used = Used::of(&app, &guest.sandbox).await?;
+    let used = crate::api::compat::usage::Used::of(&app, &guest.sandbox).await?;
     Ok(axum::Json(used.of_daemon()))
 }

@@ -12,10 +12,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Asked, ENVD, Refusal,
-    control::{bad, cpus, disk_bytes, memory_bytes},
-};
+use super::{Asked, ENVD, Refusal, control::bad};
 use crate::{
     api::{
         App,
@@ -27,6 +24,7 @@ use crate::{
                 split_tag, upload,
             },
             sandbox::Api,
+            usage::Size,
         },
         error::Problem,
     },
@@ -372,12 +370,13 @@ fn shown(app: &App, template: &Template) -> Value {
 
 /// One that was not built.
 fn plain(app: &App, id: &str, name: &str, at: Timestamp) -> Value {
+    let size = Size::usual(app);
     json!({
         "templateID": id,
         "buildID": NO_BUILD,
-        "cpuCount": cpus(),
-        "memoryMB": memory_bytes() >> 20,
-        "diskSizeMB": disk_bytes(app).1 >> 20,
+        "cpuCount": size.cpus,
+        "memoryMB": size.memory >> 20,
+        "diskSizeMB": size.disk >> 20,
         "public": false,
         "aliases": [name],
         "names": [name],
@@ -452,15 +451,16 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let template = find(&app, &name).await?;
+    let size = Size::usual(&app);
     let builds = template.builds.iter().rev().map(|build| {
         let mut shown = json!({
             "buildID": build.build_id,
             "status": build.status.word(),
             "createdAt": build.created_at.to_string(),
             "updatedAt": build.updated_at.to_string(),
-            "cpuCount": cpus(),
-            "memoryMB": memory_bytes() >> 20,
-            "diskSizeMB": disk_bytes(&app).1 >> 20,
+            "cpuCount": size.cpus,
+            "memoryMB": size.memory >> 20,
+            "diskSizeMB": size.disk >> 20,
             "envdVersion": ENVD,
         });
         if build.status.is_end() {
