@@ -95,6 +95,17 @@ class Code(unittest.TestCase):
         self.assertEqual(ended.error.name, "ContextEnded")
         self.assertEqual(self.sandbox.run_code("1 + 1", context=made).text, "2")
 
+    def test_a_program_that_is_ending_is_nobodys(self):
+        made = self.sandbox.create_code_context()
+        for _ in range(5):
+            self.assertEqual(self.sandbox.run_code("import os; os._exit(3)", context=made).error.name, "ContextEnded")
+            self.assertEqual(self.sandbox.run_code("1 + 1", context=made).text, "2")
+            self.sandbox.restart_code_context(made)
+            self.assertEqual(self.sandbox.run_code("1 + 1", context=made).text, "2")
+            other = self.sandbox.create_code_context()
+            self.sandbox.remove_code_context(other)
+            self.assertNotIn(other.id, [context.id for context in self.sandbox.list_code_contexts()])
+
     def test_code_needs_the_sandboxs_key(self):
         headers = {"E2b-Sandbox-Id": self.sandbox.sandbox_id, "E2b-Sandbox-Port": "49999"}
         request = urllib.request.Request(f"{SERVER.url}/execute", b'{"code": "1"}', headers)

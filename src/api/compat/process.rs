@@ -605,6 +605,11 @@ impl Process {
         }
     }
 
+    /// Whether it was sent what ends it in any case.
+    pub fn is_killed(&self) -> bool {
+        self.signalled.load(Ordering::Relaxed) == 9
+    }
+
     /// Whether it has a terminal.
     pub fn is_pty(&self) -> bool {
         matches!(self.kind, Kind::Pty)

@@ -202,7 +202,8 @@ impl App {
         let running = self.processes(sandbox).await?.all();
         let mut all = self.sandboxes.contexts.all();
         // Those of an earlier server.
-        for context in running.iter().filter_map(|it| Context::parse(it.tag.as_deref()?)) {
+        let running = running.iter().filter(|it| !it.is_killed());
+        for context in running.filter_map(|it| Context::parse(it.tag.as_deref()?)) {
             let key = (sandbox.id().clone(), context.id.clone());
             all.entry(key).or_insert_with(|| Arc::new(context));
         }
@@ -244,7 +245,7 @@ impl App {
         // Its program puts it on record.
         let mut live = context.live.lock().await;
         if live.is_none() {
-            match self.start_context(sandbox, &context).await {
+            match self.start_context(sandbox, &context, None).await {
                 Ok(started) => *live = Some(started),
                 Err(problem) => {
                     self.sandboxes.contexts.all().remove(&key);
@@ -271,7 +272,7 @@ impl App {
     ) -> Result<(), Problem> {
         self.kill_context(sandbox, context).await?;
         let mut live = context.live.lock().await;
-        *live = Some(self.start_context(sandbox, context).await?);
+        *live = Some(self.start_context(sandbox, context, None).await?);
         Ok(())
     }
 
@@ -291,10 +292,20 @@ impl App {
         Ok(())
     }
 
-    async fn start_context(&self, sandbox: &Sandbox, context: &Context) -> Result<Live, Problem> {
+    /// The program of a context: the one that runs, unless it has ended or is about to, or a new one.
+    async fn start_context(
+        &self,
+        sandbox: &Sandbox,
+        context: &Context,
+        ended: Option<&Arc<Process>>,
+    ) -> Result<Live, Problem> {
         let tag = context.tag();
-        let running = self.processes(sandbox).await?.running(None, Some(&tag));
-        if let Some(process) = running {
+        let runs = |it: &Arc<Process>| {
+            it.tag.as_ref() == Some(&tag)
+                && !it.is_killed()
+                && !ended.is_some_and(|ended| Arc::ptr_eq(it, ended))
+        };
+        if let Some(process) = self.processes(sandbox).await?.all().into_iter().find(runs) {
             return Ok(Live::of(self, process));
         }
         let (cmd, args) = context.language.program();
@@ -318,8 +329,12 @@ impl App {
         events: mpsc::Sender<Value>,
     ) -> Result<Outcome, Problem> {
         let mut live = context.live.lock().await;
+        // Who went while others were at work wants nothing any more.
+        if piece.for_listener && events.is_closed() {
+            return Ok(Outcome::Interrupted);
+        }
         let ran = self.run_live(sandbox, context, &mut live, piece, events).await;
-        if !matches!(ran, Ok(Outcome::Done | Outcome::Interrupted)) {
+        if ran.is_err() {
             *live = None;
         }
         ran
@@ -334,7 +349,8 @@ impl App {
         events: mpsc::Sender<Value>,
     ) -> Result<Outcome, Problem> {
         if live.as_mut().is_none_or(Live::has_ended) {
-            *live = Some(self.start_context(sandbox, context).await?);
+            let ended = live.take().map(|live| live.process);
+            *live = Some(self.start_context(sandbox, context, ended.as_ref()).await?);
         }
         let Some(Live { process, said, rest }) = live else { return Ok(Outcome::Ended) };
         let name = uuid::Uuid::now_v7().to_string();
