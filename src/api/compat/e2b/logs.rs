@@ -113,14 +113,18 @@ async fn lines(app: &App, sandbox: &Sandbox) -> Result<Vec<Line>, Refusal> {
     Ok(lines)
 }
 
+async fn wanted(app: &App, name: &str, wanted: &Wanted) -> Result<Vec<Line>, Refusal> {
+    let sandbox = find(app, name).await?;
+    wanted.take(lines(app, &sandbox).await?)
+}
+
 /// The log as the first version of the API tells it.
 pub(super) async fn first(
     State(app): State<App>,
     Path(name): Path<String>,
-    Query(wanted): Query<Wanted>,
+    Query(asked): Query<Wanted>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let lines = wanted.take(lines(&app, &sandbox).await?)?;
+    let lines = wanted(&app, &name, &asked).await?;
     let old = |line: &Line| json!({"timestamp": line.at.to_string(), "line": line.text});
     let old: Vec<Value> = lines.iter().map(old).collect();
     let entries: Vec<Value> = lines.iter().map(Line::entry).collect();
@@ -131,10 +135,9 @@ pub(super) async fn first(
 pub(super) async fn second(
     State(app): State<App>,
     Path(name): Path<String>,
-    Query(wanted): Query<Wanted>,
+    Query(asked): Query<Wanted>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let lines = wanted.take(lines(&app, &sandbox).await?)?;
+    let lines = wanted(&app, &name, &asked).await?;
     let entries: Vec<Value> = lines.iter().map(Line::entry).collect();
     Ok(axum::Json(json!({"logs": entries})))
 }
