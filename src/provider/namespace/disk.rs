@@ -27,6 +27,9 @@ pub(in crate::provider) enum Base {
     Image,
 }
 
+/// What is behind the name of a file that is not whole yet.
+pub(super) const BESIDE: &str = "new";
+
 /// Directories that every sandbox has.
 const DIRECTORIES: &[&str] = &[
     "dev",
@@ -103,7 +106,7 @@ const MOST_FILES: usize = 20_000;
 
 /// Makes a template: an ext4 image of this size with what a sandbox begins with. Blocking.
 pub(super) fn make_template(base: Base, bytes: u64, image: &Path) -> io::Result<()> {
-    let beside = image.with_extension("new");
+    let beside = image.with_extension(BESIDE);
     let skeleton = image.with_extension("root");
     remove_all(&skeleton)?;
     fs::DirBuilder::new().mode(0o755).create(&skeleton)?;
@@ -141,7 +144,7 @@ pub(in crate::provider) const PATH: &str =
 
 /// Copies a disk, holes and all; shares its blocks where the file system can.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let beside = to.with_extension("new");
+    let beside = to.with_extension(BESIDE);
     copy_beside(from, &beside)?;
     fs::rename(&beside, to)
 }
@@ -163,14 +166,23 @@ pub(super) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
     if held.metadata()?.len() >= bytes {
         return Ok(());
     }
-    let beside = disk.with_extension("new");
-    let file = copy_beside(disk, &beside)?;
+    let beside = disk.with_extension(BESIDE);
+    let grown = grown_copy(disk, &beside, bytes);
+    if grown.is_err() {
+        remove(&beside)?;
+    }
+    grown?;
+    fs::rename(&beside, disk)
+}
+
+fn grown_copy(disk: &Path, beside: &Path, bytes: u64) -> io::Result<()> {
+    let file = copy_beside(disk, beside)?;
     file.set_len(bytes)?;
     // What ran on it may have been killed: its journal is read first. It says 1 where that mended something.
     for (program, options, most) in [("e2fsck", &["-f", "-p"][..], 1), ("resize2fs", &["-f"], 0)] {
         let done = Command::new(program)
             .args(options)
-            .arg(&beside)
+            .arg(beside)
             .env_clear()
             .env("PATH", PATH)
             .stdin(Stdio::null())
@@ -180,8 +192,7 @@ pub(super) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
             return Err(io::Error::other(format!("{program}: {}", said.trim())));
         }
     }
-    file.sync_all()?;
-    fs::rename(&beside, disk)
+    file.sync_all()
 }
 
 fn copy_data(source: &File, target: &File) -> io::Result<()> {

@@ -337,5 +337,25 @@ fn image_beneath(disk: &Path) -> io::Result<Option<String>> {
 
 fn remove(disk: &Path) -> io::Result<()> {
     disk::remove(disk)?;
+    // What a copy that was cut short has left of it.
+    disk::remove(&disk.with_extension(disk::BESIDE))?;
     disk::remove(&disk.with_extension("json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_goes_with_what_was_left_beside_it() {
+        let dir = std::env::temp_dir().join(format!("stead-disks-{}", uuid::Uuid::now_v7()));
+        fs::create_dir_all(&dir).unwrap();
+        for name in ["a.img", "a.new", "a.json", "b.new"] {
+            fs::write(dir.join(name), "").unwrap();
+        }
+        remove(&dir.join("a.img")).unwrap();
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, ["b.new"]);
+        fs::remove_dir_all(dir).unwrap();
+    }
 }
