@@ -90,6 +90,10 @@ pub enum Happened {
     OrphanEnded { lease_id: LeaseId, instance_id: InstanceId, reason: String },
     /// An image is being pulled or imported; bytes as far as they are known.
     ImageProgress { image: String, status: String, done_bytes: u64, total_bytes: u64 },
+    /// The host of a lease stopped answering.
+    LeaseUnreachable { lease_id: LeaseId },
+    /// The host of a lease answers again.
+    LeaseReachable { lease_id: LeaseId },
     /// A lease is over.
     LeaseDestroyed { lease_id: LeaseId },
     /// A project is about to be cleaned up.

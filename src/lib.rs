@@ -22,6 +22,8 @@ pub mod metrics;
 #[doc(hidden)]
 pub mod model;
 #[doc(hidden)]
+pub mod outbound;
+#[doc(hidden)]
 pub mod project;
 #[doc(hidden)]
 pub mod provider;

@@ -4,7 +4,7 @@
 //! dashboards: they are added to, not changed.
 
 use std::{
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, LazyLock, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -31,6 +31,37 @@ struct Request {
 #[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Of {
     provider: String,
+}
+
+/// The label of what is counted for each kind of outbound call.
+#[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutboundCall {
+    call: &'static str,
+}
+
+/// What is counted of the calls that leave the process. One set for all: such calls are made far from
+/// where metrics are put together.
+pub static OUTBOUND: LazyLock<Outbound> = LazyLock::new(|| Outbound {
+    seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9))),
+    timeouts: Family::default(),
+});
+
+/// Durations and timeouts of outbound calls.
+#[derive(Debug)]
+pub struct Outbound {
+    seconds: Family<OutboundCall, Histogram, fn() -> Histogram>,
+    timeouts: Family<OutboundCall, Counter>,
+}
+
+impl Outbound {
+    /// Counts one call.
+    pub fn observe(&self, call: &'static str, time: Duration, timed_out: bool) {
+        let label = OutboundCall { call };
+        self.seconds.get_or_create(&label).observe(time.as_secs_f64());
+        if timed_out {
+            self.timeouts.get_or_create(&label).inc();
+        }
+    }
 }
 
 /// All metrics of one server.
@@ -162,6 +193,12 @@ impl Metrics {
         r.register("command_seconds", "Time commands took", metrics.command_seconds.clone());
         r.register("http_connections", "Open connections", metrics.connections.clone());
         metrics.register_memories(r);
+        r.register("outbound_seconds", "Time outbound calls took", OUTBOUND.seconds.clone());
+        r.register(
+            "outbound_timeouts",
+            "Outbound calls that met their deadline",
+            OUTBOUND.timeouts.clone(),
+        );
         r.register("http_requests", "Requests answered", metrics.requests.clone());
         r.register(
             "http_request_seconds",

@@ -235,6 +235,17 @@ impl Sessions {
         for session in self.shared.store.open_sessions().await? {
             self.remember(session);
         }
+        Ok(())
+    }
+
+    /// Does what the end of a session asks for where a server was killed before it did.
+    pub async fn settle_ended(&self) {
+        if let Err(error) = self.try_settle_ended().await {
+            tracing::error!(%error, "cannot settle the sessions that have ended");
+        }
+    }
+
+    async fn try_settle_ended(&self) -> Result<(), StoreError> {
         for lease in self.shared.store.unsettled_leases().await? {
             if !matches!(lease.state, LeaseState::Running(_)) {
                 continue;

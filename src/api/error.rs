@@ -68,6 +68,7 @@ pub enum Code {
     Stopping,
     StoreUnavailable,
     ProviderUnavailable,
+    Unreachable,
     OutOfTerminals,
     OutOfDescriptors,
     DiskFull,
@@ -137,6 +138,9 @@ impl Code {
             }
             Code::ProviderUnavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The provider does not answer")
+            }
+            Code::Unreachable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The host of this lease does not answer")
             }
             Code::OutOfTerminals => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more terminals")
@@ -305,6 +309,7 @@ fn of_provider(error: &LeaseError, source: &ProviderError) -> Problem {
         }
         ProviderError::Busy { retry_after, .. } => Problem::new(Code::ProviderUnavailable, detail)
             .retry_after(retry_after.map_or(1, |wait| wait.as_secs())),
+        ProviderError::TimedOut { .. } => Problem::new(Code::Unreachable, detail),
         ProviderError::Gone { .. }
         | ProviderError::Refused { .. }
         | ProviderError::Failed { .. } => {
@@ -344,6 +349,7 @@ impl From<TerminalError> for Problem {
             TerminalError::Remove { .. } => {
                 return Problem::internal("cannot remove a terminal's files", &error);
             }
+            TerminalError::Unreachable { .. } => Code::Unreachable,
             TerminalError::Host(source) => {
                 tracing::warn!(%source, "a host does not answer");
                 Code::ProviderUnavailable

@@ -46,6 +46,12 @@ pub(super) struct Leased {
     instance: Option<Instanced>,
     /// The threads that stand on it.
     shared_by: Vec<String>,
+    /// Whether its host answers, as far as is known.
+    reachable: bool,
+    /// Since when its host has not answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    unreachable_since: Option<Timestamp>,
     /// How many instances it has had.
     generation: u64,
     /// How long they have run, in seconds.
@@ -93,10 +99,14 @@ pub(super) async fn leased(
     lease: Lease,
     thread: Option<&ThreadId>,
 ) -> Result<Leased, Problem> {
-    let metrics = app.leases.metrics(&lease).await.unwrap_or_else(|error| {
-        tracing::debug!(%error, "an instance cannot be measured");
-        None
-    });
+    let unreachable_since = app.terminals.unreachable_since(&lease.lease_id);
+    let metrics = match unreachable_since {
+        Some(_) => None,
+        None => app.leases.metrics(&lease).await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "an instance cannot be measured");
+            None
+        }),
+    };
     let ran = lease.ran_at(app.now().at);
     let cost = Some(app.leases.price(&lease).for_time(ran)).filter(|cost| cost.0 > 0);
     let shared_by = app.store.lease_threads(&lease.lease_id).await?;
@@ -112,6 +122,8 @@ pub(super) async fn leased(
         instance,
         provider_name: lease.provider,
         shared_by: shared_by.iter().map(ToString::to_string).collect(),
+        reachable: unreachable_since.is_none(),
+        unreachable_since,
         generation: lease.generation,
         running_s: ran.as_secs_f64(),
         cost: cost.map(f64::from),

@@ -43,6 +43,14 @@ pub enum ProviderError {
         /// What it said.
         reason: String,
     },
+    /// It did not answer in time: it may or may not have been done.
+    #[error("{call} got no answer within {limit:?}")]
+    TimedOut {
+        /// The name of the call.
+        call: &'static str,
+        /// How long it was waited for.
+        limit: Duration,
+    },
     /// It failed, or its answer did not come: it may or may not have been done.
     #[error("cannot {doing}")]
     Failed {
@@ -67,7 +75,11 @@ impl ProviderError {
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unknown { .. } | Self::Unsupported { .. } | Self::Refused { .. } => false,
+            // One deadline is enough for a caller; the lease's worker comes back to it.
+            Self::Unknown { .. }
+            | Self::Unsupported { .. }
+            | Self::Refused { .. }
+            | Self::TimedOut { .. } => false,
             Self::Gone { .. } | Self::Busy { .. } | Self::Failed { .. } => true,
         }
     }

@@ -4,6 +4,7 @@
 //! reply and then does nothing, or what is still to be done. What it creates carries the lease and
 //! generation it was created for, so that it can be found again. It knows nothing of rows.
 
+mod bounded;
 pub mod cloud;
 pub mod docker;
 mod error;
@@ -463,10 +464,13 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// These providers.
+    /// These providers, each with a deadline for every answer.
     #[must_use]
     pub fn new(providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
-        let named = providers.into_iter().map(|p| (p.name().to_owned(), p));
+        let named = providers.into_iter().map(|provider| {
+            let name = provider.name().to_owned();
+            (name, Arc::new(bounded::Bounded(provider)) as Arc<dyn Provider>)
+        });
         Self { by_name: Arc::new(named.collect()), absent: Arc::default() }
     }
 

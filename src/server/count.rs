@@ -67,6 +67,8 @@ fn count(event: &Event, metrics: &Metrics, opened: &mut HashMap<SessionId, Times
         | Happened::InstanceEnded { .. }
         | Happened::OrphanEnded { .. }
         | Happened::ImageProgress { .. }
+        | Happened::LeaseUnreachable { .. }
+        | Happened::LeaseReachable { .. }
         | Happened::LeaseDestroyed { .. }
         | Happened::ProjectExpiring { .. }
         | Happened::ProjectDeleted { .. } => {}

@@ -108,16 +108,43 @@ fn project_settings(settings: &Settings) -> ProjectSettings {
     }
 }
 
-/// Finds everything that was left running. Starting is recovering: there is no other way to start.
-pub async fn recover(engine: &Engine, metrics: &Metrics) -> anyhow::Result<()> {
+/// How long the start waits for the hosts that were left running; those that take longer are found while
+/// the server serves.
+const RECOVERY_GRACE: Duration = Duration::from_millis(400);
+
+/// Starts to find everything that was left running. Starting is recovering: there is no other way to
+/// start. A host, an engine or a vendor that does not answer delays nobody but its own leases.
+pub async fn recover(
+    engine: &Engine,
+    metrics: &Metrics,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
     engine.leases.providers().named(&engine.provider).context("the setting `provider` is wrong")?;
-    engine.leases.recover().await.context("cannot look after the leases")?;
-    let found = engine.terminals.recover().await.context("cannot look for the terminals")?;
     engine.sessions.recover().await.context("cannot look after the sessions")?;
-    metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
-    metrics.reconnects.inc_by(found as u64);
-    tracing::info!(terminals = found, provider = engine.provider, "recovered");
+    let recovery = engine.terminals.recover().await.context("cannot look for the terminals")?;
+    let (leases, sessions) = (engine.leases.clone(), engine.sessions.clone());
+    let (provider, metrics, stop) = (engine.provider.clone(), metrics.clone(), stop.clone());
+    let (finished, waited) = tokio::sync::oneshot::channel();
+    tasks.spawn(async move {
+        let work = async {
+            let mut recovery = recovery;
+            let ((), recovered) = tokio::join!(recovery.finished(), leases.recover());
+            if let Err(error) = recovered {
+                tracing::error!(%error, "cannot look after the leases");
+            }
+            metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
+            tracing::info!(provider, elapsed = ?began.elapsed(), "recovered");
+            let _ = finished.send(());
+            sessions.settle_ended().await;
+        };
+        tokio::select! {
+            () = work => {}
+            () = stop.cancelled() => {}
+        }
+    });
+    let _ = tokio::time::timeout(RECOVERY_GRACE, waited).await;
     Ok(())
 }
 

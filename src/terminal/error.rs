@@ -6,7 +6,7 @@ use super::link::LinkError;
 use super::scribe::OrderError;
 use super::watch::Gone;
 use crate::lease::LeaseError;
-use crate::model::TerminalId;
+use crate::model::{LeaseId, TerminalId};
 use crate::store::StoreError;
 
 /// What the caller can do about it differs by variant.
@@ -74,6 +74,12 @@ pub enum TerminalError {
     /// No compute could be had.
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    /// The host is there and does not answer. Whether the request is carried out is not known.
+    #[error("the host of lease {lease} does not answer; its shells are kept until it does")]
+    Unreachable {
+        /// Whose.
+        lease: LeaseId,
+    },
     /// The host could not be reached, or not be understood.
     #[error("the host of this terminal does not answer")]
     Host(#[source] LinkError),
@@ -96,8 +102,10 @@ impl From<OrderError> for TerminalError {
 
 impl From<LinkError> for TerminalError {
     fn from(error: LinkError) -> Self {
-        let LinkError::Refused { code, message } = error else {
-            return TerminalError::Host(error);
+        let (code, message) = match error {
+            LinkError::Refused { code, message } => (code, message),
+            LinkError::Unreachable { lease } => return TerminalError::Unreachable { lease },
+            LinkError::Closed | LinkError::Protocol(_) => return TerminalError::Host(error),
         };
         match code {
             Code::Exited | Code::NoSuchTerminal => TerminalError::Exited,

@@ -1,7 +1,7 @@
 //! Running a command in a terminal's live shell, and following it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::wire::{Request, StdinMode, Stream};
 use jiff::Timestamp;
@@ -19,6 +19,10 @@ use crate::store::{Outputs, StoreError};
 const RECORD_AFTER: Duration = Duration::from_millis(100);
 /// How long input waits for its command to begin.
 const START_WAIT: Duration = Duration::from_secs(30);
+/// How long after its time-out a command is waited for whose host does not answer.
+const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
+/// How long a command is waited for whose host does not answer.
+const UNREACHABLE_WAIT: Duration = Duration::from_secs(30);
 /// How often it is looked whether a command has come to another host.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes kept at least from either end of each stream.
@@ -95,6 +99,8 @@ pub struct Execution {
     progress: watch::Receiver<Progress>,
     max_output: u64,
     recorded: bool,
+    /// When the command is over at the latest, if its host answers.
+    deadline: Option<Instant>,
 }
 
 impl Terminals {
@@ -131,21 +137,31 @@ impl Terminals {
         let progress = match self.hand_to_shell(link, terminal, &live, &id, &options).await {
             Ok(progress) => progress,
             Err(error) => {
-                self.0.flights.forget(&id);
+                match &error {
+                    // It may run all the same; then its receipt is to be found.
+                    TerminalError::Unreachable { .. } => {
+                        if let Some(command) = self.0.flights.command(&id) {
+                            self.0.store.save_command(&command).await?;
+                        }
+                    }
+                    _ => self.0.flights.forget(&id),
+                }
                 return Err(error);
             }
         };
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (terminals, terminal) = (self.clone(), terminal.clone());
-        Ok(Execution { terminals, terminal, id, stage, progress, max_output, recorded })
+        Ok(Execution { terminals, terminal, id, stage, progress, max_output, recorded, deadline })
     }
 
     /// A command that still runs, to be followed by another caller.
     pub async fn follow(&self, terminal: &Terminal, id: &CommandId) -> Option<Execution> {
+        self.settled(&terminal.lease_id).await;
         let stage = self.0.flights.watch(id)?;
         let progress = self.link_of(terminal).await.ok()?.progress(id.as_str())?;
         let (terminals, terminal) = (self.clone(), terminal.clone());
-        let (id, max_output) = (id.clone(), MAX_OUTPUT);
-        Some(Execution { terminals, terminal, id, stage, progress, max_output, recorded: true })
+        let (id, max_output, recorded, deadline) = (id.clone(), MAX_OUTPUT, true, None);
+        Some(Execution { terminals, terminal, id, stage, progress, max_output, recorded, deadline })
     }
 
     /// Feeds a command that was started with [`Stdin::Open`], at most once.
@@ -388,7 +404,30 @@ impl Execution {
             drop(soon);
             self.note().await?;
         }
-        self.stage.wait_for(is_end).await.map(drop).map_err(|_| TerminalError::Gone)
+        let mut stage = self.stage.clone();
+        tokio::select! {
+            ended = stage.wait_for(is_end) => ended.map(drop).map_err(|_| TerminalError::Gone),
+            () = self.unanswered() => {
+                Err(TerminalError::Unreachable { lease: self.terminal.lease_id.clone() })
+            }
+        }
+    }
+
+    /// Waits until its host has been unreachable for too long. The command itself may run on, and its
+    /// receipt is found by its id when the host is back.
+    async fn unanswered(&self) {
+        let lease = &self.terminal.lease_id;
+        loop {
+            self.terminals.is_unreachable(lease).await;
+            let mut until = Instant::now() + UNREACHABLE_WAIT;
+            if let Some(deadline) = self.deadline {
+                until = until.min(deadline + TIMEOUT_GRACE);
+            }
+            tokio::time::sleep_until(until.into()).await;
+            if self.terminals.unreachable_since(lease).is_some() {
+                return;
+            }
+        }
     }
 
     /// Bytes of one of its streams.

@@ -69,6 +69,13 @@ impl Flights {
         }
     }
 
+    /// Its caller was told that its outcome is unknown: it is never handed to another host.
+    pub fn abandon(&self, id: &CommandId) {
+        if let Some(flight) = self.lock().get_mut(id) {
+            flight.options = None;
+        }
+    }
+
     /// The commands that were handed to this host and have not ended, oldest first, with what it
     /// takes to hand them to another.
     pub fn on(&self, host: &str) -> Vec<(Command, Option<Arc<ExecOptions>>)> {

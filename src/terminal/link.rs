@@ -3,18 +3,30 @@
 //! Requests go out with a number and come back by it. What happens in a terminal goes to that
 //! terminal's own channels and never waits for them: output that does not fit is dropped here
 //! and asked for again by offset, so that one busy terminal cannot delay another.
+//!
+//! While an answer or the end of a command is awaited, a silent host is pinged. One that stays silent
+//! is unreachable: every call fails at once with [`LinkError::Unreachable`], the connection stays, and
+//! the first byte from the host makes it reachable again.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use host::wire::{Code, Decoder, Event, FEATURES, Request, TerminalInfo, VERSION};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::model::LeaseId;
+use crate::outbound::bounded;
+
 /// Frames waiting to be written; a caller beyond that waits.
 const OUTGOING: usize = 256;
+/// The limit of one call to a host that keeps answering pings.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for a script, which waits until the shell is at its prompt.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Bytes taken from the socket at once.
 const READ: usize = 256 << 10;
 
@@ -24,6 +36,12 @@ pub enum LinkError {
     /// The connection is gone; whether the request was carried out is not known.
     #[error("the connection to the host is gone")]
     Closed,
+    /// The host has been silent for too long; whether the request was carried out is not known.
+    #[error("the host of lease {lease} does not answer")]
+    Unreachable {
+        /// Whose host it is.
+        lease: LeaseId,
+    },
     /// The host said no.
     #[error("the host refused: {message}")]
     Refused {
@@ -75,6 +93,24 @@ struct Followed {
     progress: watch::Sender<Progress>,
 }
 
+/// How long a host may be silent while something is awaited from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Silence {
+    /// When it is pinged.
+    pub ping_after: Duration,
+    /// When it counts as unreachable.
+    pub limit: Duration,
+}
+
+impl Silence {
+    /// A host on this machine.
+    pub const NEAR: Silence =
+        Silence { ping_after: Duration::from_millis(700), limit: Duration::from_secs(2) };
+    /// A host behind a vendor's network.
+    pub const FAR: Silence =
+        Silence { ping_after: Duration::from_secs(10), limit: Duration::from_secs(30) };
+}
+
 struct Inner {
     outgoing: mpsc::Sender<Vec<u8>>,
     seq: AtomicU32,
@@ -84,6 +120,44 @@ struct Inner {
     closed: CancellationToken,
     boot_id: String,
     pid: u32,
+    lease: LeaseId,
+    silence: Silence,
+    born: Instant,
+    /// Milliseconds from `born` to the last byte from the host.
+    heard: AtomicU64,
+    reachable: watch::Sender<bool>,
+    /// Calls without an answer and commands without an end.
+    awaited: watch::Sender<usize>,
+}
+
+impl Inner {
+    fn note_heard(&self) {
+        let since = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard.store(since, Ordering::Relaxed);
+        self.reachable.send_if_modified(|reachable| !std::mem::replace(reachable, true));
+    }
+
+    fn last_heard(&self) -> Instant {
+        self.born + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    fn recount(&self) {
+        let count = lock(&self.calls).len() + lock(&self.commands).len();
+        self.awaited.send_if_modified(|awaited| std::mem::replace(awaited, count) != count);
+    }
+}
+
+/// One call that waits for its answer; forgotten when its caller leaves.
+struct Call<'a> {
+    inner: &'a Inner,
+    seq: u32,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        lock(&self.inner.calls).remove(&self.seq);
+        self.inner.recount();
+    }
 }
 
 /// A live connection to a host. Cheap to clone.
@@ -91,8 +165,13 @@ struct Inner {
 pub struct Link(Arc<Inner>);
 
 impl Link {
-    /// Greets the host at the other end of `stream` and starts to listen to it.
-    pub async fn greet<S>(mut stream: S) -> Result<Link, LinkError>
+    /// Greets the host at the other end of `stream` and starts to listen to it. Waits for the host's
+    /// greeting for as long as the caller does.
+    pub async fn greet<S>(
+        mut stream: S,
+        lease: LeaseId,
+        silence: Silence,
+    ) -> Result<Link, LinkError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -122,10 +201,17 @@ impl Link {
             closed: CancellationToken::new(),
             boot_id,
             pid,
+            lease,
+            silence,
+            born: Instant::now(),
+            heard: AtomicU64::new(0),
+            reachable: watch::channel(true).0,
+            awaited: watch::channel(0).0,
         });
         tokio::spawn(write(writer, frames, inner.closed.clone()));
         tokio::spawn(read(reader, decoder, inner.clone()));
         let link = Link(inner);
+        tokio::spawn(monitor(link.clone()));
         link.send(Request::Hello { version: VERSION, features: FEATURES }).await?;
         Ok(link)
     }
@@ -150,19 +236,38 @@ impl Link {
         self.0.closed.cancel();
     }
 
-    /// Asks, and waits for the answer. `make` gets the number the request has to carry.
+    /// Whether the host answers, as a level that can be waited for.
+    pub fn reachable(&self) -> watch::Receiver<bool> {
+        self.0.reachable.subscribe()
+    }
+
+    /// Sends a request and waits for its answer, within the request's limit and for no longer than the
+    /// host may be silent. `make` gets the number the request has to carry.
     pub async fn call(&self, make: impl FnOnce(u32) -> Request) -> Result<Event, LinkError> {
+        // A host that was paused a moment ago gets the chance to say that it runs again.
+        let mut reachable = self.reachable();
+        let waited = tokio::time::timeout(self.0.silence.limit, reachable.wait_for(|it| *it));
+        if !matches!(waited.await, Ok(Ok(_))) {
+            return Err(self.unreachable());
+        }
         let seq = self.0.seq.fetch_add(1, Ordering::Relaxed);
+        let request = make(seq);
+        let (name, limit) = limit_of(&request);
         let (sender, answer) = oneshot::channel();
         lock(&self.0.calls).insert(seq, sender);
-        if let Err(error) = self.send(make(seq)).await {
-            lock(&self.0.calls).remove(&seq);
-            return Err(error);
-        }
-        let answer = tokio::select! {
-            answer = answer => answer.map_err(|_| LinkError::Closed)?,
-            () = self.0.closed.cancelled() => return Err(LinkError::Closed),
-        };
+        let _call = Call { inner: &self.0, seq };
+        self.0.recount();
+        let answered = bounded(name, limit, async {
+            tokio::select! {
+                answer = async {
+                    self.send(request).await?;
+                    answer.await.map_err(|_| LinkError::Closed)
+                } => answer,
+                () = self.0.closed.cancelled() => Err(LinkError::Closed),
+                _ = reachable.wait_for(|it| !*it) => Err(self.unreachable()),
+            }
+        });
+        let answer = answered.await.unwrap_or_else(|_| Err(self.unreachable()))?;
         match answer {
             Event::Reply { code: Code::Ok | Code::AlreadyApplied, .. } => Ok(answer),
             Event::Reply { code, message, .. } => Err(LinkError::Refused { code, message }),
@@ -219,7 +324,10 @@ impl Link {
             terminal: terminal.to_owned(),
             progress: watch::channel(Progress::default()).0,
         });
-        followed.progress.subscribe()
+        let progress = followed.progress.subscribe();
+        drop(commands);
+        self.0.recount();
+        progress
     }
 
     /// How far `command` is, as a level to wait on; `None` if it is over or not of this host.
@@ -230,12 +338,95 @@ impl Link {
     /// `command` is over and done with.
     pub fn forget(&self, command: &str) {
         lock(&self.0.commands).remove(command);
+        self.0.recount();
+    }
+
+    fn unreachable(&self) -> LinkError {
+        LinkError::Unreachable { lease: self.0.lease.clone() }
     }
 
     async fn send(&self, request: Request) -> Result<(), LinkError> {
         let mut frame = Vec::new();
         request.encode(&mut frame).map_err(|e| LinkError::Protocol(e.to_string()))?;
         self.0.outgoing.send(frame).await.map_err(|_| LinkError::Closed)
+    }
+}
+
+/// The name of a call in logs and metrics, and how long its answer may take.
+fn limit_of(request: &Request) -> (&'static str, Duration) {
+    let name = match request {
+        Request::Hello { .. } => "host.hello",
+        Request::Ping { .. } => "host.ping",
+        Request::Open { .. } => "host.open",
+        Request::Close { .. } => "host.close",
+        Request::List { .. } => "host.list",
+        Request::Attach { .. } => "host.attach",
+        Request::Detach { .. } => "host.detach",
+        Request::Input { .. } => "host.input",
+        Request::Resize { .. } => "host.resize",
+        Request::Signal { .. } => "host.signal",
+        Request::AckExit { .. } => "host.ack_exit",
+        Request::Trim { .. } => "host.trim",
+        Request::ReadLog { .. } => "host.read_log",
+        Request::Show { .. } => "host.show",
+        Request::Metrics { .. } => "host.metrics",
+        Request::Shutdown { .. } => "host.shutdown",
+        Request::Exec { .. } => "host.exec",
+        Request::State { .. } => "host.state",
+        Request::Apply { .. } => return ("host.apply", SCRIPT_TIMEOUT),
+        Request::Replace { .. } => "host.replace",
+        Request::ExecStdin { .. } => "host.exec_stdin",
+        Request::ExecSignal { .. } => "host.exec_signal",
+        Request::ExecRead { .. } => "host.exec_read",
+        Request::ExecWatch { .. } => "host.exec_watch",
+        Request::ExecUnwatch { .. } => "host.exec_unwatch",
+        Request::ExecCancel { .. } => "host.exec_cancel",
+        Request::ExecForget { .. } => "host.exec_forget",
+        Request::Upgrade { .. } => "host.upgrade",
+    };
+    (name, CALL_TIMEOUT)
+}
+
+/// Pings a host that is silent while something is awaited from it, and declares it unreachable when it
+/// stays silent. Reachable again is whatever the reader hears from: the pings are in the host's socket.
+async fn monitor(link: Link) {
+    let inner = &link.0;
+    let Silence { ping_after, limit } = inner.silence;
+    let mut awaited = inner.awaited.subscribe();
+    loop {
+        tokio::select! {
+            () = inner.closed.cancelled() => return,
+            waits = awaited.wait_for(|count| *count > 0) => if waits.is_err() { return },
+        }
+        let began = Instant::now();
+        let mut pinged = None;
+        loop {
+            let since = inner.last_heard().max(began);
+            let silent = since.elapsed();
+            let next = if silent < ping_after {
+                ping_after
+            } else if silent < limit {
+                if pinged != Some(since) {
+                    pinged = Some(since);
+                    link.post(|seq| Request::Ping { seq });
+                }
+                limit
+            } else {
+                inner.reachable.send_if_modified(|reachable| std::mem::replace(reachable, false));
+                break;
+            };
+            tokio::select! {
+                () = inner.closed.cancelled() => return,
+                () = tokio::time::sleep(next.saturating_sub(silent)) => {}
+                _ = awaited.wait_for(|count| *count == 0) => break,
+            }
+        }
+        // From here on the reader tells.
+        let mut reachable = inner.reachable.subscribe();
+        tokio::select! {
+            () = inner.closed.cancelled() => return,
+            _ = reachable.wait_for(|it| *it) => {}
+        }
     }
 }
 
@@ -286,6 +477,7 @@ async fn read<R: AsyncRead + Unpin>(mut reader: R, mut decoder: Decoder, inner: 
             () = inner.closed.cancelled() => break,
             read = reader.read(&mut buffer) => match read { Ok(0) | Err(_) => break, Ok(n) => n },
         };
+        inner.note_heard();
         decoder.feed(&buffer[..count]);
     }
     inner.closed.cancel();

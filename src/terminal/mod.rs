@@ -48,7 +48,7 @@ pub use history::Offsets;
 pub use open::NewTerminal;
 pub use output::Chunk;
 pub use owner::{Ask, Facts, Format, Picture};
-pub use runtime::Resume;
+pub use runtime::{Recovery, Resume};
 pub use watch::{From, Gone, Told, Watcher};
 pub use window::Event;
 
@@ -115,13 +115,20 @@ struct Inner {
     leases: Leases,
     events: Events,
     live: Mutex<HashMap<TerminalId, Arc<Live>>>,
-    links: tokio::sync::Mutex<HashMap<InstanceId, Link>>,
+    links: Mutex<HashMap<InstanceId, LinkSlot>>,
+    /// Leases whose host has not been looked for yet since the server started.
+    settling: Mutex<HashMap<LeaseId, level::Receiver<bool>>>,
+    /// Leases whose host does not answer, and since when.
+    unreachable: level::Sender<HashMap<LeaseId, Timestamp>>,
     flights: Arc<Flights>,
     gone: Mutex<strand::Hosts>,
     clients: AtomicU64,
     tasks: TaskTracker,
     stopping: CancellationToken,
 }
+
+/// The connection to one host; the lock is held while it is being made, so that there is only one.
+type LinkSlot = Arc<tokio::sync::Mutex<Option<Link>>>;
 
 /// A terminal somebody has asked for since the server started.
 struct Live {
@@ -155,7 +162,9 @@ impl Terminals {
             leases,
             events,
             live: Mutex::default(),
-            links: tokio::sync::Mutex::default(),
+            links: Mutex::default(),
+            settling: Mutex::default(),
+            unreachable: level::channel(HashMap::new()).0,
             flights: Arc::default(),
             gone: Mutex::default(),
             clients: AtomicU64::new(1),
@@ -445,8 +454,17 @@ impl Terminals {
         for stopped in stopping {
             let _ = stopped.await;
         }
-        for (_, link) in self.0.links.lock().await.drain() {
-            link.close();
+        let links: Vec<LinkSlot> = {
+            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.drain().map(|(_, slot)| slot).collect()
+        };
+        for slot in links {
+            // One that is still being made goes with the task that makes it.
+            if let Ok(slot) = slot.try_lock()
+                && let Some(link) = &*slot
+            {
+                link.close();
+            }
         }
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -462,6 +480,7 @@ impl Terminals {
 
     /// The in-memory end of a terminal, made on first use.
     async fn live(&self, terminal: &Terminal) -> Arc<Live> {
+        self.settled(&terminal.lease_id).await;
         let found = {
             let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
             live.get(&terminal.terminal_id).cloned()

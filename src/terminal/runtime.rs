@@ -4,7 +4,7 @@
 //! instance was made anew, the host is asked what it holds, what it holds is taken up again, and
 //! what it does not hold is opened from the state in the store.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use host::wire::{Code, Request, TerminalInfo};
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::limit::Limits;
-use super::link::{Feed, Link};
+use super::link::{Feed, Link, Silence};
 use super::owner::{Ask, Format, Runtime};
 use super::scribe::{self, Desk, Order, Scribe};
 use super::{Live, Place, TerminalError, Terminals};
@@ -25,6 +25,7 @@ use crate::model::{
     Command, CommandEnd, CommandStatus, Env, InstanceId, LeaseId, LeaseState, ShellKind, Terminal,
     TerminalEvent, TerminalId, TerminalState, Thread,
 };
+use crate::outbound::bounded;
 use crate::provider;
 
 /// Output events that wait for an owner before the terminal counts as behind.
@@ -33,11 +34,17 @@ const OUTPUT: usize = 128;
 const RECORDS: usize = 1024;
 /// Orders that wait for a scribe.
 const ORDERS: usize = 16;
-/// How soon a host that was cut off is looked for again; where it may be away for long, less and less
-/// often.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The first wait before a host that was cut off is looked for again; it doubles each time.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+/// The longest wait between two tries to reach a host that does not answer.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How long one try to reach an unreachable host waits for its greeting. A host that is continued in that
+/// time answers at once.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(15);
 /// A host that is looked for longer than this is not on this machine.
 const FAR: Duration = Duration::from_secs(5);
+/// Hosts that are greeted at once when the server starts.
+const RECOVERIES: usize = 64;
 
 /// What to do about a lease that is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +80,27 @@ enum Found {
     Running(Link),
     Paused,
     Nothing,
+}
+
+/// Who wants a connection to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seeker {
+    /// A request: it fails fast where the host is known to be unreachable.
+    Request,
+    /// The task that waits for an unreachable host.
+    Recovery,
+}
+
+/// The recovery of a server that has just started.
+pub struct Recovery {
+    left: watch::Receiver<usize>,
+}
+
+impl Recovery {
+    /// Waits until every host was looked for once.
+    pub async fn finished(&mut self) {
+        let _ = self.left.wait_for(|left| *left == 0).await;
+    }
 }
 
 /// A terminal's place on a host.
@@ -125,13 +153,14 @@ impl Terminals {
             }
         }
         *slot = None;
-        let link = match self.link(&running).await {
+        let link = match self.link(&running, Seeker::Request).await {
             Ok(link) => link,
+            Err(error @ TerminalError::Unreachable { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(lease = %running.lease_id, %error, "a host is not there any more");
                 self.0.leases.lost(&running.lease_id, &running.instance.instance_id).await?;
                 running = self.0.leases.running(&running.lease_id).await?;
-                self.link(&running).await?
+                self.link(&running, Seeker::Request).await?
             }
         };
         let alive = match state {
@@ -170,33 +199,82 @@ impl Terminals {
         live.runtime.lock().await.as_ref().map(|alive| alive.orders.clone())
     }
 
-    /// Finds every terminal that is alive. Said at start, before anybody is let in.
-    pub async fn recover(&self) -> Result<usize, TerminalError> {
+    /// Starts to look for every host that was left running, all of them at once. What concerns one lease
+    /// waits for the first look at that lease (`Terminals::settled`), and for nothing else.
+    pub async fn recover(&self) -> Result<Recovery, TerminalError> {
         // Of hosts that were killed.
         let _ = tokio::task::spawn_blocking(host::shell::place::sweep).await;
-        let mut missing: Vec<Terminal> = self.0.store.live_terminals().await?;
-        let leases: BTreeSet<LeaseId> = missing.iter().map(|row| row.lease_id.clone()).collect();
-        let mut found = 0;
-        for lease in leases {
-            if self.is_far(&lease).await {
-                // Nobody waits for a network. Whoever needs one of its terminals finds it, too.
-                missing.retain(|terminal| terminal.lease_id != lease);
-                let terminals = self.clone();
-                self.0.tasks.spawn(async move { terminals.look_for(None, None, &lease).await });
-                continue;
-            }
-            match self.find(&lease).await {
-                Ok(Found::Running(link)) => found += self.take_up(&link, &mut missing).await?,
-                // Its shells are there; whoever needs one first resumes it.
-                Ok(Found::Paused) => missing.retain(|terminal| terminal.lease_id != lease),
-                Ok(Found::Nothing) => {}
-                Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
-            }
+        let mut leases: BTreeMap<LeaseId, Vec<Terminal>> = BTreeMap::new();
+        for terminal in self.0.store.live_terminals().await? {
+            leases.entry(terminal.lease_id.clone()).or_default().push(terminal);
         }
-        for terminal in missing {
-            self.lost(&terminal.terminal_id).await;
+        let places = Arc::new(Semaphore::new(RECOVERIES));
+        let (left, all) = watch::channel(leases.len());
+        for (lease, terminals) in leases {
+            let (done, first_look) = watch::channel(false);
+            if !self.is_far(&lease).await {
+                let mut settling = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+                settling.insert(lease.clone(), first_look);
+            }
+            let (this, places, left) = (self.clone(), places.clone(), left.clone());
+            self.0.tasks.spawn(async move {
+                let place = places.acquire_owned().await;
+                let looked = || {
+                    drop(place);
+                    let mut settling =
+                        this.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+                    settling.remove(&lease);
+                    drop(settling);
+                    done.send_replace(true);
+                    left.send_modify(|left| *left -= 1);
+                };
+                this.look_for(None, None, &lease, terminals, looked).await;
+            });
         }
-        Ok(found)
+        Ok(Recovery { left: all })
+    }
+
+    /// Waits until the host of a lease was looked for once after the start of the server, for no longer
+    /// than a silent host is waited for.
+    pub(super) async fn settled(&self, lease: &LeaseId) {
+        let first_look = {
+            let settling = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+            settling.get(lease).cloned()
+        };
+        if let Some(mut first_look) = first_look {
+            let settled = first_look.wait_for(|done| *done);
+            let _ = tokio::time::timeout(Silence::NEAR.limit, settled).await;
+        }
+    }
+
+    /// Since when the host of a lease has not answered; `None` if it does, as far as is known.
+    pub fn unreachable_since(&self, lease: &LeaseId) -> Option<Timestamp> {
+        self.0.unreachable.borrow().get(lease).copied()
+    }
+
+    /// Waits until the host of a lease is known not to answer.
+    pub(super) async fn is_unreachable(&self, lease: &LeaseId) {
+        let mut unreachable = self.0.unreachable.subscribe();
+        let _ = unreachable.wait_for(|all| all.contains_key(lease)).await;
+    }
+
+    fn note_unreachable(&self, lease: &LeaseId) {
+        let now = Timestamp::now();
+        let added = self.0.unreachable.send_if_modified(|all| match all.contains_key(lease) {
+            true => false,
+            false => all.insert(lease.clone(), now).is_none(),
+        });
+        if added {
+            tracing::warn!(%lease, "the host of a lease does not answer");
+            self.0.events.tell(Happened::LeaseUnreachable { lease_id: lease.clone() });
+        }
+    }
+
+    fn note_reachable(&self, lease: &LeaseId) {
+        if self.0.unreachable.send_if_modified(|all| all.remove(lease).is_some()) {
+            tracing::info!(%lease, "the host of a lease answers again");
+            self.0.events.tell(Happened::LeaseReachable { lease_id: lease.clone() });
+        }
     }
 
     /// The host of a lease if it has one; makes none.
@@ -206,7 +284,7 @@ impl Terminals {
             LeaseState::Running(instance) => {
                 let (lease_id, provider) = (lease.lease_id, lease.provider);
                 let running = Running { lease_id, provider, instance, recreated: false };
-                Ok(Found::Running(self.link(&running).await?))
+                Ok(Found::Running(self.link(&running, Seeker::Recovery).await?))
             }
             LeaseState::Paused(_) => Ok(Found::Paused),
             LeaseState::Idle
@@ -254,22 +332,77 @@ impl Terminals {
         Ok(found)
     }
 
-    /// A connection to the host of a lease's instance; there is one for all its terminals.
-    async fn link(&self, running: &Running) -> Result<Link, TerminalError> {
+    /// A connection to the host of a lease's instance; there is one for all its terminals. Only those who
+    /// want the same instance wait for each other.
+    async fn link(&self, running: &Running, seeker: Seeker) -> Result<Link, TerminalError> {
         let instance = running.instance.instance_id.clone();
-        let mut links = self.0.links.lock().await;
-        if let Some(link) = links.get(&instance)
+        let lease = &running.lease_id;
+        let slot = {
+            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.entry(instance.clone()).or_default().clone()
+        };
+        let mut slot = slot.lock().await;
+        if let Some(link) = &*slot
             && !link.closed().is_cancelled()
         {
             return Ok(link.clone());
         }
+        let unreachable = || TerminalError::Unreachable { lease: lease.clone() };
+        if seeker == Seeker::Request && self.unreachable_since(lease).is_some() {
+            return Err(unreachable());
+        }
+        let silence = match self.is_far(lease).await {
+            true => Silence::FAR,
+            false => Silence::NEAR,
+        };
         let stream = self.0.leases.connect(running).await?;
-        let link = Link::greet(stream).await?;
-        links.insert(instance.clone(), link.clone());
-        drop(links);
-        let watch = self.clone().watch_link(link.clone(), instance, running.lease_id.clone());
+        let mut greeting = std::pin::pin!(Link::greet(stream, lease.clone(), silence));
+        let greeted = match bounded("host.greeting", silence.limit, greeting.as_mut()).await {
+            Ok(greeted) => greeted?,
+            Err(_) if seeker == Seeker::Request => {
+                drop(slot);
+                if self.unreachable_since(lease).is_none() {
+                    self.note_unreachable(lease);
+                    self.0.tasks.spawn(self.clone().seek(instance, lease.clone()));
+                }
+                return Err(unreachable());
+            }
+            Err(_) => {
+                self.note_unreachable(lease);
+                match bounded("host.late_greeting", GREETING_TIMEOUT, greeting).await {
+                    Ok(greeted) => greeted?,
+                    Err(_) => return Err(unreachable()),
+                }
+            }
+        };
+        self.note_reachable(lease);
+        *slot = Some(greeted.clone());
+        drop(slot);
+        let watch = self.clone().watch_link(greeted.clone(), instance, lease.clone());
         self.0.tasks.spawn(watch);
-        Ok(link)
+        Ok(greeted)
+    }
+
+    /// Boxed, for looking for a host may end in looking for it again.
+    fn seek(
+        self,
+        instance: InstanceId,
+        lease: LeaseId,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            match self.terminals_on(&lease).await {
+                Ok(terminals) => {
+                    self.look_for(None, Some(&instance), &lease, terminals, || ()).await;
+                }
+                Err(error) => tracing::error!(%error, "cannot tell which terminals a host has"),
+            }
+        })
+    }
+
+    /// The live terminals of a lease.
+    async fn terminals_on(&self, lease: &LeaseId) -> Result<Vec<Terminal>, TerminalError> {
+        let all = self.0.store.live_terminals().await?;
+        Ok(all.into_iter().filter(|terminal| terminal.lease_id == *lease).collect())
     }
 
     /// Boxed, for looking for a host may end in watching it again.
@@ -281,11 +414,29 @@ impl Terminals {
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let closed = link.closed();
-            tokio::select! {
-                () = closed.cancelled() => Box::pin(self.relink(&link, &instance, &lease)).await,
-                () = self.0.stopping.cancelled() => {}
+            let mut reachable = link.reachable();
+            loop {
+                tokio::select! {
+                    () = closed.cancelled() => break,
+                    () = self.0.stopping.cancelled() => return,
+                    _ = reachable.changed() => {}
+                }
+                let answers = *reachable.borrow_and_update();
+                match answers {
+                    true => self.note_reachable(&lease),
+                    // A paused host is silent because it was asked to be.
+                    false if self.is_paused(&lease).await => {}
+                    false => self.note_unreachable(&lease),
+                }
             }
+            self.note_reachable(&lease);
+            Box::pin(self.relink(&link, &instance, &lease)).await;
         })
+    }
+
+    async fn is_paused(&self, lease: &LeaseId) -> bool {
+        let lease = self.0.store.lease(lease).await.ok().flatten();
+        lease.is_some_and(|lease| matches!(lease.state, LeaseState::Paused(_)))
     }
 
     /// Whether what is beneath a lease may be out of reach for a while and be there all the same.
@@ -296,39 +447,69 @@ impl Terminals {
 
     /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
     async fn relink(&self, closed: &Link, instance: &InstanceId, lease: &LeaseId) {
-        let mut links = self.0.links.lock().await;
-        if links.get(instance).is_some_and(|link| link.closed().is_cancelled()) {
-            links.remove(instance);
+        {
+            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            // A slot that somebody holds is being filled with the next connection.
+            let over = links.get(instance).is_some_and(|slot| {
+                let free = slot.try_lock();
+                free.is_ok_and(|slot| slot.as_ref().is_none_or(|it| it.closed().is_cancelled()))
+            });
+            if over {
+                links.remove(instance);
+            }
         }
-        drop(links);
-        if !self.0.stopping.is_cancelled() {
-            self.look_for(Some(closed.boot_id()), Some(instance), lease).await;
+        if self.0.stopping.is_cancelled() {
+            return;
+        }
+        match self.terminals_on(lease).await {
+            Ok(terminals) => {
+                let before = Some(closed.boot_id());
+                self.look_for(before, Some(instance), lease, terminals, || ()).await;
+            }
+            Err(error) => tracing::error!(%error, "cannot tell which terminals a lost host had"),
         }
     }
 
-    /// Looks for the host of a lease, which had this name if that is known. What it does not hold is
-    /// lost.
-    async fn look_for(&self, before: Option<&str>, instance: Option<&InstanceId>, lease: &LeaseId) {
-        let mut missing: Vec<Terminal> = match self.0.store.live_terminals().await {
-            Ok(all) => all.into_iter().filter(|terminal| terminal.lease_id == *lease).collect(),
-            Err(error) => {
-                tracing::error!(%error, "cannot tell which terminals a lost host had");
-                return;
-            }
-        };
+    /// Looks for the host of a lease, which had this name if that is known, until it is found or known to
+    /// be gone. The terminals that it does not hold are lost. `looked` is called after the first try.
+    async fn look_for(
+        &self,
+        before: Option<&str>,
+        instance: Option<&InstanceId>,
+        lease: &LeaseId,
+        mut missing: Vec<Terminal>,
+        looked: impl FnOnce() + Send,
+    ) {
         let (patience, keeps) = match self.0.store.lease(lease).await {
             Ok(Some(lease)) => {
                 (self.0.leases.patience(&lease), self.0.leases.keeps_programs(&lease))
             }
             Ok(None) | Err(_) => (FAR, true),
         };
-        let deadline = tokio::time::Instant::now() + patience;
-        let (mut same, mut wait) = (false, LOOK_AGAIN);
+        let mut looked = Some(looked);
+        let mut deadline = tokio::time::Instant::now() + patience;
+        let (mut same, mut wait) = (false, RETRY_MIN);
         loop {
             if let Some(instance) = instance {
                 let _ = self.0.leases.lost(lease, instance).await;
             }
-            match self.find(lease).await {
+            let found = {
+                let mut found = std::pin::pin!(self.find(lease));
+                let first = tokio::select! {
+                    found = &mut found => Some(found),
+                    () = self.is_unreachable(lease) => None,
+                };
+                match first {
+                    Some(found) => found,
+                    None => {
+                        if let Some(looked) = looked.take() {
+                            looked();
+                        }
+                        found.await
+                    }
+                }
+            };
+            match found {
                 Ok(Found::Running(link)) => match self.take_up(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
@@ -338,9 +519,21 @@ impl Terminals {
                     Err(error) => tracing::warn!(%lease, %error, "a host was lost again"),
                 },
                 // Its shells are there; whoever needs one first resumes it.
-                Ok(Found::Paused) if keeps => return,
+                Ok(Found::Paused) if keeps => {
+                    if let Some(looked) = looked.take() {
+                        looked();
+                    }
+                    return self.note_reachable(lease);
+                }
                 Ok(Found::Paused | Found::Nothing) => break,
+                // It is there and holds its shells: it is waited for, however long that takes.
+                Err(TerminalError::Unreachable { .. }) => {
+                    deadline = tokio::time::Instant::now() + patience;
+                }
                 Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
+            }
+            if let Some(looked) = looked.take() {
+                looked();
             }
             if tokio::time::Instant::now() >= deadline {
                 break;
@@ -349,8 +542,9 @@ impl Terminals {
                 () = tokio::time::sleep(wait) => {}
                 () = self.0.stopping.cancelled() => return,
             }
-            wait = (wait * 2).min(patience / 100).max(LOOK_AGAIN);
+            wait = (wait * 2).min((patience / 100).clamp(RETRY_MIN, RETRY_MAX));
         }
+        self.note_reachable(lease);
         for terminal in missing {
             if !self.is_alive(&terminal.terminal_id).await {
                 self.lost(&terminal.terminal_id).await;
@@ -358,6 +552,9 @@ impl Terminals {
         }
         if let (Some(before), false) = (before, same) {
             self.strand(before).await;
+        }
+        if let Some(looked) = looked.take() {
+            looked();
         }
     }
 

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use host::wire::Request;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -87,7 +88,7 @@ impl Terminals {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let handed = self.hand_over(&link, terminal, id, options).await;
-            if handed.is_err() {
+            if handed.is_err() && !matches!(handed, Err(TerminalError::Unreachable { .. })) {
                 link.forget(id.as_str());
             }
             match handed {
@@ -122,6 +123,14 @@ impl Terminals {
                     self.strand(link.boot_id()).await;
                 }
                 Ok(progress)
+            }
+            Err(error @ LinkError::Unreachable { .. }) => {
+                // The request may be in the host's socket. Its caller is told that nobody knows, so it
+                // should not start; if it does all the same, its receipt says so.
+                self.0.flights.abandon(id);
+                let command = id.to_string();
+                link.post(|seq| Request::ExecCancel { seq, command });
+                Err(error.into())
             }
             Err(error) => Err(error.into()),
         }

@@ -10,7 +10,7 @@ use std::{
 const LEAVES: [&str; 4] = ["model", "config", "metrics", "clock"];
 
 /// The others, outermost first: each may use those after it.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "cli",
     "server",
     "api",
@@ -22,6 +22,7 @@ const ORDER: [&str; 11] = [
     "provider",
     "store",
     "event",
+    "outbound",
 ];
 
 /// Steps that the order alone would allow.

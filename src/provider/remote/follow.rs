@@ -125,6 +125,7 @@ impl Reach {
             | ProviderError::Unsupported { .. }
             | ProviderError::Busy { .. }
             | ProviderError::Refused { .. }
+            | ProviderError::TimedOut { .. }
             | ProviderError::Failed { .. } => {
                 tracing::debug!(%error, "a command of ours did not get through; asking again");
                 Ok(())

@@ -3,6 +3,7 @@
 mod chain;
 mod exhaustion;
 mod points;
+mod unreachable;
 
 use std::{fs, path::Path, time::Duration};
 

@@ -1,0 +1,126 @@
+//! A host that is there and does not answer: reported, waited for, and in nobody's way.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Home, Server, wait_for};
+
+/// A host that is stopped, and continued when the test ends.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// Stops the host of a thread's lease.
+    fn of(home: &Home, client: &Client, thread: &str) -> Stopped {
+        let lease = lease(client, thread);
+        let instance = lease["instance"]["instance_id"].as_str().unwrap();
+        let pid = home.path().join("run").join(instance).join("host.pid");
+        let pid = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+        let pid = Pid::from_raw(pid).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+fn lease(client: &Client, thread: &str) -> Value {
+    client.get(&format!("/api/threads/{thread}/lease")).expect(200)
+}
+
+fn exec(client: &Client, thread: &str, command: &str) -> Value {
+    let body = json!({"command": command, "timeout_ms": 30_000});
+    client.post(&format!("/api/threads/{thread}/exec"), body).expect(200)
+}
+
+/// Waits until a thread's shell answers again with what it had before.
+fn answers_again(client: &Client, thread: &str) {
+    let said = wait_for("the shell to answer", || {
+        let body = json!({"command": "echo $KEPT"});
+        let answer = client.post(&format!("/api/threads/{thread}/exec"), body);
+        if answer.status == 200 { Ok(answer.json()) } else { Err(answer.status) }
+    });
+    assert_eq!(said["stdout"], format!("{thread}\n"), "{said}");
+    assert_eq!(said["shell_restarted"], false, "{said}");
+    assert_eq!(lease(client, thread)["reachable"], true);
+}
+
+fn says_unreachable(client: &Client, thread: &str) {
+    let lease = wait_for("the lease to be unreachable", || {
+        let lease = lease(client, thread);
+        if lease["reachable"] == false { Ok(lease) } else { Err(lease) }
+    });
+    assert!(lease["unreachable_since"].is_string(), "{lease}");
+    let body = json!({"command": "true", "timeout_ms": 2000});
+    let refused = client.post(&format!("/api/threads/{thread}/exec"), body);
+    assert_eq!(refused.status, 503);
+    assert!(refused.header("retry-after").is_some());
+    let problem = refused.json();
+    assert_eq!(problem["code"], "unreachable", "{problem}");
+    let named = lease["lease_id"].as_str().unwrap();
+    assert!(problem["detail"].as_str().unwrap().contains(named), "{problem}");
+}
+
+#[test]
+fn a_stopped_host_keeps_nobody_from_starting() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    for thread in ["stuck", "free"] {
+        exec(&client, thread, &format!("KEPT={thread}"));
+    }
+    let stopped = Stopped::of(&home, &client, "stuck");
+    server.kill_and_start(&home);
+    let client = server.client();
+    client.get("/readyz").expect(200);
+    answers_again(&client, "free");
+    says_unreachable(&client, "stuck");
+    drop(stopped);
+    answers_again(&client, "stuck");
+}
+
+#[test]
+fn a_host_that_stops_while_the_server_runs_is_reported_and_waited_for() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    for thread in ["stuck", "free"] {
+        exec(&client, thread, &format!("KEPT={thread}"));
+    }
+    let stopped = Stopped::of(&home, &client, "stuck");
+    // The first command finds out.
+    let body = json!({"command": "touch ran", "timeout_ms": 2000});
+    let refused = client.post("/api/threads/stuck/exec", body);
+    assert_eq!(refused.json()["code"], "unreachable");
+    says_unreachable(&client, "stuck");
+    answers_again(&client, "free");
+    drop(stopped);
+    answers_again(&client, "stuck");
+}
+
+#[test]
+fn a_command_whose_host_stops_is_answered_and_its_receipt_found_later() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "stuck", "KEPT=stuck");
+    let body = json!({"command": "sleep 600", "timeout_ms": 1000, "yield_ms": 0});
+    let running = client.post("/api/threads/stuck/exec", body).expect(200);
+    let id = running["command_id"].as_str().unwrap().to_owned();
+    let stopped = Stopped::of(&home, &client, "stuck");
+    let body = json!({"command": "echo second", "timeout_ms": 1000});
+    let request = client.request("POST", "/api/threads/stuck/exec");
+    let refused = request.header("idempotency-key", "again").json(&body).send();
+    assert_eq!(refused.json()["code"], "unreachable");
+    drop(stopped);
+    let receipt = wait_for("the receipt", || {
+        let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+        if receipt["status"] == "running" { Err(receipt) } else { Ok(receipt) }
+    });
+    assert_eq!(receipt["status"], "timed_out", "{receipt}");
+}
