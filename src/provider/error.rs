@@ -71,6 +71,17 @@ impl ProviderError {
         Self::Failed { doing, source: Arc::from(source.into()) }
     }
 
+    /// A failure to connect to a host. One that is stopped accepts nobody, and once its queue is full the
+    /// kernel says so: the host is there and does not answer.
+    pub fn connect_failed(doing: &'static str, source: std::io::Error) -> Self {
+        match source.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Self::TimedOut { call: "host.connect", limit: Duration::ZERO }
+            }
+            _ => Self::failed(doing, source),
+        }
+    }
+
     /// Says whether asking again may help.
     #[must_use]
     pub fn may_pass(&self) -> bool {

@@ -203,6 +203,10 @@ pub(super) fn delete(db: &Connection, id: &TerminalId) -> Result<(), StoreError>
 }
 
 pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreError> {
+    // History without a row is nobody's, and its version numbers would stand in the way of the first.
+    if terminal.version == 0 {
+        versions::forget_all(db, &terminal.terminal_id)?;
+    }
     let result = db
         .prepare_cached(
             "INSERT INTO terminals (terminal_id, thread_id, lease_id, is_default, is_open, argv,

@@ -395,5 +395,7 @@ pub(super) fn forget_all(db: &Connection, id: &TerminalId) -> Result<(), StoreEr
     for hash in hashes.into_iter().flatten() {
         release(db, &hash)?;
     }
+    db.prepare_cached("DELETE FROM terminal_versions WHERE terminal_id = ?1")?
+        .execute([id.as_str()])?;
     Ok(())
 }

@@ -20,13 +20,13 @@ use super::owner::{Ask, Format, Runtime};
 use super::scribe::{self, Desk, Order, Scribe};
 use super::{Live, Place, TerminalError, Terminals};
 use crate::event::Happened;
-use crate::lease::{IfPaused, Running};
+use crate::lease::{IfPaused, LeaseError, Running};
 use crate::model::{
     Command, CommandEnd, CommandStatus, Env, InstanceId, LeaseId, LeaseState, ShellKind, Terminal,
     TerminalEvent, TerminalId, TerminalState, Thread,
 };
 use crate::outbound::bounded;
-use crate::provider;
+use crate::provider::{self, ProviderError};
 
 /// Output events that wait for an owner before the terminal counts as behind.
 const OUTPUT: usize = 128;
@@ -355,18 +355,24 @@ impl Terminals {
             true => Silence::FAR,
             false => Silence::NEAR,
         };
-        let stream = self.0.leases.connect(running).await?;
+        let give_up = || {
+            if seeker == Seeker::Request && self.unreachable_since(lease).is_none() {
+                self.0.tasks.spawn(self.clone().seek(instance.clone(), lease.clone()));
+            }
+            self.note_unreachable(lease);
+            unreachable()
+        };
+        let stream = match self.0.leases.connect(running).await {
+            Ok(stream) => stream,
+            Err(LeaseError::Provider { source: ProviderError::TimedOut { .. }, .. }) => {
+                return Err(give_up());
+            }
+            Err(error) => return Err(error.into()),
+        };
         let mut greeting = std::pin::pin!(Link::greet(stream, lease.clone(), silence));
         let greeted = match bounded("host.greeting", silence.limit, greeting.as_mut()).await {
             Ok(greeted) => greeted?,
-            Err(_) if seeker == Seeker::Request => {
-                drop(slot);
-                if self.unreachable_since(lease).is_none() {
-                    self.note_unreachable(lease);
-                    self.0.tasks.spawn(self.clone().seek(instance, lease.clone()));
-                }
-                return Err(unreachable());
-            }
+            Err(_) if seeker == Seeker::Request => return Err(give_up()),
             Err(_) => {
                 self.note_unreachable(lease);
                 match bounded("host.late_greeting", GREETING_TIMEOUT, greeting).await {

@@ -362,7 +362,7 @@ impl Scribe {
     }
 
     async fn again_for_state(&mut self, error: StoreError) -> bool {
-        match error {
+        match &error {
             StoreError::Missing { .. } => {
                 // Deleted meanwhile: there is nothing to write it to.
                 return false;
@@ -373,8 +373,13 @@ impl Scribe {
                     return true;
                 }
             }
-            other => {
-                tracing::error!(terminal = %self.id, error = %other, "cannot record; trying again");
+            StoreError::Unavailable { .. } => {
+                tracing::warn!(terminal = %self.id, %error, "cannot record yet; trying again");
+            }
+            // Trying again would meet the same rows.
+            StoreError::Exists { .. } | StoreError::Refused(_) | StoreError::Damaged { .. } => {
+                tracing::error!(terminal = %self.id, %error, "cannot record; giving up");
+                return false;
             }
         }
         tokio::time::sleep(AGAIN).await;

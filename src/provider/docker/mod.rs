@@ -259,7 +259,7 @@ impl Docker {
     }
 
     async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {
-        let failed = |source| ProviderError::failed("reach a container", source);
+        let failed = |source| ProviderError::connect_failed("reach a container", source);
         let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
         host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
     }

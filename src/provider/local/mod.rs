@@ -171,8 +171,12 @@ impl Local {
     async fn look(&self, id: &InstanceId) -> Result<Observed, ProviderError> {
         let dir = self.dir(id);
         let failed = |source| ProviderError::failed("look at a host", source);
-        if Host::connect(&dir).await.map_err(failed)?.is_none() {
-            return Ok(Observed::Gone);
+        match Host::connect(&dir).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(Observed::Gone),
+            // One that is stopped accepts nobody, so that its queue may be full: it lives.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(failed(error)),
         }
         let frozen = self.cgroup(id).is_some_and(|cgroup| cgroup.is_frozen());
         Ok(if frozen || dir.join("paused").exists() { Observed::Paused } else { Observed::Running })
@@ -323,8 +327,11 @@ impl Provider for Local {
 
     fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
         Box::pin(async {
-            let host = self.host(&instance.instance_id).await?;
-            Ok(Box::new(host.into_stream()) as Connection)
+            match Host::connect(&self.dir(&instance.instance_id)).await {
+                Ok(Some(host)) => Ok(Box::new(host.into_stream()) as Connection),
+                Ok(None) => Err(ProviderError::Gone { instance: instance.instance_id.clone() }),
+                Err(error) => Err(ProviderError::connect_failed("reach a host", error)),
+            }
         })
     }
 

@@ -232,7 +232,7 @@ impl Namespace {
     }
 
     async fn host(&self, id: &InstanceId) -> Result<Host, ProviderError> {
-        let failed = |source| ProviderError::failed("reach a sandbox", source);
+        let failed = |source| ProviderError::connect_failed("reach a sandbox", source);
         let host = Host::connect(&self.dir(id)).await.map_err(failed)?;
         host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
     }

@@ -2,6 +2,7 @@
 
 mod chain;
 mod exhaustion;
+mod orphans;
 mod points;
 mod unreachable;
 
