@@ -2,7 +2,8 @@
 
 export CARGO ?= cargo
 HOST := $(shell rustc --print host-tuple)
-RELEASE := target/$(HOST)/release
+# What tests drive: built for the time between an edit and its result, with assertions on.
+TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS ?=
 # Programs some tests drive; without them those tests say that they are skipped.
@@ -10,7 +11,7 @@ TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak fuzz fmt lint deny
+.PHONY: help run build test-bin web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,9 +24,12 @@ build: ## build the release binary as target/release/stead
 	@mkdir -p target/release
 	@ln -sf ../$(HOST)/release/stead target/release/stead
 
-web: ## build the web app into web/dist, which the binary embeds
+web: web/dist/index.html ## build the web app into web/dist, which the binary embeds
+
+# Only when a source changed: the crate that embeds it is compiled again after every build.
+web/dist/index.html: $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/tests -prune -o -type f -print)
 	@if command -v npm >/dev/null; then \
-	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build; \
+	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build && touch dist/index.html; \
 	else echo "web: no npm here; the binary will say how to build the app"; fi
 
 test: tools web check unit product sdk browser screen short-fuzz ## everything that must hold
@@ -46,23 +50,25 @@ check: ## formatting and lints
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@if command -v npm >/dev/null; then cd web && npm test --silent; else echo "check: no npm; web tests skipped"; fi
 
-# The two small crates with their assertions on, the product as it is shipped.
 unit:
-	tests/again -p vt -p host
+	tests/again --workspace --exclude stead
 
-product: build
-	tests/again --release -p stead
+product:
+	tests/again -p stead
 
-sdk: build ## other people's clients, from their registries, against the real binary
+test-bin:
+	$(CARGO) build
+
+sdk: test-bin ## other people's clients, from their registries, against the real binary
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
 	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
-	@if command -v python3 >/dev/null; then STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run; \
+	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/sdk/run; \
 	else echo "sdk: no python3; skipped"; fi
 
-browser: build ## the web app in a real browser, against the real binary
+browser: test-bin ## the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
 	else $(MAKE) --no-print-directory tools TOOLS=chromium; \
-	  if command -v chromium >/dev/null; then STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent e2e; \
+	  if command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
 	  else echo "browser: no chromium; skipped"; fi; fi
 
 screenshots: web build ## pictures of the main views into docs/screenshots
