@@ -225,3 +225,55 @@ fn tests_wait_for_a_condition_and_do_not_sleep() {
         }
     }
 }
+
+/// What opens a way out of the process.
+const WAYS_OUT: [&str; 6] = [
+    "UnixStream::connect(",
+    "TcpStream::connect(",
+    "Command::new(",
+    "HttpConnector::new(",
+    "connect_with_unix(",
+    "client_async(",
+];
+
+/// The product without its tests.
+fn product(text: &str) -> String {
+    code(text.split("#[cfg(test)]").next().unwrap_or_default())
+}
+
+#[test]
+fn only_providers_leave_the_process() {
+    let mut wrong = Vec::new();
+    for (path, text) in files("src") {
+        let inner = path.strip_prefix(root().join("src")).unwrap();
+        // The command line is a process of its own, and its user sees it wait.
+        if inner.starts_with("provider") || inner.starts_with("cli") {
+            continue;
+        }
+        for way in WAYS_OUT.iter().filter(|way| product(&text).contains(**way)) {
+            wrong.push(format!("{}: {way}…)", inner.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "calls that go around `outbound::bounded`: {wrong:#?}");
+}
+
+#[test]
+fn every_answer_of_a_provider_has_a_deadline() {
+    let read = |name: &str| fs::read_to_string(root().join("src/provider").join(name)).unwrap();
+    let (declared, bounded) = (read("mod.rs"), read("bounded.rs"));
+    let declared = declared.split("pub trait Provider").nth(1).unwrap();
+    let declared = declared.split("\n}\n").next().unwrap();
+    let mut missing = Vec::new();
+    for method in declared.split("\n    fn ").skip(1) {
+        let head = method.split(['{', ';']).next().unwrap();
+        let name: String = head.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let forwarded = format!("self.0.{name}(");
+        let limited = bounded.lines().any(|line| {
+            line.contains(&forwarded) && (line.contains("within(") || !head.contains("Reply<"))
+        });
+        if !limited {
+            missing.push(name);
+        }
+    }
+    assert!(missing.is_empty(), "methods of Provider without a deadline: {missing:?}");
+}
