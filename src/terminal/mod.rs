@@ -267,7 +267,11 @@ impl Terminals {
             }
         };
         if starts && live.shared.facts().exit.is_none() {
-            self.alive(terminal, &live, resume).await?;
+            match self.alive(terminal, &live, resume).await {
+                // Also one whose program has ended just now: its last picture can be seen.
+                Ok(_) | Err(TerminalError::Exited) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.enter(&live, name, mode, from).await
     }

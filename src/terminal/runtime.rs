@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::limit::Limits;
-use super::link::{Feed, Link};
+use super::link::{Feed, Link, LinkError};
 use super::owner::{Ask, Format, Runtime};
 use super::scribe::{self, Desk, Order, Scribe};
 use super::{Live, Place, TerminalError, Terminals};
@@ -123,6 +123,9 @@ impl Terminals {
             if facts.live && !alive.link.closed().is_cancelled() {
                 return Ok(alive.link.clone());
             }
+        }
+        if terminal.ends_with_program() && live.shared.facts().exit.is_some() {
+            return Err(TerminalError::Exited);
         }
         *slot = None;
         let link = match self.link(&running).await {
@@ -246,9 +249,10 @@ impl Terminals {
                 // Whoever needed it was faster.
                 continue;
             }
+            // Before the scribe listens: one that has exited meanwhile is recorded as exited last.
+            self.note_status(&terminal, TerminalEvent::Started).await;
             *slot = Some(self.adopt(&live, link, &info).await?);
             drop(slot);
-            self.note_status(&terminal, TerminalEvent::Started).await;
             found += 1;
         }
         Ok(found)
@@ -450,6 +454,9 @@ impl Terminals {
         if let Err(error) = opened {
             link.unlisten(live.id.as_str());
             return Err(error.into());
+        }
+        if terminal.ends_with_program() {
+            end_with_program(link, &live.id).await?;
         }
         link.attach(live.id.as_str(), start).await?;
         let (cols, rows) = size;
@@ -666,6 +673,15 @@ fn wire_shell(shell: ShellKind) -> host::wire::Shell {
         ShellKind::Zsh => host::wire::Shell::Zsh,
         ShellKind::Sh => host::wire::Shell::Sh,
         ShellKind::Plain => host::wire::Shell::Plain,
+    }
+}
+
+/// Makes a terminal end with its program. A host that does not know this yet starts another shell.
+async fn end_with_program(link: &Link, id: &TerminalId) -> Result<(), LinkError> {
+    let terminal = id.to_string();
+    match link.call(|seq| Request::EndWithProgram { seq, terminal }).await {
+        Ok(_) | Err(LinkError::Refused { code: Code::Unsupported, .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
