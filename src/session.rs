@@ -40,9 +40,6 @@ const FLUSH: Duration = Duration::from_secs(10);
 /// The longest and the shortest time between two looks at all sessions.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 
-/// How long before its end a session is said to be expiring: this, or a tenth of its idle time.
-const SOON: Duration = Duration::from_secs(300);
-
 /// How many sessions expire at once.
 const AT_ONCE: usize = 16;
 
@@ -66,6 +63,7 @@ struct Shared {
     leases: Leases,
     events: Events,
     clock: Clock,
+    warn_before: Duration,
     runtimes: OnceLock<Arc<dyn Runtimes>>,
     open: Mutex<HashMap<SessionId, Open>>,
     changed: watch::Sender<()>,
@@ -103,14 +101,22 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// The handle. [`run`](Self::run) has to be spawned by whoever makes it.
+    /// The handle. [`run`](Self::run) has to be spawned by whoever makes it. `warn_before` is how long
+    /// before its end a session is reported to be expiring.
     #[must_use]
-    pub fn new(store: Store, leases: Leases, events: Events, clock: Clock) -> Self {
+    pub fn new(
+        store: Store,
+        leases: Leases,
+        events: Events,
+        clock: Clock,
+        warn_before: Duration,
+    ) -> Self {
         let shared = Shared {
             store,
             leases,
             events,
             clock,
+            warn_before,
             runtimes: OnceLock::new(),
             open: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -298,7 +304,9 @@ impl Sessions {
                 due.push((open, SessionEvent::Elapsed(now)));
                 continue;
             }
-            wait = wait.min(left);
+            // A warning that is due before the end is a reason to look, too.
+            let to_warning = left.saturating_sub(session.warned(self.shared.warn_before));
+            wait = wait.min(if to_warning.is_zero() { left } else { to_warning });
             self.announce(&session, left);
             let quiet = now.since(&session.last_active) >= session.quiet_after();
             if quiet && session.state == SessionState::Active {
@@ -393,9 +401,8 @@ impl Sessions {
     }
 
     fn announce(&self, session: &ChatSession, left: Duration) {
-        let soon = SOON.min(Duration::from_secs(session.policy.idle_timeout_s) / 10);
         let expires_at = session.expires_at();
-        if left > soon {
+        if left > session.warned(self.shared.warn_before) {
             return;
         }
         let mut open = self.lock();

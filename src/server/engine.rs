@@ -71,7 +71,13 @@ pub async fn build(
         leases.clone(),
         events.clone(),
     );
-    let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), clock.clone());
+    let sessions = Sessions::new(
+        store.clone(),
+        leases.clone(),
+        events.clone(),
+        clock.clone(),
+        settings.policy.warn_before,
+    );
     sessions.set_runtimes(ThreadRuntimes::shared(store.clone(), terminals.clone()));
     let projects = Projects::start(
         &settings.home,
