@@ -225,10 +225,7 @@ async fn snapshot(
         Some("html") => (Format::Html, "text/html; charset=utf-8"),
         Some(_) => return Err(Problem::query("format", "must be ansi, text or html")),
     };
-    let began = std::time::Instant::now();
     let picture = app.terminals.picture(&terminal, format, query.scrollback).await?;
-    app.metrics.snapshot_seconds.observe(began.elapsed().as_secs_f64());
-    app.metrics.snapshot_bytes.observe(picture.data.len() as f64);
     if format != Format::Ansi {
         let offset = picture.offset.to_string();
         let headers = [(header::CONTENT_TYPE.as_str(), kind), ("x-offset", &offset)];

@@ -34,6 +34,7 @@ pub async fn build(
     compute: Compute,
     store: &Store,
     events: Events,
+    metrics: &Metrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Engine> {
     let clock = Clock::system();
@@ -65,6 +66,7 @@ pub async fn build(
             checksum_reports: settings.terminal.checksum_reports,
             max_per_thread: settings.terminal.max_per_thread,
             max: settings.terminal.max,
+            metrics: metrics.clone(),
             place: Arc::new(place),
         },
         store.clone(),
@@ -115,14 +117,11 @@ fn project_settings(settings: &Settings) -> ProjectSettings {
 }
 
 /// Finds everything that was left running. Starting is recovering: there is no other way to start.
-pub async fn recover(engine: &Engine, metrics: &Metrics) -> anyhow::Result<()> {
-    let began = std::time::Instant::now();
+pub async fn recover(engine: &Engine) -> anyhow::Result<()> {
     engine.leases.providers().named(&engine.provider).context("the setting `provider` is wrong")?;
     engine.leases.recover().await.context("cannot look after the leases")?;
     let found = engine.terminals.recover().await.context("cannot look for the terminals")?;
     engine.sessions.recover().await.context("cannot look after the sessions")?;
-    metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
-    metrics.reconnects.inc_by(found as u64);
     tracing::info!(terminals = found, provider = engine.provider, "recovered");
     Ok(())
 }

@@ -66,8 +66,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),
     };
-    let engine = engine::build(&settings, compute, &store, events, &stopping).await?;
-    engine::recover(&engine, &metrics).await?;
+    let engine = engine::build(&settings, compute, &store, events, &metrics, &stopping).await?;
+    engine::recover(&engine).await?;
     let tasks = TaskTracker::new();
     engine::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
     let doors = (auth, shares, Sandboxes::new(&token, &settings.home));

@@ -54,6 +54,7 @@ pub use window::Event;
 
 use crate::event::Events;
 use crate::lease::Leases;
+use crate::metrics::Metrics;
 use crate::model::{
     CommandId, Desired, Env, InstanceId, LeaseId, ProjectId, Terminal, TerminalId, ThreadId,
 };
@@ -78,6 +79,8 @@ pub struct Settings {
     pub max_per_thread: usize,
     /// Terminals alive at once.
     pub max: usize,
+    /// Where snapshots, reconnects and recoveries are counted.
+    pub metrics: Metrics,
     /// Where the shells of a project start, and what they find in their environment; makes the
     /// place if it is not there. Blocks.
     pub place: Places,
@@ -145,6 +148,7 @@ impl Terminals {
             checksum_reports: settings.checksum_reports,
             writers: Arc::new(Semaphore::new(WRITERS)),
             dropped: Arc::default(),
+            metrics: settings.metrics.clone(),
         };
         let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
         tasks.spawn(owner::give_back(owner.dropped.clone(), stopping.clone()));

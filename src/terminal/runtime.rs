@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::wire::{Code, Request, TerminalInfo};
 use jiff::Timestamp;
@@ -128,21 +128,59 @@ impl Terminals {
             return Err(TerminalError::Exited);
         }
         *slot = None;
-        let link = match self.link(&running).await {
+        let recovers = live.shared.facts().offset > 0;
+        let began = Instant::now();
+        let brought = self.bring_back(terminal, live, &mut running, state).await;
+        if recovers {
+            match &brought {
+                Ok(_) => self.count_recovery(began),
+                Err(_) => self.count_failed_recovery(),
+            }
+        }
+        let alive = brought?;
+        let link = alive.link.clone();
+        *slot = Some(alive);
+        Ok(link)
+    }
+
+    /// Connects to the host of a lease, or to that of its next instance if it is gone, and takes the
+    /// terminal up there.
+    async fn bring_back(
+        &self,
+        terminal: &Terminal,
+        live: &Arc<Live>,
+        running: &mut Running,
+        state: Option<TerminalState>,
+    ) -> Result<Alive, TerminalError> {
+        let link = match self.link(running).await {
             Ok(link) => link,
             Err(error) => {
                 tracing::warn!(lease = %running.lease_id, %error, "a host is not there any more");
                 self.0.leases.lost(&running.lease_id, &running.instance.instance_id).await?;
-                running = self.0.leases.running(&running.lease_id).await?;
-                self.link(&running).await?
+                *running = self.0.leases.running(&running.lease_id).await?;
+                self.link(running).await?
             }
         };
-        let alive = match state {
-            Some(state) => self.start(terminal, live, &running, &link, state).await?,
-            None => self.again(terminal, live, &running, &link).await?,
-        };
-        *slot = Some(alive);
-        Ok(link)
+        match state {
+            Some(state) => self.start(terminal, live, running, &link, state).await,
+            None => self.again(terminal, live, running, &link).await,
+        }
+    }
+
+    /// Counts a terminal or a host that was brought back; the attempt began at `began`.
+    fn count_recovery(&self, began: Instant) {
+        self.0.settings.metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
+    }
+
+    /// Counts an attempt to bring a terminal or a host back that did not succeed.
+    fn count_failed_recovery(&self) {
+        self.0.settings.metrics.recoveries_failed.inc();
+    }
+
+    /// Counts a connection to a host that was made again, `began` being when the search for it began.
+    fn count_reconnect(&self, began: Instant) {
+        self.0.settings.metrics.reconnects.inc();
+        self.count_recovery(began);
     }
 
     /// Takes up what a host holds of a terminal, or starts it from the state on record.
@@ -181,6 +219,7 @@ impl Terminals {
         let leases: BTreeSet<LeaseId> = missing.iter().map(|row| row.lease_id.clone()).collect();
         let mut found = 0;
         for lease in leases {
+            let began = Instant::now();
             if self.is_far(&lease).await {
                 // Nobody waits for a network. Whoever needs one of its terminals finds it, too.
                 missing.retain(|terminal| terminal.lease_id != lease);
@@ -189,11 +228,17 @@ impl Terminals {
                 continue;
             }
             match self.find(&lease).await {
-                Ok(Found::Running(link)) => found += self.take_up(&link, &mut missing).await?,
+                Ok(Found::Running(link)) => {
+                    found += self.take_up(&link, &mut missing).await?;
+                    self.count_reconnect(began);
+                }
                 // Its shells are there; whoever needs one first resumes it.
                 Ok(Found::Paused) => missing.retain(|terminal| terminal.lease_id != lease),
                 Ok(Found::Nothing) => {}
-                Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
+                Err(error) => {
+                    tracing::warn!(%lease, %error, "a host cannot be reached");
+                    self.count_failed_recovery();
+                }
             }
         }
         for terminal in missing {
@@ -326,6 +371,7 @@ impl Terminals {
             }
             Ok(None) | Err(_) => (FAR, true),
         };
+        let began = Instant::now();
         let deadline = tokio::time::Instant::now() + patience;
         let (mut same, mut wait) = (false, LOOK_AGAIN);
         loop {
@@ -336,6 +382,7 @@ impl Terminals {
                 Ok(Found::Running(link)) => match self.take_up(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
+                        self.count_reconnect(began);
                         same = before == Some(link.boot_id());
                         break;
                     }
@@ -347,6 +394,7 @@ impl Terminals {
                 Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
             }
             if tokio::time::Instant::now() >= deadline {
+                self.count_failed_recovery();
                 break;
             }
             tokio::select! {

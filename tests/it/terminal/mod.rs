@@ -1,6 +1,7 @@
 //! Terminals through the front door: streams, survival, exec, limits.
 
 mod conformance;
+mod counted;
 mod ends;
 mod exec;
 mod killed;
