@@ -28,10 +28,10 @@ use crate::{
     lease::{LeaseError, Leases},
     model::{
         ChatSession, Ended, LeaseId, LeaseState, Moment, OnExpiry, SessionEvent, SessionId,
-        SessionState, ThreadId, Timestamp,
+        SessionState, SessionStatus, ThreadId, Timestamp,
     },
     provider::ProviderError,
-    store::{Chain, FirstUse, Store, StoreError},
+    store::{Chain, FirstUse, Page, PageRequest, Store, StoreError},
 };
 
 /// How long touches wait in memory at most.
@@ -188,16 +188,38 @@ impl Sessions {
         let Some(stored) = self.shared.store.last_session(thread).await? else {
             return Ok(None);
         };
-        if !stored.is_open() {
-            return Ok(Some(stored));
+        Ok(Some(self.as_known(stored)))
+    }
+
+    /// The sessions of all threads, newest first, with all that is known of them. A page may hold
+    /// fewer than were asked for: what is not yet written can make one differ from its row.
+    pub async fn list(
+        &self,
+        status: Option<SessionStatus>,
+        page: PageRequest,
+    ) -> Result<Page<ChatSession>, StoreError> {
+        let open = status.map(|status| match status {
+            SessionStatus::Active | SessionStatus::Idle => true,
+            SessionStatus::Expired | SessionStatus::Closed => false,
+        });
+        let Page { items, next } = self.shared.store.sessions(open, page).await?;
+        let known = items.into_iter().map(|stored| self.as_known(stored));
+        let items =
+            known.filter(|known| status.is_none_or(|status| known.status() == status)).collect();
+        Ok(Page { items, next })
+    }
+
+    /// A session with what its row does not say yet.
+    fn as_known(&self, mut session: ChatSession) -> ChatSession {
+        if !session.is_open() {
+            return session;
         }
-        let mut session = stored;
         if let Some(touched) = self.lock().get(&session.session_id).and_then(|open| open.touched) {
             session.last_active = touched;
             session.state = SessionState::Active;
         }
         // One whose time is over is shown as what it is, even if nobody has looked yet.
-        Ok(Some(session.apply(SessionEvent::Elapsed(self.shared.clock.now())).unwrap_or(session)))
+        session.apply(SessionEvent::Elapsed(self.shared.clock.now())).unwrap_or(session)
     }
 
     /// Closes the open session of a thread, and does to its runtimes what its policy says.

@@ -27,6 +27,7 @@ pub mod page;
 mod params;
 pub mod pass;
 mod projects;
+mod sessions;
 mod shares;
 mod signal;
 pub mod sse;
@@ -177,6 +178,7 @@ pub fn router(app: App) -> Router {
         .merge(login::routes())
         .merge(docs::routes())
         .merge(threads::routes())
+        .merge(sessions::routes())
         .merge(terminals::routes())
         .merge(interactive::routes())
         .merge(shares::routes())
