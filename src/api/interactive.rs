@@ -28,7 +28,7 @@ use super::{
     target::Target,
     ws,
 };
-use crate::terminal::{Format, Offsets};
+use crate::terminal::{Format, Offsets, utf8::Cutter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -232,9 +232,12 @@ async fn snapshot(
         return Ok((headers, picture.data).into_response());
     }
     let (x, y, visible) = picture.cursor;
+    // A character that is still being received comes with the output after `offset`.
+    let mut cutter = Cutter::default();
+    let data = cutter.lossy(&picture.data);
     Ok(axum::Json(Snapshot {
-        data: String::from_utf8_lossy(&picture.data).into_owned(),
-        offset: picture.offset,
+        data,
+        offset: picture.offset - cutter.held() as u64,
         cols: picture.cols,
         rows: picture.rows,
         cursor: Cursor { x, y, visible },

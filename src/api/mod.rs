@@ -198,6 +198,8 @@ pub fn router(app: App) -> Router {
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
         .fallback(web::serve)
         .method_not_allowed_fallback(wrong_method)
+        // Inside the guard, which passes on what programs behind a port answer as it is.
+        .layer(middleware::from_fn(gzip::events))
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .with_state(app)
 }

@@ -1,5 +1,6 @@
 //! Terminals through the front door: streams, survival, exec, limits.
 
+mod characters;
 mod conformance;
 mod counted;
 mod ends;
