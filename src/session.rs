@@ -28,10 +28,10 @@ use crate::{
     lease::{LeaseError, Leases},
     model::{
         ChatSession, Ended, LeaseId, LeaseState, Moment, OnExpiry, SessionEvent, SessionId,
-        SessionState, ThreadId, Timestamp,
+        SessionState, SessionStatus, ThreadId, Timestamp,
     },
     provider::ProviderError,
-    store::{Chain, FirstUse, Store, StoreError},
+    store::{Chain, FirstUse, Page, PageRequest, Store, StoreError},
 };
 
 /// How long touches wait in memory at most.
@@ -39,9 +39,6 @@ const FLUSH: Duration = Duration::from_secs(10);
 
 /// The longest and the shortest time between two looks at all sessions.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-
-/// How long before its end a session is said to be expiring: this, or a tenth of its idle time.
-const SOON: Duration = Duration::from_secs(300);
 
 /// How many sessions expire at once.
 const AT_ONCE: usize = 16;
@@ -66,6 +63,7 @@ struct Shared {
     leases: Leases,
     events: Events,
     clock: Clock,
+    warn_before: Duration,
     runtimes: OnceLock<Arc<dyn Runtimes>>,
     open: Mutex<HashMap<SessionId, Open>>,
     changed: watch::Sender<()>,
@@ -103,14 +101,22 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// The handle. [`run`](Self::run) has to be spawned by whoever makes it.
+    /// The handle. [`run`](Self::run) has to be spawned by whoever makes it. `warn_before` is how long
+    /// before its end a session is reported to be expiring.
     #[must_use]
-    pub fn new(store: Store, leases: Leases, events: Events, clock: Clock) -> Self {
+    pub fn new(
+        store: Store,
+        leases: Leases,
+        events: Events,
+        clock: Clock,
+        warn_before: Duration,
+    ) -> Self {
         let shared = Shared {
             store,
             leases,
             events,
             clock,
+            warn_before,
             runtimes: OnceLock::new(),
             open: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -182,16 +188,38 @@ impl Sessions {
         let Some(stored) = self.shared.store.last_session(thread).await? else {
             return Ok(None);
         };
-        if !stored.is_open() {
-            return Ok(Some(stored));
+        Ok(Some(self.as_known(stored)))
+    }
+
+    /// The sessions of all threads, newest first, with all that is known of them. A page may hold
+    /// fewer than were asked for: what is not yet written can make one differ from its row.
+    pub async fn list(
+        &self,
+        status: Option<SessionStatus>,
+        page: PageRequest,
+    ) -> Result<Page<ChatSession>, StoreError> {
+        let open = status.map(|status| match status {
+            SessionStatus::Active | SessionStatus::Idle => true,
+            SessionStatus::Expired | SessionStatus::Closed => false,
+        });
+        let Page { items, next } = self.shared.store.sessions(open, page).await?;
+        let known = items.into_iter().map(|stored| self.as_known(stored));
+        let items =
+            known.filter(|known| status.is_none_or(|status| known.status() == status)).collect();
+        Ok(Page { items, next })
+    }
+
+    /// A session with what its row does not say yet.
+    fn as_known(&self, mut session: ChatSession) -> ChatSession {
+        if !session.is_open() {
+            return session;
         }
-        let mut session = stored;
         if let Some(touched) = self.lock().get(&session.session_id).and_then(|open| open.touched) {
             session.last_active = touched;
             session.state = SessionState::Active;
         }
         // One whose time is over is shown as what it is, even if nobody has looked yet.
-        Ok(Some(session.apply(SessionEvent::Elapsed(self.shared.clock.now())).unwrap_or(session)))
+        session.apply(SessionEvent::Elapsed(self.shared.clock.now())).unwrap_or(session)
     }
 
     /// Closes the open session of a thread, and does to its runtimes what its policy says.
@@ -309,7 +337,9 @@ impl Sessions {
                 due.push((open, SessionEvent::Elapsed(now)));
                 continue;
             }
-            wait = wait.min(left);
+            // A warning that is due before the end is a reason to look, too.
+            let to_warning = left.saturating_sub(session.warned(self.shared.warn_before));
+            wait = wait.min(if to_warning.is_zero() { left } else { to_warning });
             self.announce(&session, left);
             let quiet = now.since(&session.last_active) >= session.quiet_after();
             if quiet && session.state == SessionState::Active {
@@ -404,9 +434,8 @@ impl Sessions {
     }
 
     fn announce(&self, session: &ChatSession, left: Duration) {
-        let soon = SOON.min(Duration::from_secs(session.policy.idle_timeout_s) / 10);
         let expires_at = session.expires_at();
-        if left > soon {
+        if left > session.warned(self.shared.warn_before) {
             return;
         }
         let mut open = self.lock();

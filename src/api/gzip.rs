@@ -1,11 +1,20 @@
 //! Pictures made small: five thousand coloured lines are 400 KB, and a twentieth of that squeezed.
 //!
-//! Output as it happens is never compressed; a keystroke's echo would only get larger and later.
+//! Server-sent events are compressed for clients that ask, each flushed by itself so that none waits
+//! for the next. Output on a WebSocket is not: a keystroke's echo would only get larger and later.
 
 use std::io::Write;
 
+use axum::{
+    body::Body,
+    extract::Request,
+    http::{HeaderMap, HeaderValue, header},
+    middleware::Next,
+    response::Response,
+};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
+use futures_util::{StreamExt, stream};
 use tower_http::{CompressionLevel, compression::CompressionLayer};
 
 /// Below this a picture fits a packet or two either way.
@@ -42,4 +51,96 @@ pub(super) async fn squeeze(bytes: Bytes) -> Option<Bytes> {
     })
     .await
     .ok()?
+}
+
+/// Compresses streams of events for clients that say `Accept-Encoding: gzip`.
+pub(super) async fn events(request: Request, next: Next) -> Response {
+    let asked = accepts_gzip(request.headers());
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let is_stream = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if !is_stream || headers.contains_key(header::CONTENT_ENCODING) {
+        return response;
+    }
+    headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if !asked {
+        return response;
+    }
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.remove(header::CONTENT_LENGTH);
+    response.map(compressed)
+}
+
+/// The same body as gzip; every piece can be read as soon as it arrives.
+fn compressed(body: Body) -> Body {
+    let encoder = GzEncoder::new(Vec::new(), LEVEL);
+    let pieces = body.into_data_stream().map(Some).chain(stream::once(async { None }));
+    let squeezed = pieces.scan(encoder, |encoder, piece| {
+        let piece = match piece {
+            Some(Ok(bytes)) => encoder.write_all(&bytes).and_then(|()| encoder.flush()),
+            Some(Err(error)) => Err(std::io::Error::other(error)),
+            None => encoder.try_finish(),
+        };
+        let piece = piece.map(|()| Bytes::from(std::mem::take(encoder.get_mut())));
+        std::future::ready(Some(piece))
+    });
+    Body::from_stream(squeezed)
+}
+
+/// Whether a client takes gzip: it names it, or everything, and does not give it the weight 0.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::ACCEPT_ENCODING).iter();
+    let mut codings = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
+    codings.any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let refused = parts
+            .filter_map(|part| part.strip_prefix("q="))
+            .any(|weight| weight.parse::<f32>().is_ok_and(|weight| weight == 0.0));
+        (name.eq_ignore_ascii_case("gzip") || name == "*") && !refused
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_taken_by_those_who_name_it() {
+        let check = |line: &'static str, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(line));
+            assert_eq!(accepts_gzip(&headers), expected, "{line}");
+        };
+        check("gzip", true);
+        check("br, GZIP;q=0.5", true);
+        check("*", true);
+        check("gzip;q=0", false);
+        check("gzip; q=0.0, br", false);
+        check("identity", false);
+        check("", false);
+    }
+
+    #[tokio::test]
+    async fn each_event_can_be_read_before_the_next_is_there() {
+        let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
+        let body = stream::unfold(receiver, |mut receiver| async {
+            let piece = receiver.recv().await?;
+            Some((Ok::<_, std::convert::Infallible>(piece), receiver))
+        });
+        let mut pieces = compressed(Body::from_stream(body)).into_data_stream();
+        let mut decoder = flate2::write::GzDecoder::new(Vec::new());
+        for text in ["event: data\n\n", "event: more\n\n"] {
+            sender.send(Bytes::from_static(text.as_bytes())).await.unwrap();
+            decoder.write_all(&pieces.next().await.unwrap().unwrap()).unwrap();
+            decoder.flush().unwrap();
+            assert_eq!(std::mem::take(decoder.get_mut()), text.as_bytes());
+        }
+        drop(sender);
+        decoder.write_all(&pieces.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!(decoder.finish().unwrap(), b"");
+        assert!(pieces.next().await.is_none());
+    }
 }

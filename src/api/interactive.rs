@@ -28,7 +28,7 @@ use super::{
     target::Target,
     ws,
 };
-use crate::terminal::{Format, Offsets};
+use crate::terminal::{Format, Offsets, utf8::Cutter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -225,19 +225,19 @@ async fn snapshot(
         Some("html") => (Format::Html, "text/html; charset=utf-8"),
         Some(_) => return Err(Problem::query("format", "must be ansi, text or html")),
     };
-    let began = std::time::Instant::now();
     let picture = app.terminals.picture(&terminal, format, query.scrollback).await?;
-    app.metrics.snapshot_seconds.observe(began.elapsed().as_secs_f64());
-    app.metrics.snapshot_bytes.observe(picture.data.len() as f64);
     if format != Format::Ansi {
         let offset = picture.offset.to_string();
         let headers = [(header::CONTENT_TYPE.as_str(), kind), ("x-offset", &offset)];
         return Ok((headers, picture.data).into_response());
     }
     let (x, y, visible) = picture.cursor;
+    // A character that is still being received comes with the output after `offset`.
+    let mut cutter = Cutter::default();
+    let data = cutter.lossy(&picture.data);
     Ok(axum::Json(Snapshot {
-        data: String::from_utf8_lossy(&picture.data).into_owned(),
-        offset: picture.offset,
+        data,
+        offset: picture.offset - cutter.held() as u64,
         cols: picture.cols,
         rows: picture.rows,
         cursor: Cursor { x, y, visible },

@@ -27,6 +27,7 @@ pub mod page;
 mod params;
 pub mod pass;
 mod projects;
+mod sessions;
 mod shares;
 mod signal;
 pub mod sse;
@@ -177,6 +178,7 @@ pub fn router(app: App) -> Router {
         .merge(login::routes())
         .merge(docs::routes())
         .merge(threads::routes())
+        .merge(sessions::routes())
         .merge(terminals::routes())
         .merge(interactive::routes())
         .merge(shares::routes())
@@ -196,6 +198,8 @@ pub fn router(app: App) -> Router {
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
         .fallback(web::serve)
         .method_not_allowed_fallback(wrong_method)
+        // Inside the guard, which passes on what programs behind a port answer as it is.
+        .layer(middleware::from_fn(gzip::events))
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .with_state(app)
 }

@@ -123,7 +123,7 @@ fn shown(app: &App, project: Project) -> Shown {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
-    /// Only those with this prefix.
+    /// Only those whose id begins with this.
     prefix: Option<String>,
     /// Only those with this tag.
     tag: Option<String>,

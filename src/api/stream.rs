@@ -36,7 +36,8 @@ pub(super) struct WatchQuery {
     pub(super) name: Option<String>,
     /// Whether a paused instance is resumed; true by default.
     pub(super) resume: Option<bool>,
-    /// `gzip`: pictures on a WebSocket may come compressed, and say so. Events never are.
+    /// `gzip`: pictures on a WebSocket may come compressed, and say so. Events are compressed for a
+    /// client that sends `Accept-Encoding: gzip`.
     pub(super) compress: Option<String>,
 }
 
@@ -143,11 +144,13 @@ impl Watching {
         let end = self.watcher.offset();
         match told {
             Told::Picture(picture) => {
+                // A character that is still being received comes whole with the next `data`.
                 self.cutter = Cutter::default();
-                let data = String::from_utf8_lossy(&picture.data);
-                let body = json!({"data": data, "offset": picture.offset,
+                let data = self.cutter.lossy(&picture.data);
+                let offset = picture.offset - self.cutter.held() as u64;
+                let body = json!({"data": data, "offset": offset,
                     "cols": picture.cols, "rows": picture.rows});
-                self.push("snapshot", &body, Some(picture.offset));
+                self.push("snapshot", &body, Some(offset));
             }
             Told::Event(Event::Output { bytes, .. }) => {
                 let held = self.cutter.held() as u64;
@@ -177,6 +180,12 @@ impl Watching {
                 self.push("driver", &json!({"driver": name}), None);
             }
             Told::Event(Event::Exit { code, signal }) => {
+                let rest = self.cutter.rest();
+                if !rest.is_empty() {
+                    let start = end - rest.len() as u64;
+                    let data = BASE64_STANDARD.encode(rest);
+                    self.push("data", &json!({"data_base64": data, "offset": start}), Some(end));
+                }
                 let signal = signal.map(signal::name);
                 self.push("exit", &json!({"code": code, "signal": signal}), None);
                 self.over = true;

@@ -13,7 +13,7 @@ use super::{
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
     interactive::Size,
-    page::{List, PageQuery},
+    page::{self, List, PageQuery},
     params::{OfTerminal, OfThread},
     signal,
     target::Target,
@@ -27,6 +27,7 @@ use crate::terminal::{Facts, NewTerminal, state};
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
+        .routes(routes!(list_terminals))
         .routes(routes!(show, delete))
         .routes(routes!(patch_env))
         .routes(routes!(versions))
@@ -168,13 +169,60 @@ fn check_name(name: &str, pointer: &str) -> Result<(), Problem> {
 }
 
 async fn some_of(app: &App, thread: &ThreadId, page: PageRequest) -> Result<List<Shown>, Problem> {
-    let Page { items, next } = app.store.thread_terminals_page(thread, page).await?;
+    let page = app.store.thread_terminals_page(thread, page).await?;
+    Ok(with_facts(app, page).await.into())
+}
+
+async fn with_facts(app: &App, page: Page<Terminal>) -> Page<Shown> {
+    let Page { items, next } = page;
     let mut shown = Vec::new();
     for terminal in items {
         let facts = app.terminals.facts(&terminal).await;
         shown.push(Shown::new(terminal, facts));
     }
-    Ok(Page { items: shown, next }.into())
+    Page { items: shown, next }
+}
+
+/// Which terminals.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct TerminalsQuery {
+    /// Only those of this thread.
+    thread_id: Option<String>,
+    /// Only those with this status: `live`, `exited` or `restorable`.
+    status: Option<String>,
+    /// Items of the page.
+    limit: Option<u32>,
+    /// Where the page begins.
+    cursor: Option<String>,
+}
+
+/// The terminals of all threads, oldest first. With `status` a page may hold fewer items than
+/// `limit`; the list ends where `next_cursor` is null.
+#[utoipa::path(get, path = "/api/terminals", tag = "terminals", params(TerminalsQuery),
+    responses((status = 200, description = "A page of terminals", body = List<Shown>)))]
+async fn list_terminals(
+    State(app): State<App>,
+    Query(query): Query<TerminalsQuery>,
+) -> Result<axum::Json<List<Shown>>, Problem> {
+    let status = query.status.as_deref();
+    if !matches!(status, None | Some("live" | "exited" | "restorable")) {
+        return Err(Problem::query("status", "must be live, exited or restorable"));
+    }
+    let request = page::request(query.limit, query.cursor.as_deref())?;
+    let page = match &query.thread_id {
+        Some(thread) => {
+            let thread: ThreadId = thread
+                .parse()
+                .map_err(|_| Problem::query("thread_id", "is not the id of a thread"))?;
+            app.store.thread_terminals_page(&thread, request).await?
+        }
+        None => app.store.terminals(request).await?,
+    };
+    let mut page = with_facts(&app, page).await;
+    page.items.retain(|terminal| status.is_none_or(|status| terminal.status == status));
+    Ok(axum::Json(page.into()))
 }
 
 async fn make(

@@ -462,7 +462,7 @@ async fn say(
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
-struct Window {
+pub(super) struct Window {
     /// The thread.
     thread_id: String,
     /// Its id.

@@ -1,7 +1,7 @@
 //! A terminal as a WebSocket: bytes both ways, control as JSON.
 //!
 //! Binary frames to the client are output, in order and without a gap; it counts its offset by
-//! them. A `snapshot` message announces one binary frame that is a picture instead, as gzip when it
+//! them. No frame ends inside a UTF-8 character, unless the output does. A `snapshot` message announces one binary frame that is a picture instead, as gzip when it
 //! says `"encoding": "gzip"`, which only a client that asked for it is told; `bytes` is the length
 //! of the picture itself. Binary frames from the client are typed. See the messages below for the rest.
 
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::event::Happened;
 use crate::model::Terminal;
-use crate::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher};
+use crate::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher, utf8::Cutter};
 
 /// Control messages that wait to be sent; a client that asks faster is cut off.
 const CONTROL: usize = 64;
@@ -126,6 +126,7 @@ async fn tell(
     if say(&mut sink, &hello).await.is_err() {
         return;
     }
+    let mut cutter = Cutter::default();
     loop {
         let told = tokio::select! {
             biased;
@@ -144,11 +145,27 @@ async fn tell(
         };
         let Ok(told) = told else { return };
         let told = match told {
-            Told::Picture(picture) => {
+            Told::Picture(mut picture) => {
+                cutter = Cutter::default();
+                picture.data = cutter.cut_bytes(picture.data).unwrap_or_default();
+                picture.offset -= cutter.held() as u64;
                 if show(&mut sink, picture, pictures).await.is_err() {
                     return;
                 }
                 continue;
+            }
+            Told::Event(Event::Output { offset, bytes }) => {
+                let offset = offset - cutter.held() as u64;
+                let Some(bytes) = cutter.cut_bytes(bytes) else { continue };
+                Event::Output { offset, bytes }
+            }
+            Told::Event(event @ (Event::Gap { .. } | Event::Exit { .. })) => {
+                // Nothing will complete the character.
+                let rest = cutter.rest();
+                if !rest.is_empty() && sink.send(Message::Binary(rest.into())).await.is_err() {
+                    return;
+                }
+                event
             }
             Told::Event(event) => event,
         };

@@ -268,6 +268,14 @@ impl ChatSession {
         Duration::from_secs(60).min(Duration::from_secs(self.policy.idle_timeout_s) / 2)
     }
 
+    /// How long before its end it is reported to be expiring, where `wanted` is configured: at most
+    /// half of the time it lasts without activity, so that no session expires from its first second.
+    #[must_use]
+    pub fn warned(&self, wanted: Duration) -> Duration {
+        let lasts = self.policy.idle_timeout_s.min(self.policy.max_duration_s);
+        wanted.min(Duration::from_secs(lasts) / 2)
+    }
+
     /// The session after this happened. A touch that comes after its time was over is refused: the
     /// session has expired even if nobody has looked.
     pub fn apply(&self, event: SessionEvent) -> Result<Self, Refused> {

@@ -138,6 +138,13 @@ impl Terminal {
         Ok(Self { status, ..self.clone() })
     }
 
+    /// Whether it ends with its program. A terminal that was created without one has a shell, and
+    /// gets another when that exits.
+    #[must_use]
+    pub fn ends_with_program(&self) -> bool {
+        !self.is_default && !self.argv.is_empty()
+    }
+
     fn refused(&self, event: TerminalEvent) -> Refused {
         Refused {
             noun: format!("terminal {}", self.terminal_id),

@@ -34,6 +34,7 @@ pub async fn build(
     compute: Compute,
     store: &Store,
     events: Events,
+    metrics: &Metrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Engine> {
     let clock = Clock::system();
@@ -65,13 +66,20 @@ pub async fn build(
             checksum_reports: settings.terminal.checksum_reports,
             max_per_thread: settings.terminal.max_per_thread,
             max: settings.terminal.max,
+            metrics: metrics.clone(),
             place: Arc::new(place),
         },
         store.clone(),
         leases.clone(),
         events.clone(),
     );
-    let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), clock.clone());
+    let sessions = Sessions::new(
+        store.clone(),
+        leases.clone(),
+        events.clone(),
+        clock.clone(),
+        settings.policy.warn_before,
+    );
     sessions.set_runtimes(ThreadRuntimes::shared(store.clone(), terminals.clone()));
     let projects = Projects::start(
         &settings.home,
@@ -116,7 +124,6 @@ const RECOVERY_GRACE: Duration = Duration::from_millis(400);
 /// start. A host, an engine or a vendor that does not answer delays nobody but its own leases.
 pub async fn recover(
     engine: &Engine,
-    metrics: &Metrics,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -125,7 +132,7 @@ pub async fn recover(
     engine.sessions.recover().await.context("cannot look after the sessions")?;
     let recovery = engine.terminals.recover().await.context("cannot look for the terminals")?;
     let (leases, sessions) = (engine.leases.clone(), engine.sessions.clone());
-    let (provider, metrics, stop) = (engine.provider.clone(), metrics.clone(), stop.clone());
+    let (provider, stop) = (engine.provider.clone(), stop.clone());
     let (finished, waited) = tokio::sync::oneshot::channel();
     tasks.spawn(async move {
         let work = async {
@@ -134,7 +141,6 @@ pub async fn recover(
             if let Err(error) = recovered {
                 tracing::error!(%error, "cannot look after the leases");
             }
-            metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
             tracing::info!(provider, elapsed = ?began.elapsed(), "recovered");
             let _ = finished.send(());
             sessions.settle_ended().await;

@@ -66,9 +66,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),
     };
-    let engine = engine::build(&settings, compute, &store, events, &stopping).await?;
+    let engine = engine::build(&settings, compute, &store, events, &metrics, &stopping).await?;
     let tasks = TaskTracker::new();
-    engine::recover(&engine, &metrics, &tasks, &stopping).await?;
+    engine::recover(&engine, &tasks, &stopping).await?;
     engine::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
     let doors = (auth, shares, Sandboxes::new(&token, &settings.home));
     let app = App::new(settings, address, store, engine, doors, metrics, stopping.clone());

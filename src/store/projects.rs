@@ -16,7 +16,7 @@ const RECORDS: i64 = 10_000;
 /// Which projects are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectFilter {
-    /// Only those with this prefix.
+    /// Only those whose id begins with this.
     pub prefix: Option<String>,
     /// Only those with this tag.
     pub tag: Option<String>,
@@ -49,7 +49,7 @@ impl Store {
             let mut statement = db.prepare_cached(
                 "SELECT * FROM projects
                  WHERE (created_at, project_id) > (?1, ?2)
-                   AND (?3 IS NULL OR prefix = ?3)
+                   AND (?3 IS NULL OR substr(project_id, 1, length(?3)) = ?3)
                    AND (?4 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?4))
                  ORDER BY created_at, project_id LIMIT ?5",
             )?;

@@ -56,6 +56,31 @@ impl Store {
         .await
     }
 
+    /// The sessions of all threads, newest first; only open or only ended ones if `open` says so.
+    pub async fn sessions(
+        &self,
+        open: Option<bool>,
+        page: PageRequest,
+    ) -> Result<Page<ChatSession>, StoreError> {
+        self.read(move |db| {
+            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM sessions WHERE (?1 IS NULL OR is_open = ?1)
+                   AND (created_at, session_id) < (?2, ?3)
+                 ORDER BY created_at DESC, session_id DESC LIMIT ?4",
+            )?;
+            let rows = statement.query_map(
+                params![open, after.at, after.id, i64::from(page.limit) + 1],
+                from_row,
+            )?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |s: &ChatSession| Cursor {
+                at: micros(s.created.at),
+                id: s.session_id.to_string(),
+            }))
+        })
+        .await
+    }
+
     /// Every session that has not ended.
     pub async fn open_sessions(&self) -> Result<Vec<ChatSession>, StoreError> {
         self.read(|db| {

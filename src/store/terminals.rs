@@ -69,6 +69,25 @@ impl Store {
         .await
     }
 
+    /// The terminals of all threads, oldest first.
+    pub async fn terminals(&self, page: PageRequest) -> Result<Page<Terminal>, StoreError> {
+        self.read(move |db| {
+            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM terminals WHERE is_open = 1
+                   AND (created_at, terminal_id) > (?1, ?2)
+                 ORDER BY created_at, terminal_id LIMIT ?3",
+            )?;
+            let rows = statement
+                .query_map(params![after.at, after.id, i64::from(page.limit) + 1], from_row)?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |row: &Terminal| Cursor {
+                at: micros(row.created_at),
+                id: row.terminal_id.to_string(),
+            }))
+        })
+        .await
+    }
+
     /// How many terminals of a thread are not closed.
     pub async fn count_terminals(&self, id: &ThreadId) -> Result<usize, StoreError> {
         let id = id.clone();

@@ -54,6 +54,7 @@ pub use window::Event;
 
 use crate::event::Events;
 use crate::lease::Leases;
+use crate::metrics::Metrics;
 use crate::model::{
     CommandId, Desired, Env, InstanceId, LeaseId, ProjectId, Terminal, TerminalId, ThreadId,
 };
@@ -78,6 +79,8 @@ pub struct Settings {
     pub max_per_thread: usize,
     /// Terminals alive at once.
     pub max: usize,
+    /// Where snapshots, reconnects and recoveries are counted.
+    pub metrics: Metrics,
     /// Where the shells of a project start, and what they find in their environment; makes the
     /// place if it is not there. Blocks.
     pub place: Places,
@@ -152,6 +155,7 @@ impl Terminals {
             checksum_reports: settings.checksum_reports,
             writers: Arc::new(Semaphore::new(WRITERS)),
             dropped: Arc::default(),
+            metrics: settings.metrics.clone(),
         };
         let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
         tasks.spawn(owner::give_back(owner.dropped.clone(), stopping.clone()));
@@ -276,7 +280,11 @@ impl Terminals {
             }
         };
         if starts && live.shared.facts().exit.is_none() {
-            self.alive(terminal, &live, resume).await?;
+            match self.alive(terminal, &live, resume).await {
+                // Also one whose program has ended just now: its last picture can be seen.
+                Ok(_) | Err(TerminalError::Exited) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.enter(&live, name, mode, from).await
     }

@@ -26,6 +26,7 @@ use super::drive::{Change, ClientId, Mode, Seat};
 use super::link::Link;
 use super::window::{Event, Window};
 use super::{checkpoint, history};
+use crate::metrics::Metrics;
 
 /// A terminal that was silent for so long and that nobody watches needs no screen in memory.
 const SLEEP_AFTER: Duration = Duration::from_secs(5);
@@ -52,6 +53,8 @@ pub struct Settings {
     pub writers: Arc<Semaphore>,
     /// Told when a screen was let go.
     pub dropped: Arc<Notify>,
+    /// Where snapshots are counted.
+    pub metrics: Metrics,
 }
 
 /// What anybody may know without asking the owner.
@@ -458,6 +461,7 @@ impl Owner {
     }
 
     async fn picture(&mut self, format: Format, scrollback: Option<usize>) -> Picture {
+        let began = Instant::now();
         if matches!(self.view, View::Asleep) {
             Box::pin(self.wake()).await;
         }
@@ -468,6 +472,8 @@ impl Owner {
             Format::Text => screen.text(scrollback.unwrap_or(0)).into_bytes(),
             Format::Html => screen.html(scrollback.unwrap_or(0)).into_bytes(),
         };
+        self.settings.metrics.snapshot_seconds.observe(began.elapsed().as_secs_f64());
+        self.settings.metrics.snapshot_bytes.observe(data.len() as f64);
         let cursor = screen.cursor();
         self.last_output = Instant::now();
         Picture {

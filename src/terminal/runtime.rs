@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::wire::{Code, Request, TerminalInfo};
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::limit::Limits;
-use super::link::{Feed, Link, Silence};
+use super::link::{Feed, Link, LinkError, Silence};
 use super::owner::{Ask, Format, Runtime};
 use super::scribe::{self, Desk, Order, Scribe};
 use super::{Live, Place, TerminalError, Terminals};
@@ -152,23 +152,64 @@ impl Terminals {
                 return Ok(alive.link.clone());
             }
         }
+        if terminal.ends_with_program() && live.shared.facts().exit.is_some() {
+            return Err(TerminalError::Exited);
+        }
         *slot = None;
-        let link = match self.link(&running, Seeker::Request).await {
+        let recovers = live.shared.facts().offset > 0;
+        let began = Instant::now();
+        let brought = self.bring_back(terminal, live, &mut running, state).await;
+        if recovers {
+            match &brought {
+                Ok(_) => self.count_recovery(began),
+                Err(_) => self.count_failed_recovery(),
+            }
+        }
+        let alive = brought?;
+        let link = alive.link.clone();
+        *slot = Some(alive);
+        Ok(link)
+    }
+
+    /// Connects to the host of a lease, or to that of its next instance if it is gone, and takes the
+    /// terminal up there.
+    async fn bring_back(
+        &self,
+        terminal: &Terminal,
+        live: &Arc<Live>,
+        running: &mut Running,
+        state: Option<TerminalState>,
+    ) -> Result<Alive, TerminalError> {
+        let link = match self.link(running, Seeker::Request).await {
             Ok(link) => link,
             Err(error @ TerminalError::Unreachable { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(lease = %running.lease_id, %error, "a host is not there any more");
                 self.0.leases.lost(&running.lease_id, &running.instance.instance_id).await?;
-                running = self.0.leases.running(&running.lease_id).await?;
-                self.link(&running, Seeker::Request).await?
+                *running = self.0.leases.running(&running.lease_id).await?;
+                self.link(running, Seeker::Request).await?
             }
         };
-        let alive = match state {
-            Some(state) => self.start(terminal, live, &running, &link, state).await?,
-            None => self.again(terminal, live, &running, &link).await?,
-        };
-        *slot = Some(alive);
-        Ok(link)
+        match state {
+            Some(state) => self.start(terminal, live, running, &link, state).await,
+            None => self.again(terminal, live, running, &link).await,
+        }
+    }
+
+    /// Counts a terminal or a host that was brought back; the attempt began at `began`.
+    fn count_recovery(&self, began: Instant) {
+        self.0.settings.metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
+    }
+
+    /// Counts an attempt to bring a terminal or a host back that did not succeed.
+    fn count_failed_recovery(&self) {
+        self.0.settings.metrics.recoveries_failed.inc();
+    }
+
+    /// Counts a connection to a host that was made again, `began` being when the search for it began.
+    fn count_reconnect(&self, began: Instant) {
+        self.0.settings.metrics.reconnects.inc();
+        self.count_recovery(began);
     }
 
     /// Takes up what a host holds of a terminal, or starts it from the state on record.
@@ -324,9 +365,10 @@ impl Terminals {
                 // Whoever needed it was faster.
                 continue;
             }
+            // Before the scribe listens: one that has exited meanwhile is recorded as exited last.
+            self.note_status(&terminal, TerminalEvent::Started).await;
             *slot = Some(self.adopt(&live, link, &info).await?);
             drop(slot);
-            self.note_status(&terminal, TerminalEvent::Started).await;
             found += 1;
         }
         Ok(found)
@@ -492,6 +534,7 @@ impl Terminals {
             }
             Ok(None) | Err(_) => (FAR, true),
         };
+        let began = Instant::now();
         let mut looked = Some(looked);
         let mut deadline = tokio::time::Instant::now() + patience;
         let (mut same, mut wait) = (false, RETRY_MIN);
@@ -519,6 +562,7 @@ impl Terminals {
                 Ok(Found::Running(link)) => match self.take_up(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
+                        self.count_reconnect(began);
                         same = before == Some(link.boot_id());
                         break;
                     }
@@ -542,6 +586,7 @@ impl Terminals {
                 looked();
             }
             if tokio::time::Instant::now() >= deadline {
+                self.count_failed_recovery();
                 break;
             }
             tokio::select! {
@@ -653,6 +698,9 @@ impl Terminals {
         if let Err(error) = opened {
             link.unlisten(live.id.as_str());
             return Err(error.into());
+        }
+        if terminal.ends_with_program() {
+            end_with_program(link, &live.id).await?;
         }
         link.attach(live.id.as_str(), start).await?;
         let (cols, rows) = size;
@@ -869,6 +917,15 @@ fn wire_shell(shell: ShellKind) -> host::wire::Shell {
         ShellKind::Zsh => host::wire::Shell::Zsh,
         ShellKind::Sh => host::wire::Shell::Sh,
         ShellKind::Plain => host::wire::Shell::Plain,
+    }
+}
+
+/// Makes a terminal end with its program. A host that does not know this yet starts another shell.
+async fn end_with_program(link: &Link, id: &TerminalId) -> Result<(), LinkError> {
+    let terminal = id.to_string();
+    match link.call(|seq| Request::EndWithProgram { seq, terminal }).await {
+        Ok(_) | Err(LinkError::Refused { code: Code::Unsupported, .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

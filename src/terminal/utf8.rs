@@ -1,5 +1,7 @@
 //! Cutting a stream of bytes at the borders of characters.
 
+use bytes::Bytes;
+
 /// Holds back an unfinished character until its rest comes.
 #[derive(Debug, Default)]
 pub struct Cutter {
@@ -30,6 +32,20 @@ impl Cutter {
             Ok(text) => Piece::Text(text),
             Err(error) => Piece::Binary(error.into_bytes()),
         })
+    }
+
+    /// Like [`Cutter::cut`], for a client that takes bytes of any kind.
+    pub fn cut_bytes(&mut self, bytes: Bytes) -> Option<Bytes> {
+        let all = if self.rest.is_empty() {
+            bytes
+        } else {
+            let mut all = std::mem::take(&mut self.rest);
+            all.extend_from_slice(&bytes);
+            all.into()
+        };
+        let keep = all.len() - unfinished(&all);
+        self.rest = all[keep..].to_vec();
+        (keep > 0).then(|| all.slice(..keep))
     }
 
     /// How many bytes are held back.
@@ -106,6 +122,11 @@ mod tests {
             }
             prop_assert!(bytes.starts_with(&seen));
             prop_assert_eq!(bytes.len() - seen.len(), cutter.held());
+            let mut cutter = Cutter::default();
+            let parts = [&bytes[..cut], &bytes[cut..]].map(Bytes::copy_from_slice);
+            let same: Vec<Bytes> =
+                parts.into_iter().filter_map(|part| cutter.cut_bytes(part)).collect();
+            prop_assert_eq!(same.concat(), seen);
         }
     }
 }

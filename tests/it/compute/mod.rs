@@ -90,6 +90,9 @@ pub fn containers(home: &Path, engine: &str) -> Docker {
     Docker::new(options)
 }
 
+/// How long before its end a session is reported to be expiring.
+const WARN_BEFORE: Duration = Duration::from_secs(120);
+
 /// As quick as a test likes it.
 fn pace() -> Pace {
     Pace {
@@ -129,7 +132,13 @@ impl World {
             pace(),
             stop.clone(),
         );
-        let sessions = Sessions::new(store.clone(), leases.clone(), events.clone(), hands.clock());
+        let sessions = Sessions::new(
+            store.clone(),
+            leases.clone(),
+            events.clone(),
+            hands.clock(),
+            WARN_BEFORE,
+        );
         // Not this home, which is somebody else's, but one that may be removed.
         let home = Arc::new(Home::new());
         Ok(World { home, hands, store, provider, events, leases, sessions, stop })

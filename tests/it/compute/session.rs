@@ -165,6 +165,24 @@ async fn it_is_said_once_that_a_session_expires_soon() {
 }
 
 #[tokio::test]
+async fn a_session_of_a_few_seconds_is_warned_of_its_end() {
+    let world = World::new();
+    world.fake();
+    let soon = |what: &Happened| matches!(what, Happened::SessionExpiring { .. });
+    world.open_with("t", 4, 3600, OnExpiry::Keep).await;
+    // The loop waits as long as it is told to, and no longer than until the warning is due.
+    let wait = world.sessions.look().await;
+    assert_eq!((world.told(soon), wait), (0, 2 * SECOND));
+    world.hands.turn(wait);
+    let wait = world.sessions.look().await;
+    assert_eq!((world.told(soon), wait), (1, 2 * SECOND));
+    world.hands.turn(wait);
+    world.sessions.look().await;
+    assert_eq!(world.status("t").await, SessionStatus::Expired);
+    assert_eq!(world.told(soon), 1);
+}
+
+#[tokio::test]
 async fn an_expiry_pauses_the_instance_and_the_next_use_resumes_it() {
     let world = World::new();
     let lease = world.lease("t").await;

@@ -4,6 +4,7 @@ mod hostile;
 mod input;
 mod keys;
 mod lifecycle;
+mod lists;
 mod sandboxes;
 mod settings;
 mod shares;

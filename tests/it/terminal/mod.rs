@@ -1,6 +1,9 @@
 //! Terminals through the front door: streams, survival, exec, limits.
 
+mod characters;
 mod conformance;
+mod counted;
+mod ends;
 mod exec;
 mod killed;
 mod limits;

@@ -157,8 +157,22 @@ impl Host {
         }
     }
 
+    /// A terminal's shell is gone for good. What its commands wrote can still be read.
+    fn stop_driving(&mut self, key: Key) {
+        if let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) {
+            let _ = epoll::delete(&self.epoll, driver.fd());
+        }
+        self.forget_driver(key);
+    }
+
     /// A terminal is forgotten.
     pub(super) fn release(&mut self, key: Key) {
+        self.forget_driver(key);
+        self.exec.commands.retain(|_, terminal| *terminal != key);
+    }
+
+    /// Waits no more for what a driver waited for.
+    fn forget_driver(&mut self, key: Key) {
         self.exec.set_due(key, None);
         let gone: Vec<i32> = self
             .exec
@@ -173,7 +187,6 @@ impl Host {
                 let _ = inotify::remove_watch(records, directory);
             }
         }
-        self.exec.commands.retain(|_, terminal| *terminal != key);
     }
 
     /// Lets a terminal's driver do something, and does what it asks for.
@@ -288,12 +301,10 @@ impl Host {
                     self.reply(connection, seq, code, message);
                 }
             }
-            Happened::Ended => {
-                if let Some(terminal) = self.terminals.get_mut(key) {
-                    terminal.driver = None;
-                }
-                self.release(key);
-                self.program_ended(key, Exit { code: -1, signal: 0 });
+            Happened::Ended { code, signal } => {
+                self.stop_driving(key);
+                let code = code.unwrap_or(-1);
+                self.terminal_ended(key, Exit { code, signal: signal.unwrap_or(0) });
             }
         }
     }

@@ -165,6 +165,12 @@ impl Host {
                 self.show(key, &data);
                 ok(seq)
             }
+            Request::EndWithProgram { seq, terminal } => {
+                let key = self.find(&terminal)?;
+                // Without a driver the terminal ends with its program anyway.
+                self.drive(key, |driver, _, _| driver.end_with_program());
+                ok(seq)
+            }
             Request::Metrics { seq } => {
                 Ok(Some(Event::MetricsReply { seq, values: self.metrics() }))
             }

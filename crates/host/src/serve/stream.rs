@@ -244,9 +244,13 @@ impl Host {
             }
             left = left.saturating_sub(count);
         }
-        if self.shell_ended(key, exit) {
-            return;
+        if !self.shell_ended(key, exit) {
+            self.terminal_ended(key, exit);
         }
+    }
+
+    /// Closes the PTY of a terminal whose program has ended for good, and tells those attached.
+    pub(super) fn terminal_ended(&mut self, key: Key, exit: Exit) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if let Some(pty) = terminal.pty() {
             let _ = epoll::delete(&self.epoll, &pty.master);

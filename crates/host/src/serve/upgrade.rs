@@ -125,7 +125,8 @@ impl Host {
     /// Returns only when it failed; everything is as before then.
     fn become_executable(&mut self, path: &Path) -> io::Result<()> {
         let image = self.image().write()?;
-        let drivers = self.terminals.iter().filter_map(|(_, terminal)| terminal.driver.as_ref());
+        let running = self.terminals.iter().filter(|(_, terminal)| terminal.pty().is_some());
+        let drivers = running.filter_map(|(_, terminal)| terminal.driver.as_ref());
         let kept: Vec<BorrowedFd<'_>> = [image.as_fd(), self.lock.as_fd(), self.listener.as_fd()]
             .into_iter()
             .chain(

@@ -193,6 +193,12 @@ impl Commands {
         self.by_id.get_mut(id)
     }
 
+    /// The commands that have ended and whose streams are still open.
+    pub fn done(&self) -> Vec<String> {
+        let done = self.by_id.iter().filter(|(_, command)| command.phase == Phase::Done);
+        done.map(|(id, _)| id.clone()).collect()
+    }
+
     /// The id of a command by its number.
     pub fn id(&self, index: u64) -> Option<&String> {
         self.by_index.get(&index)

@@ -81,6 +81,8 @@ pub struct Driver {
     /// How many commands were typed into this shell, where it counts them.
     pub(super) typed: Option<u64>,
     pub(super) replacement: Option<State>,
+    /// The terminal ends when its shell exits.
+    pub(super) ends_with_program: bool,
     pub(super) trust: Trust,
     /// The terminal's modes while the line editor reads.
     pub(super) raw: Option<Termios>,
@@ -194,6 +196,7 @@ impl Driver {
             history: None,
             typed: None,
             replacement: None,
+            ends_with_program: false,
             trust: Trust::None,
             raw: None,
         })
@@ -414,6 +417,8 @@ impl Driver {
         self.drain(effects);
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         let mut died = false;
+        // Whether the shell exited by itself rather than being ended by this driver.
+        let mut left = self.replacement.is_none();
         match std::mem::replace(&mut self.phase, Phase::Absent) {
             Phase::Running(run) if !run.begun => {
                 // It was on its way out when the key was typed, and never took it.
@@ -434,15 +439,23 @@ impl Driver {
                 self.end_job(*run, (Outcome::Finished, Some(status), signal), effects);
             }
             Phase::Ending(ending) => {
+                left = false;
                 let (run, end) = ending.into_parts();
                 self.ended_early(run, end, effects);
             }
-            Phase::Starting { .. } => self.failures += 1,
-            Phase::Idle | Phase::Refreshing(_) => {
-                self.setup.kind.left(&mut self.state);
-                effects.push(Effect::Show(b"\r\n".to_vec()));
+            Phase::Starting { .. } => {
+                left = false;
+                self.failures += 1;
             }
-            Phase::Absent | Phase::Over => {}
+            Phase::Idle | Phase::Refreshing(_) => self.setup.kind.left(&mut self.state),
+            Phase::Absent | Phase::Over => left = false,
+        }
+        if left && self.ends_with_program {
+            self.end(code, signal, effects);
+            return;
+        }
+        if left {
+            effects.push(Effect::Show(screen::restarted(code, signal)));
         }
         self.person = Person::default();
         self.typed = None;

@@ -81,6 +81,7 @@ impl Driver {
         image.put_number("status", self.status);
         image.put_number("key", self.key as u64);
         image.put_number("pipe_number", self.pipe_number);
+        image.put_number("ends_with_program", u8::from(self.ends_with_program));
         image.put("state", encode_sections(&self.state.sections()));
         if let Some(history) = &self.history {
             image.put("history", history.clone());
@@ -148,6 +149,7 @@ impl Driver {
         driver.key =
             image.number::<u64>("key").map_or(0, |key| key as usize % driver.setup.kind.keys());
         driver.pipe_number = image.number("pipe_number").unwrap_or(1 << 32);
+        driver.ends_with_program = image.number::<u8>("ends_with_program") == Some(1);
         driver.history = image.bytes("history").map(<[u8]>::to_vec);
         driver.typed = image.number("typed");
         for command in image.images("command") {

@@ -189,8 +189,13 @@ pub enum Happened {
         /// Its exit code; `None` when it did not run to its end.
         exit_code: Option<i32>,
     },
-    /// No shell can be started any more.
-    Ended,
+    /// There is no shell any more, and none will be started.
+    Ended {
+        /// The exit code of the last shell; `None` when none could be started or a signal ended it.
+        code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
 }
 
 /// How many commands may wait for the shell.

@@ -379,9 +379,14 @@ impl Driver {
             let Some(pipe) = slot else { continue };
             open |= drain_pipe(pipe, &mut command.outputs[stream], None) != Read::Closed;
         }
-        if open {
-            return;
+        if !open {
+            self.close_streams(id, effects);
         }
+    }
+
+    /// Closes the streams of a command that has ended, whoever else holds them.
+    pub(super) fn close_streams(&mut self, id: &str, effects: &mut Vec<Effect>) {
+        let Some(command) = self.commands.get_mut(id) else { return };
         command.phase = Progress::Sealed;
         let (stdout_bytes, stderr_bytes) =
             (command.outputs[0].written(), command.outputs[1].written());

@@ -128,6 +128,17 @@ impl Filter {
 pub const BARE: &[u8] =
     b"\r\n\x1b[2m[the shell did not come to its prompt; this one has no start-up files]\x1b[0m\r\n";
 
+/// What to show when a shell exited and another takes its place.
+pub fn restarted(code: Option<i32>, signal: Option<i32>) -> Vec<u8> {
+    let how = match (code, signal) {
+        (_, Some(signal)) => format!("was ended by signal {signal}"),
+        (Some(code), None) => format!("exited with code {code}"),
+        (None, None) => "ended".to_owned(),
+    };
+    format!("\x1b[0m\r\n\x1b[2m[the shell {how}; a new shell continues from its state]\x1b[0m\r\n")
+        .into_bytes()
+}
+
 /// What to show when a fresh shell cannot be where the one before was.
 pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut shown = b"\r\n\x1b[2m[".to_vec();

@@ -85,11 +85,30 @@ impl Driver {
     }
 
     pub(super) fn give_up(&mut self, effects: &mut Vec<Effect>) {
+        self.end(None, None, effects);
+    }
+
+    /// Makes the terminal end when its shell exits. A shell that the driver replaces by itself is
+    /// started again as before.
+    pub fn end_with_program(&mut self) {
+        self.ends_with_program = true;
+    }
+
+    /// Ends for good, with the exit code or the signal of the last shell.
+    pub(super) fn end(
+        &mut self,
+        code: Option<i32>,
+        signal: Option<i32>,
+        effects: &mut Vec<Effect>,
+    ) {
         self.phase = Phase::Over;
         for waiting in std::mem::take(&mut self.queue) {
             self.never_started(waiting, effects);
         }
-        effects.push(Effect::Emit(Happened::Ended));
+        for id in self.commands.done() {
+            self.close_streams(&id, effects);
+        }
+        effects.push(Effect::Emit(Happened::Ended { code, signal }));
     }
 
     /// The rc file is through and its dump is read: the shell is on its way to the prompt.

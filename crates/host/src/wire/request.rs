@@ -197,6 +197,11 @@ messages! {
             seq: u32, /// Which terminal.
             terminal: String, /// At most [`MAX_DATA`](super::MAX_DATA) bytes.
             data: Vec<u8> }
+        /// Makes a terminal end when its shell exits, instead of starting another shell. A shell that
+        /// the host itself replaces (after a time-out or by `Replace`) does not count.
+        29 => EndWithProgram { /// Repeated in the answer.
+            seq: u32, /// Which terminal.
+            terminal: String }
     }
 }
 
@@ -232,7 +237,8 @@ impl Request {
             | Self::Upgrade { seq, .. }
             | Self::Metrics { seq }
             | Self::Shutdown { seq }
-            | Self::Show { seq, .. } => Some(*seq),
+            | Self::Show { seq, .. }
+            | Self::EndWithProgram { seq, .. } => Some(*seq),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod again;
 mod bench;
 mod cases;
+mod ends;
 mod harmless;
 mod live;
 mod places;

@@ -128,7 +128,9 @@ impl Host {
                 let values = vec![("terminals".to_owned(), self.terminals.len() as u64)];
                 Ok(Some(Event::MetricsReply { seq, values }))
             }
-            Request::Upgrade { .. } => Err(Code::Unsupported.into()),
+            Request::Upgrade { .. } | Request::EndWithProgram { .. } => {
+                Err(Code::Unsupported.into())
+            }
             Request::Exec { .. } => self.exec(connection, seq, request),
             Request::ExecStdin { command, write_id, data, eof, .. } => {
                 self.feed(connection, seq, &command, &write_id, &data, eof)

@@ -1,0 +1,73 @@
+//! A terminal with a program of its own ends with it; the thread's default terminal goes on.
+
+use serde_json::{Value, json};
+
+use super::{exec, open, shows};
+use crate::harness::{Client, Home, Server, wait_for};
+
+fn terminal(client: &Client, id: &str) -> Value {
+    client.get(&format!("/api/terminals/{id}")).expect(200)
+}
+
+#[test]
+fn a_terminal_with_a_program_of_its_own_tells_its_exit_and_stays_exited() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let id = open(&client, "s", json!({"cmd": ["bash", "-l"]}));
+    let mut events = client.request("GET", &format!("/session/s/pty/{id}/stream")).events();
+    events.until("snapshot");
+    let exec_here = format!("/api/terminals/{id}/exec");
+    let ran = client.post(&exec_here, json!({"command": "echo alive"})).expect(200);
+    assert_eq!(ran["stdout"], "alive\n");
+    client.post(&format!("/session/s/pty/{id}/input"), json!({"data": "exit 5\r"})).expect(204);
+    assert_eq!(events.until("exit").json(), json!({"code": 5, "signal": null}));
+
+    let exited = |client: &Client| {
+        let shown = terminal(client, &id);
+        assert_eq!((&shown["status"], &shown["exit_code"]), (&json!("exited"), &json!(5)));
+        let refused = client.post(&exec_here, json!({"command": "echo no"})).expect(409);
+        assert_eq!(refused["code"], "exited");
+    };
+    exited(&client);
+    // Whoever comes later is told, too.
+    let row = |client: &Client| {
+        let listed = client.get("/api/threads/s/terminals").expect(200);
+        listed["items"][0]["status"].clone()
+    };
+    wait_for("the exit to be on record", || match row(&client) {
+        status if status == "exited" => Ok(()),
+        other => Err(other),
+    });
+    drop(server);
+    let server = Server::start(&home);
+    exited(&server.client());
+}
+
+#[test]
+fn an_exec_that_leaves_the_shell_ends_its_terminal_and_has_a_receipt() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let id = open(&client, "s", json!({"cmd": ["bash"]}));
+    let body = json!({"command": "echo last; exit 7"});
+    let ran = client.post(&format!("/api/terminals/{id}/exec"), body).expect(200);
+    assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("last\n"), &json!(7)));
+    wait_for("the terminal to end", || {
+        let shown = terminal(&client, &id);
+        if shown["status"] == "exited" && shown["exit_code"] == 7 { Ok(()) } else { Err(shown) }
+    });
+}
+
+#[test]
+fn a_default_terminal_gets_a_new_shell_and_its_screen_says_so() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let ran = exec(&client, "t", "cd /usr; kept=1");
+    let id = ran["terminal_id"].as_str().unwrap().to_owned();
+    client.post(&format!("/api/terminals/{id}/input"), json!({"data": "exit 5\r"})).expect(204);
+    shows(&client, &id, "the shell exited with code 5");
+    assert_eq!(exec(&client, "t", "echo $kept $PWD")["stdout"], "1 /usr\n");
+    assert_eq!(terminal(&client, &id)["status"], "live");
+}
