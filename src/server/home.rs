@@ -71,11 +71,25 @@ impl Home {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Takes it away again.
+    /// Removes the address and the certificate.
     pub fn remove_address(&self) {
         // One that stays is harmless: nobody listens there.
         let _ = fs::remove_file(self.path.join("address"));
+        let _ = fs::remove_file(certificate_path(&self.path));
     }
+}
+
+/// Path of the certificate that the running server presents, for the command line to compare.
+pub fn certificate_path(home: &Path) -> PathBuf {
+    home.join("certificate.pem")
+}
+
+/// Replaces the certificate in that home.
+pub(super) fn write_certificate(home: &Path, pem: &str) -> std::io::Result<()> {
+    let path = certificate_path(home);
+    let beside = path.with_extension("tmp");
+    fs::write(&beside, pem)?;
+    fs::rename(&beside, &path)
 }
 
 /// The address of the server in that home, if one is or was running.

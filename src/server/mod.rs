@@ -9,8 +9,9 @@ mod home;
 mod listen;
 mod log;
 mod measure;
+mod tls;
 
-use std::{io::Write, time::Duration};
+use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -35,7 +36,7 @@ use crate::{
 };
 
 pub use compute::{confined, sandboxes};
-pub use home::{Home, read_address, read_token};
+pub use home::{Home, certificate_path, read_address, read_token};
 pub use log::start as start_log;
 
 /// Time given to answers that are under way when the server is told to stop.
@@ -45,6 +46,8 @@ const DRAIN: Duration = Duration::from_secs(4);
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let home = Home::open(&settings.home)?;
+    let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
+    let tls = tls.transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -78,10 +81,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let serving = tokio::spawn(listen::serve(listener, app.clone()));
+    if let Some(tls) = &tls {
+        tasks.spawn(tls.clone().reload_on_change(stopping.clone()));
+    }
+    let serving = tokio::spawn(listen::serve(listener, tls, app.clone()));
 
-    home.write_address(&app.url)?;
-    say_ready(&app).context("cannot say that the server is ready")?;
+    home.write_address(&app.settings.local_url(address))?;
+    say_ready(&app, address).context("cannot say that the server is ready")?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
@@ -110,9 +116,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// One line others can wait for, then the link for a person.
-fn say_ready(app: &App) -> anyhow::Result<()> {
+fn say_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "listening on {}", app.url)?;
+    writeln!(out, "listening on {}://{address}", app.settings.scheme().name())?;
     if !app.auth.is_open() {
         writeln!(out, "sign in (works once): {}", app.sign_in_link()?)?;
     }
