@@ -3,6 +3,7 @@
 mod attach;
 mod client;
 mod config;
+mod env;
 mod events;
 mod exec;
 mod keys;
@@ -101,6 +102,8 @@ enum Verb {
     Status(threads::Plain),
     /// Print a link that signs a browser in, once
     Login(threads::Plain),
+    /// Print what a client of E2B, Daytona or MCP needs to use this server
+    Env(env::EnvArgs),
     /// Show every setting, its value and where it came from
     Config(config::ConfigArgs),
     /// Print what a terminal would show after the bytes on standard input
@@ -212,6 +215,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::Serve(args) => serve(&args),
         Verb::Config(args) => config::run(&args),
+        Verb::Env(args) => env::run(&args),
         Verb::Screen(args) => screen::run(&args),
         Verb::Doctor(args) => machine::doctor(&args),
         Verb::Image(verb) => machine::image(&verb),
@@ -261,6 +265,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Login(args) => threads::login(args).await,
         Verb::Serve(_)
         | Verb::Config(_)
+        | Verb::Env(_)
         | Verb::Doctor(_)
         | Verb::Image(_)
         | Verb::Screen(_)

@@ -8,3 +8,5 @@ mod sandboxes;
 mod settings;
 mod shares;
 mod stack;
+mod tls;
+mod tokens;
