@@ -10,6 +10,7 @@ mod listen;
 mod log;
 mod measure;
 mod tls;
+mod vendor_keys;
 
 use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -43,7 +44,7 @@ pub use log::start as start_log;
 const DRAIN: Duration = Duration::from_secs(4);
 
 /// Serves until a signal says stop.
-pub async fn run(settings: Settings) -> anyhow::Result<()> {
+pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let home = Home::open(&settings.home)?;
     let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
@@ -55,6 +56,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let stopping = CancellationToken::new();
     let token = home.token()?;
+    for key in vendor_keys::clear_own_token(&mut settings, &token) {
+        tracing::warn!(key, "ignored: it is this server's own token, not the key of a vendor");
+    }
     let open = if settings.no_auth { Open::ToAnyone } else { Open::ToHolders };
     let path = settings.home.clone();
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
