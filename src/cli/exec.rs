@@ -34,6 +34,8 @@ const AWAY: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// After how long without a result the person is told what is waited for.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
+/// After how long without an answer the same is done. A sandbox may have to be created first.
+const SILENCE_NOTICE_AFTER: Duration = Duration::from_secs(10);
 /// How many commands of a terminal are searched for the one that runs.
 const RECENT_COMMANDS: usize = 100;
 
@@ -168,7 +170,16 @@ impl Follow<'_> {
         let headers = [("accept", "text/event-stream"), ("idempotency-key", key)];
         let deadline = tokio::time::Instant::now() + AWAY;
         loop {
-            let started = self.client.send(Method::POST, path, Some(body), &headers).await;
+            let sent = self.client.send(Method::POST, path, Some(body), &headers);
+            tokio::pin!(sent);
+            let started = tokio::select! {
+                started = &mut sent => started,
+                () = tokio::time::sleep(SILENCE_NOTICE_AFTER) => {
+                    let authority = self.client.authority();
+                    eprintln!("stead: waiting for {authority} to start the command");
+                    sent.await
+                }
+            };
             let error = match started {
                 Ok(answer) => {
                     self.connected = true;
@@ -284,7 +295,7 @@ impl Follow<'_> {
     /// The stream broke: the command did not. Its output is read on by offset, then its receipt.
     async fn rejoin(&mut self, command: &str) -> anyhow::Result<Value> {
         let path = format!("/api/commands/{}", escape(command));
-        let deadline = tokio::time::Instant::now() + AWAY;
+        let mut deadline = tokio::time::Instant::now() + AWAY;
         loop {
             match self.client.get(&path).await {
                 Ok(receipt) if receipt["status"] != "running" && receipt["status"] != "queued" => {
@@ -311,6 +322,7 @@ impl Follow<'_> {
                 }
             }
             self.notice.clear();
+            deadline = tokio::time::Instant::now() + AWAY;
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
