@@ -418,6 +418,8 @@ mod tests {
         assert_eq!(origin_of(Some("https://localhost:7832"), &tls), Some(Source::Own));
         assert_eq!(origin_of(Some("http://localhost:7832"), &tls), None);
         assert_eq!(origin_of(Some("https://localhost:7832"), &proxied), Some(Source::Own));
+        let named = settings(&[("names", "stead.example")]);
+        assert_eq!(origin_of(Some("https://localhost:7832"), &named), Some(Source::Own));
         assert_eq!(origin_of(Some("ftp://localhost:7832"), &proxied), None);
         check(Some("http://localhost:7833"), None);
         check(Some("http://127.0.0.1:7832"), None);

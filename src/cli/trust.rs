@@ -178,8 +178,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("stead-trust-{}", std::process::id()));
         let authority = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         for is_ca in [rcgen::IsCa::NoCa, authority] {
-            let (ours, other) =
-                (self_signed(&["a.b"], is_ca.clone()), self_signed(&["a.b"], is_ca));
+            let (ours, other) = (self_signed(&["a.b"], is_ca), self_signed(&["a.b"], is_ca));
             std::fs::write(&path, ours.pem()).unwrap();
             let file = Trust::File(path.clone());
             assert!(accepts(&file, ours.der(), "a.b"));

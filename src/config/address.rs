@@ -46,14 +46,12 @@ impl Settings {
     }
 
     /// Returns the schemes that an `Origin` of the server's own pages may have. Only a proxy knows
-    /// whether the browser came to it over TLS.
+    /// whether the browser came to it over TLS; a plain server with names may have one in front.
     pub fn origin_schemes(&self) -> &'static [Scheme] {
-        if self.behind_proxy {
-            return &[Scheme::Https, Scheme::Http];
-        }
         match self.scheme() {
-            Scheme::Https => &[Scheme::Https],
-            Scheme::Http => &[Scheme::Http],
+            Scheme::Https if !self.behind_proxy => &[Scheme::Https],
+            Scheme::Http if !self.behind_proxy && self.names.is_empty() => &[Scheme::Http],
+            Scheme::Https | Scheme::Http => &[Scheme::Https, Scheme::Http],
         }
     }
 
