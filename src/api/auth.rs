@@ -1,7 +1,7 @@
 //! Who is asking: bearer tokens, one-time sign-in codes, and the browser sessions they buy.
 //!
-//! A secret is 32 random bytes. Only its blake3 hash is kept, in the store, and compared in constant
-//! time. Codes live in memory for a quarter of an hour and buy one session; there is never a token
+//! A token is 20 random bytes ([`AccessToken`] has its written forms), any other secret 32. Only the
+//! blake3 hash is kept, in the store, and compared in constant time. Codes live in memory for a quarter of an hour and buy one session; there is never a token
 //! in a URL.
 
 use std::{
@@ -14,7 +14,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use subtle::ConstantTimeEq;
 
 use crate::{
-    model::{Timestamp, TokenId},
+    model::{AccessToken, Timestamp, TokenId, TokenPrefix},
     store::{Store, StoreError, Token},
 };
 
@@ -122,7 +122,8 @@ impl Auth {
     /// A door opened by `token`, by what the store remembers, or, if `open`, by anyone.
     pub async fn load(store: Store, token: &str, open: Open) -> Result<Auth, AuthError> {
         let now = Timestamp::now();
-        let digest = Digest::of(token);
+        let token = AccessToken::read(token);
+        let digest = Digest::of(&token.canonical());
         let mut known: Vec<Known> = Vec::new();
         for (token, hash) in store.live_tokens(now).await? {
             let principal = match token.scope.as_str() {
@@ -144,6 +145,15 @@ impl Auth {
             let token_id = row.token_id;
             known.push(Known { digest, principal: Principal::Token, token_id, until: None });
         }
+        // A token of an earlier version also opens in the form that `stead env` prints.
+        let digits = Digest::of(&token.with_prefix(TokenPrefix::Stead));
+        let of_home = |one: &&Known| one.principal == Principal::Token && one.digest.is(&digest);
+        if !digits.is(&digest)
+            && let Some(token_id) = known.iter().find(of_home).map(|one| one.token_id.clone())
+        {
+            let principal = Principal::Token;
+            known.push(Known { digest: digits, principal, token_id, until: None });
+        }
         Ok(Auth {
             open: matches!(open, Open::ToAnyone),
             store,
@@ -158,9 +168,9 @@ impl Auth {
         self.open
     }
 
-    /// Whether this is a token.
+    /// Whether this is a token, in any of its forms.
     pub fn token(&self, given: &str) -> bool {
-        self.holds(given, Principal::Token)
+        self.holds(&AccessToken::read(given).canonical(), Principal::Token)
     }
 
     /// Whether this is the cookie of a signed-in browser.
@@ -307,6 +317,33 @@ mod tests {
         let door = auth(&home, "new").await;
         assert!(door.token("new") && !door.token("old"));
         assert!(!auth(&home, "new").await.token("old"));
+    }
+
+    #[tokio::test]
+    async fn a_token_opens_in_both_of_its_forms() {
+        let home = TempHome::new();
+        let digits = "0123456789abcdef0123456789abcdef01234567";
+        let (stead, e2b) = (format!("stead_{digits}"), format!("e2b_{digits}"));
+        let door = auth(&home, &stead).await;
+        assert!(door.token(&stead) && door.token(&e2b) && !door.token(digits));
+        assert!(!door.token(&e2b.replace('7', "8")));
+        // Which form the file has makes no difference to the next server.
+        let next = auth(&home, &e2b).await;
+        assert!(next.token(&stead) && next.token(&e2b));
+        assert_eq!(next.store.live_tokens(Timestamp::now()).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_token_of_an_earlier_version_opens_as_it_is_and_in_the_form_clients_accept() {
+        let home = TempHome::new();
+        let earlier = "c29tZSBlYXJsaWVyIHRva2VuIG9mIHRoaXMgaG9tZSE";
+        for _ in 0..2 {
+            let door = auth(&home, earlier).await;
+            let e2b = AccessToken::read(earlier).with_prefix(TokenPrefix::E2b);
+            assert!(door.token(earlier) && door.token(&e2b));
+            assert!(!door.token(&format!("e2b_{earlier}")));
+            assert_eq!(door.store.live_tokens(Timestamp::now()).await.unwrap().len(), 1);
+        }
     }
 
     #[tokio::test]

@@ -363,5 +363,7 @@ async fn history(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = CommandQuery { containing: query.q };
     let page = app.store.commands(&terminal.terminal_id, filter, request).await?;
-    Ok(axum::Json(page.map(Entry::from).into()))
+    // A row says `queued` until the command has ended: what runs is known in memory alone.
+    let current = |row: Command| app.terminals.running(&row.command_id).unwrap_or(row);
+    Ok(axum::Json(page.map(|row| Entry::from(current(row))).into()))
 }

@@ -28,6 +28,7 @@ use super::{
     pass::Pass,
     web,
 };
+use crate::config::{Scheme, Settings};
 
 /// Both ends of the connection a request came over.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +98,7 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     let ends = *request.extensions().get::<Ends>().expect("the listener says who is connected");
     let host = host(request.uri(), request.headers())?;
     let below = compat::e2b::split_host(&host).map(|(_, _, rest)| rest);
-    let allowed = |host: &Authority| host_allowed(host, ends.local, &app.settings.names);
+    let allowed = |host: &Authority| host_allowed(host, ends.local, &app.settings);
     if !allowed(&host) && !below.as_ref().is_some_and(allowed) {
         return Err(Problem::new(
             Code::HostNotAllowed,
@@ -111,7 +112,7 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     if let Some((sandbox, port)) = compat::e2b::to_program(&host, request.headers()) {
         return Ok(compat::port::serve(app, &sandbox, port, request).await);
     }
-    let origin = origin(request.headers(), &host)?;
+    let origin = origin(request.headers(), &host, app.settings.origin_schemes())?;
     let public = open(request.method(), request.uri().path())
         || compat::e2b::may_upload(app, request.method(), request.uri());
     let link = compat::daytona::Link::of(&request);
@@ -207,15 +208,15 @@ fn host(uri: &axum::http::Uri, headers: &HeaderMap) -> Result<Authority, Problem
     Ok(host)
 }
 
-fn host_allowed(host: &Authority, local: SocketAddr, names: &[String]) -> bool {
+fn host_allowed(host: &Authority, local: SocketAddr, settings: &Settings) -> bool {
     let name = host.host();
-    let named = names.iter().any(|allowed| {
+    let named = settings.names.iter().any(|allowed| {
         allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host.as_str())
     });
     if named {
         return true;
     }
-    if host.port_u16().unwrap_or(80) != local.port() {
+    if host.port_u16().unwrap_or(settings.scheme().default_port()) != local.port() {
         return false;
     }
     let local = local.ip().to_canonical();
@@ -227,18 +228,30 @@ fn host_allowed(host: &Authority, local: SocketAddr, names: &[String]) -> bool {
 }
 
 /// Refuses any `Origin` but our own.
-fn origin(headers: &HeaderMap, host: &Authority) -> Result<Source, Problem> {
+fn origin(headers: &HeaderMap, host: &Authority, schemes: &[Scheme]) -> Result<Source, Problem> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let Some(origin) = origins.next() else {
         return Ok(Source::Unsaid);
     };
     let refused = Problem::new(Code::OriginNotAllowed, "requests of other pages are refused");
-    let authority = origin
-        .to_str()
-        .ok()
-        .and_then(|text| text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")));
-    let same = authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_str()));
+    let same = origin.to_str().ok().and_then(|text| text.split_once("://")).is_some_and(
+        |(scheme, authority)| {
+            schemes.iter().any(|ours| ours.name() == scheme)
+                && authority.eq_ignore_ascii_case(host.as_str())
+        },
+    );
     if same && origins.next().is_none() { Ok(Source::Own) } else { Err(refused) }
+}
+
+/// What a cookie carries that must not cross the network in clear text: `Secure`, where the browser
+/// came over TLS.
+pub(super) fn cookie_security(settings: &Settings, headers: &HeaderMap) -> &'static str {
+    let forwarded = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    match settings.scheme() {
+        Scheme::Https => "; Secure",
+        Scheme::Http if settings.behind_proxy && forwarded => "; Secure",
+        Scheme::Http => "",
+    }
 }
 
 /// `Sec-Fetch-Site`, which only the browser itself can set.
@@ -335,15 +348,27 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Said, load};
+
+    fn settings(flags: &[(&str, &str)]) -> Settings {
+        let mut said = Said::default();
+        said.flag("home", "/h", "--home");
+        for (key, value) in flags {
+            said.flag(key, *value, "--set");
+        }
+        load(&said).unwrap().settings
+    }
+
+    const TLS: [(&str, &str); 2] = [("tls.cert", "/c"), ("tls.key", "/k")];
 
     #[test]
     fn a_host_is_an_address_we_listen_on_or_a_name_of_ours() {
         let loopback: SocketAddr = "127.0.0.1:7832".parse().unwrap();
         let outside: SocketAddr = "10.1.2.3:80".parse().unwrap();
-        let names = ["stead.example".to_owned(), "front:444".to_owned()];
+        let settings = settings(&[("names", "stead.example,front:444")]);
         let check = |host: &str, local, expected: bool| {
             let host: Authority = host.parse().unwrap();
-            assert_eq!(host_allowed(&host, local, &names), expected, "{host} at {local}");
+            assert_eq!(host_allowed(&host, local, &settings), expected, "{host} at {local}");
         };
         check("127.0.0.1:7832", loopback, true);
         check("localhost:7832", loopback, true);
@@ -366,24 +391,57 @@ mod tests {
     }
 
     #[test]
+    fn a_host_without_a_port_is_on_the_port_of_the_scheme() {
+        let (local, host) = ("10.1.2.3:443".parse().unwrap(), "10.1.2.3".parse().unwrap());
+        assert!(host_allowed(&host, local, &settings(&TLS)));
+        assert!(!host_allowed(&host, local, &settings(&[])));
+    }
+
+    #[test]
     fn only_our_own_origin_passes() {
         let host: Authority = "localhost:7832".parse().unwrap();
-        let check = |value: Option<&str>, expected: Option<Source>| {
+        let origin_of = |value: Option<&str>, settings: &Settings| {
             let mut headers = HeaderMap::new();
             if let Some(value) = value {
                 headers.insert(header::ORIGIN, HeaderValue::from_str(value).unwrap());
             }
-            assert_eq!(origin(&headers, &host).ok(), expected, "{value:?}");
+            origin(&headers, &host, settings.origin_schemes()).ok()
+        };
+        let (plain, tls) = (settings(&[]), settings(&TLS));
+        let proxied = settings(&[("behind_proxy", "true")]);
+        let check = |value: Option<&str>, expected: Option<Source>| {
+            assert_eq!(origin_of(value, &plain), expected, "{value:?}");
         };
         check(None, Some(Source::Unsaid));
         check(Some("http://localhost:7832"), Some(Source::Own));
-        check(Some("https://localhost:7832"), Some(Source::Own));
+        check(Some("https://localhost:7832"), None);
+        assert_eq!(origin_of(Some("https://localhost:7832"), &tls), Some(Source::Own));
+        assert_eq!(origin_of(Some("http://localhost:7832"), &tls), None);
+        assert_eq!(origin_of(Some("https://localhost:7832"), &proxied), Some(Source::Own));
+        let named = settings(&[("names", "stead.example")]);
+        assert_eq!(origin_of(Some("https://localhost:7832"), &named), Some(Source::Own));
+        assert_eq!(origin_of(Some("ftp://localhost:7832"), &proxied), None);
         check(Some("http://localhost:7833"), None);
         check(Some("http://127.0.0.1:7832"), None);
         check(Some("http://localhost:7832.evil.example"), None);
         check(Some("http://evil.example"), None);
         check(Some("null"), None);
         check(Some(""), None);
+    }
+
+    #[test]
+    fn a_cookie_is_secure_where_the_browser_came_over_tls() {
+        let forwarded = HeaderMap::from_iter([(
+            HeaderName::from_static("x-forwarded-proto"),
+            HeaderValue::from_static("https"),
+        )]);
+        let proxied = settings(&[("behind_proxy", "true")]);
+        let none = HeaderMap::new();
+        assert_eq!(cookie_security(&settings(&TLS), &none), "; Secure");
+        assert_eq!(cookie_security(&settings(&[]), &none), "");
+        assert_eq!(cookie_security(&settings(&[]), &forwarded), "");
+        assert_eq!(cookie_security(&proxied, &forwarded), "; Secure");
+        assert_eq!(cookie_security(&proxied, &none), "");
     }
 
     #[test]

@@ -58,7 +58,7 @@ async fn login(
             "this link was used or is too old; `stead login` prints another",
         ));
     };
-    let cookie = set_cookie(&app.cookie, &session, SESSION_TIME.as_secs());
+    let cookie = set_cookie(&app, &headers, &session, SESSION_TIME.as_secs());
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
@@ -93,11 +93,13 @@ async fn logout(State(app): State<App>, headers: HeaderMap) -> Result<Response, 
         ended.map_err(|error| Problem::internal("cannot end the session", &error))?;
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
-    response.headers_mut().insert(header::SET_COOKIE, set_cookie(&app.cookie, "", 0));
+    response.headers_mut().insert(header::SET_COOKIE, set_cookie(&app, &headers, "", 0));
     Ok(response)
 }
 
-fn set_cookie(name: &str, value: &str, age_seconds: u64) -> HeaderValue {
-    let text = format!("{name}={value}; Path=/; Max-Age={age_seconds}; HttpOnly; SameSite=Strict");
+fn set_cookie(app: &App, headers: &HeaderMap, value: &str, age_seconds: u64) -> HeaderValue {
+    let (name, secure) = (&app.cookie, guard::cookie_security(&app.settings, headers));
+    let text =
+        format!("{name}={value}; Path=/; Max-Age={age_seconds}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::try_from(text).expect("our secrets are plain ASCII")
 }

@@ -90,7 +90,7 @@ pub struct Parts {
     pub tasks: TaskTracker,
     /// Name of the browser's cookie. Cookies ignore the port, so it is in the name.
     pub cookie: String,
-    /// Address clients reach the server at, as `http://HOST:PORT`.
+    /// URL that clients reach the server at, without a path.
     pub url: String,
     /// Room for requests being answered.
     room: Semaphore,
@@ -146,7 +146,7 @@ impl App {
             room: Semaphore::new(settings.limits.requests),
             answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
-            url: format!("http://{address}"),
+            url: settings.public_url(address),
             settings,
             store,
             engine,

@@ -213,14 +213,18 @@ struct Opening {
 #[utoipa::path(post, path = "/api/shares/open", tag = "shares", security(()),
     request_body = Opening,
     responses((status = 200, description = "What it shows; the cookie is set", body = Shared)))]
-async fn open(State(app): State<App>, Json(opening): Json<Opening>) -> Result<Response, Problem> {
+async fn open(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Json(opening): Json<Opening>,
+) -> Result<Response, Problem> {
     let Some(pass) = app.shares.pass(&opening.secret) else {
         if app.auth.failed(Instant::now()) {
             return Err(Problem::new(Code::TooManyFailures, "too many links that do not work"));
         }
         return Err(Problem::new(Code::Unauthorized, "this link is no longer good"));
     };
-    let cookie = cookie(&app, &pass, &opening.secret);
+    let cookie = cookie(&app, &headers, &pass, &opening.secret);
     let mut response = axum::Json(Shared::new(pass.share())).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     response.extensions_mut().insert(Unkept);
@@ -228,12 +232,13 @@ async fn open(State(app): State<App>, Json(opening): Json<Opening>) -> Result<Re
 }
 
 /// The cookie goes where the link leads and nowhere else.
-fn cookie(app: &App, pass: &Pass, secret: &str) -> HeaderValue {
+fn cookie(app: &App, headers: &HeaderMap, pass: &Pass, secret: &str) -> HeaderValue {
     let left = pass.share().expires_at.duration_since(Timestamp::now()).as_secs().max(0);
     let text = format!(
-        "{}={secret}; Path=/api/terminals/{}; Max-Age={left}; HttpOnly; SameSite=Strict",
+        "{}={secret}; Path=/api/terminals/{}; Max-Age={left}; HttpOnly; SameSite=Strict{}",
         app.share_cookie(),
-        pass.share().terminal_id
+        pass.share().terminal_id,
+        guard::cookie_security(&app.settings, headers),
     );
     HeaderValue::try_from(text).expect("our secrets and ids are plain ASCII")
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use futures_util::{SinkExt, StreamExt};
@@ -36,15 +36,22 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 pub(super) const DETACH: u8 = 0x1c;
 /// How long the end of an escape sequence is waited for.
 const HOLD: Duration = Duration::from_millis(50);
+/// How long the server may take to read that the person leaves.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Attach to a terminal.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  stead attach my-task\n  stead attach term_0198… --viewer\n\n\
-    Ctrl-\\ detaches; the shell goes on.")]
+#[command(after_help = "Examples:\n  stead attach my-task\n  stead attach --create my-task\n  \
+    stead attach term_0198… --viewer\n\n\
+    Ctrl-\\ detaches, and so does the end of standard input (except with --viewer); the shell\n\
+    keeps running.")]
 pub(super) struct AttachArgs {
-    /// A thread (its default terminal; made if there is none) or a terminal id
+    /// A thread (its default terminal) or a terminal id
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
+    /// Create the thread if it does not exist
+    #[arg(long)]
+    create: bool,
     /// Watch only
     #[arg(long)]
     viewer: bool,
@@ -69,7 +76,14 @@ fn control_key(text: &str) -> Result<u8, String> {
 
 pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let terminal = names::terminal(&client, &args.name, names::IfMissing::Make).await?;
+    let missing = if args.create { names::IfMissing::Make } else { names::IfMissing::Refuse };
+    let name = &args.name;
+    let terminal = names::terminal(&client, name, missing).await.map_err(|error| {
+        match names::is_missing(&error) {
+            true => anyhow!("no thread {name:?}; `stead attach --create {name}` creates it"),
+            false => error,
+        }
+    })?;
     let role = match (args.viewer, args.take_over) {
         (true, _) => Role::Viewer,
         (false, true) => Role::TakeOver,
@@ -111,6 +125,7 @@ pub(super) async fn attach(
         offset: None,
         alt_screen: false,
         picture_comes: false,
+        shown: false,
         drives: false,
         hold: None,
         input_open: true,
@@ -161,6 +176,8 @@ struct Session<'a> {
     offset: Option<u64>,
     alt_screen: bool,
     picture_comes: bool,
+    /// Whether a picture was drawn.
+    shown: bool,
     drives: bool,
     hold: Option<Instant>,
     input_open: bool,
@@ -201,6 +218,9 @@ impl Session<'_> {
     async fn reconnect(&mut self) -> anyhow::Result<Result<Socket, End>> {
         let mut wait = FIRST_WAIT;
         loop {
+            if !self.input_open && self.role != Role::Viewer {
+                return Ok(Err(End::Detached));
+            }
             match connect(self.client, self.terminal, self.role, self.offset).await {
                 Ok(socket) => return Ok(Ok(socket)),
                 Err(error) => match error.downcast_ref::<Refusal>() {
@@ -220,7 +240,10 @@ impl Session<'_> {
                             return Ok(Err(End::Detached));
                         }
                         Some(_) => write(b"\x07")?,
-                        None => self.input_open = false,
+                        None => {
+                            self.input_open = false;
+                            break;
+                        }
                     },
                     () = ended(&mut self.ended) => return Ok(Err(End::Detached)),
                 }
@@ -251,12 +274,18 @@ impl Session<'_> {
                         if let Some(left) = self.message(message)? {
                             return Ok(left);
                         }
+                        if self.is_done() {
+                            return Ok(self.leave(socket).await);
+                        }
                     }
                     Some(Err(_)) | None => return Ok(Left::Lost),
                 },
                 typed = self.input.recv(), if self.input_open => {
                     let Some(bytes) = typed else {
                         self.input_open = false;
+                        if self.is_done() {
+                            return Ok(self.leave(socket).await);
+                        }
                         continue;
                     };
                     let typed = self.keys.push(&bytes);
@@ -265,8 +294,7 @@ impl Session<'_> {
                         return Ok(Left::Lost);
                     }
                     if typed.detach {
-                        let _ = socket.close(None).await;
-                        return Ok(Left::For(End::Detached));
+                        return Ok(self.leave(socket).await);
                     }
                 }
                 () = released => {
@@ -284,6 +312,17 @@ impl Session<'_> {
                 () = ended(&mut self.ended) => return Ok(Left::For(End::Detached)),
             }
         }
+    }
+
+    /// Whether nothing more can be typed and the picture was shown. A viewer came to watch.
+    fn is_done(&self) -> bool {
+        !self.input_open && self.role != Role::Viewer && self.shown && self.hold.is_none()
+    }
+
+    async fn leave(&self, socket: &mut Socket) -> Left {
+        // What was typed is read by the server before the close; one that is stuck is not waited for.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, socket.close(None)).await;
+        Left::For(End::Detached)
     }
 
     async fn send_keys(&self, socket: &mut Socket, keys: Vec<u8>) -> bool {
@@ -312,6 +351,7 @@ impl Session<'_> {
                 // The picture is drawn on an empty terminal: soft reset, main screen, clear.
                 write(b"\x1b[!p\x1b[?1049l\x1b[m\x1b[2J\x1b[H")?;
                 write(&bytes)?;
+                self.shown = true;
                 self.alt_screen = false;
                 self.note_screen(&bytes);
                 Ok(None)

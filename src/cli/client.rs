@@ -1,6 +1,6 @@
 //! The one way the command line talks to the server: HTTP and WebSocket.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -9,18 +9,31 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::{
     Method, StatusCode,
     body::{Frame, Incoming},
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER},
+    http::uri::Authority,
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::{io::AsyncRead, net::TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{self, ClientConfig, pki_types::ServerName},
+};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 use tokio_util::io::ReaderStream;
 
+use super::trust::Trust;
 use crate::{
-    config::{self, Said},
-    server::{read_address, read_token},
+    config::{self, Said, Scheme},
+    server::{certificate_path, read_address, read_token},
 };
+
+/// How long the server may take to accept a connection, and again for the TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the server is and how to get in.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,21 +44,48 @@ pub(super) struct Target {
     /// Home directory of the server, where its token is
     #[arg(long, env = "STEAD_HOME", value_name = "DIR")]
     home: Option<PathBuf>,
+    /// PEM file with the server's certificate or the authority that issued it (default: the system's
+    /// authorities)
+    #[arg(long, env = "STEAD_CACERT", value_name = "FILE")]
+    cacert: Option<PathBuf>,
+}
+
+/// Where a server is, what opens it, and which certificate it must have.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) url: String,
+    pub(super) token: Option<String>,
+    trust: Trust,
 }
 
 /// A client of one server.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     authority: String,
+    host: String,
+    port: u16,
     token: Option<HeaderValue>,
+    tls: Option<Arc<ClientConfig>>,
 }
+
+/// Nothing accepts connections at the server's address.
+#[derive(Debug, thiserror::Error)]
+#[error("no server at {0}; start one with `stead serve`")]
+pub(super) struct NoServer(String);
+
+/// The server is there, but no TLS connection to it could be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NoTls(String);
 
 /// A refusal of the server, as it said it.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) code: String,
-    detail: String,
+    pub(super) detail: String,
+    /// The pause that the server asks for before the request is repeated.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl fmt::Display for Refusal {
@@ -63,44 +103,65 @@ pub(super) struct Answer {
 }
 
 /// A WebSocket to the server.
-pub(super) type Socket = WebSocketStream<TcpStream>;
+pub(super) type Socket = WebSocketStream<Box<dyn Stream>>;
+
+/// A connection, with or without TLS.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Target {
-    /// Finds the server and its token.
+    /// Returns a client of the server.
     pub(super) fn client(&self) -> anyhow::Result<Client> {
+        let found = self.find()?;
+        Client::new(&found.url, found.token.as_deref(), &found.trust)
+    }
+
+    /// The certificate file that the caller named.
+    pub(super) fn cacert(&self) -> Option<&PathBuf> {
+        self.cacert.as_ref()
+    }
+
+    /// Finds the server and its token; connects to nothing.
+    pub(super) fn find(&self) -> anyhow::Result<Found> {
         let mut said = Said::environment();
         if let Some(home) = &self.home {
             said.flag("home", home.display().to_string(), "--home");
         }
         let settings = config::load(&said)?.settings;
-        let url = match &self.url {
-            Some(url) => url.clone(),
-            None => read_address(&settings.home)
-                .unwrap_or_else(|| format!("http://{}", settings.listen)),
+        let certificate = certificate_path(&settings.home);
+        let (url, trust) = match &self.url {
+            Some(url) => (url.clone(), Trust::System),
+            None => (
+                read_address(&settings.home).unwrap_or_else(|| settings.local_url(settings.listen)),
+                if certificate.exists() { Trust::Home(certificate) } else { Trust::System },
+            ),
         };
+        let trust = self.cacert.clone().map_or(trust, Trust::File);
         let token = match std::env::var("STEAD_TOKEN") {
             Ok(token) => Some(token),
             Err(_) => read_token(&settings.home).ok(),
         };
-        Client::new(&url, token.as_deref())
+        Ok(Found { url, token, trust })
     }
 }
 
 impl Client {
-    fn new(url: &str, token: Option<&str>) -> anyhow::Result<Client> {
-        let Some(rest) = url.strip_prefix("http://") else {
-            bail!("{url:?}: expected http://HOST:PORT; reach a remote server through a tunnel");
+    fn new(url: &str, token: Option<&str>, trust: &Trust) -> anyhow::Result<Client> {
+        let (scheme, authority) = parse_url(url)?;
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        let port = authority.port_u16().unwrap_or(scheme.default_port());
+        let tls = match scheme {
+            Scheme::Http => None,
+            Scheme::Https => Some(trust.config()?),
         };
-        let authority = rest.trim_end_matches('/').to_owned();
-        if authority.contains('/') {
-            bail!("{url:?}: expected http://HOST:PORT without a path");
-        }
+        let authority = authority.to_string();
         let token = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
         let mut token = token.transpose().context("the token is not fit for a header")?;
         if let Some(token) = &mut token {
             token.set_sensitive(true);
         }
-        Ok(Client { authority, token })
+        Ok(Client { authority, host, port, token, tls })
     }
 
     /// The server's address, for messages.
@@ -108,16 +169,35 @@ impl Client {
         &self.authority
     }
 
-    async fn connect(&self) -> anyhow::Result<TcpStream> {
-        let address = match self.authority.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_ok() => self.authority.clone(),
-            _ => format!("{}:80", self.authority),
-        };
-        let stream = TcpStream::connect(&address).await.with_context(|| {
-            format!("no server at {}; start one with `stead serve`", self.authority)
-        })?;
+    async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
+        let no_server = || NoServer(self.authority.clone());
+        let connected = TcpStream::connect((self.host.as_str(), self.port));
+        let connected = timeout(CONNECT_TIMEOUT, connected).await.with_context(no_server)?;
+        let stream = connected.with_context(no_server)?;
         stream.set_nodelay(true)?;
-        Ok(stream)
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.host.clone())
+            .with_context(|| format!("{:?} is not the name of a server", self.host))?;
+        let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
+        let shaken = timeout(CONNECT_TIMEOUT, handshake)
+            .await
+            .with_context(|| format!("{} does not complete the TLS handshake", self.authority))?;
+        Ok(Box::new(shaken.map_err(|error| self.no_handshake(error))?))
+    }
+
+    fn no_handshake(&self, error: std::io::Error) -> anyhow::Error {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        let authority = &self.authority;
+        let hint = match cause {
+            Some(rustls::Error::InvalidCertificate(_)) => format!(
+                "the certificate of {authority} is not trusted; --cacert FILE names one that is"
+            ),
+            Some(rustls::Error::InvalidMessage(_)) => {
+                format!("{authority} does not speak TLS; try http://{authority}")
+            }
+            _ => format!("no TLS connection to {authority}"),
+        };
+        anyhow::Error::new(error).context(NoTls(hint))
     }
 
     /// Sends a request; a refusal is an error.
@@ -192,7 +272,8 @@ impl Client {
         if parts.status.is_success() {
             return Ok(answer);
         }
-        Err(refusal(parts.status, &answer.bytes().await?).into())
+        let retry_after = retry_after(&answer.headers);
+        Err(refusal(parts.status, retry_after, &answer.bytes().await?).into())
     }
 
     /// Asks for JSON; an empty answer is null.
@@ -250,7 +331,7 @@ impl Client {
             Ok((socket, _)) => Ok(socket),
             Err(tungstenite::Error::Http(answer)) => {
                 let body = answer.body().clone().unwrap_or_default();
-                Err(refusal(answer.status(), &body).into())
+                Err(refusal(answer.status(), retry_after(answer.headers()), &body).into())
             }
             Err(error) => Err(error).context("the server hung up"),
         }
@@ -274,12 +355,30 @@ impl Answer {
     }
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> Refusal {
+fn parse_url(url: &str) -> anyhow::Result<(Scheme, Authority)> {
+    let expected = || format!("{url:?}: expected http://HOST:PORT or https://HOST:PORT");
+    let (scheme, rest) = [Scheme::Http, Scheme::Https]
+        .into_iter()
+        .find_map(|scheme| Some((scheme, url.strip_prefix(scheme.name())?.strip_prefix("://")?)))
+        .with_context(expected)?;
+    let authority: Authority = rest.trim_end_matches('/').parse().with_context(expected)?;
+    if authority.as_str().contains('@') {
+        bail!("{}, without a user", expected());
+    }
+    Ok((scheme, authority))
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+fn refusal(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Refusal {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |key: &str| body[key].as_str().map(str::to_owned);
     let code = text("code").unwrap_or_else(|| "unknown".into());
     let detail = text("detail").unwrap_or_else(|| format!("the server answered {status}"));
-    Refusal { status, code, detail }
+    Refusal { status, code, detail, retry_after }
 }
 
 /// A path segment or query value, percent-encoded.
@@ -302,11 +401,18 @@ mod tests {
 
     #[test]
     fn only_a_plain_address_is_taken() {
-        assert_eq!(Client::new("http://a:1/", None).unwrap().authority, "a:1");
-        for url in ["https://a:1", "a:1", "http://a:1/b"] {
-            assert!(Client::new(url, None).is_err(), "{url}");
+        let check = |url: &str, scheme, authority: &str| {
+            let (seen, parsed) = parse_url(url).unwrap();
+            assert_eq!((seen, parsed.as_str()), (scheme, authority), "{url}");
+        };
+        check("http://a:1/", Scheme::Http, "a:1");
+        check("https://a.b", Scheme::Https, "a.b");
+        check("https://[::1]:7832", Scheme::Https, "[::1]:7832");
+        for url in ["ftp://a:1", "a:1", "http://a:1/b", "https://u@a", "http://", "httpx://a"] {
+            assert!(parse_url(url).is_err(), "{url}");
         }
-        let shown = format!("{:?}", Client::new("http://a:1", Some("secret")).unwrap());
+        let client = Client::new("http://a:1", Some("secret"), &Trust::System);
+        let shown = format!("{:?}", client.unwrap());
         assert!(!shown.contains("secret"), "{shown}");
     }
 

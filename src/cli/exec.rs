@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     attach::data,
-    client::{Client, Refusal, Target, escape},
+    client::{Client, NoServer, NoTls, Refusal, Target, escape},
     events::Events,
     names,
     show::{Form, line},
@@ -28,8 +28,16 @@ const TIMED_OUT: u8 = 124;
 const NO_RESULT: u8 = 125;
 /// How long one look at a command's output waits for more.
 const WAIT_MS: u32 = 10_000;
-/// How long a server that is away is waited for.
+/// How long a server that is away, or asks for a retry, is waited for.
 const AWAY: Duration = Duration::from_secs(60);
+/// Pause between two attempts to reach a server that is away.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// After how long without a result the person is told what is waited for.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
+/// After how long without an answer the same is done. A sandbox may have to be created first.
+const SILENCE_NOTICE_AFTER: Duration = Duration::from_secs(10);
+/// How many commands of a terminal are searched for the one that runs.
+const RECENT_COMMANDS: usize = 100;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead exec -- cd /srv '&&' make\n  \
@@ -71,7 +79,16 @@ pub(super) struct ExecArgs {
     target: Target,
 }
 
+/// Runs the command. Every failure of our own has the exit code that the help promises for it: no
+/// other could be told from the command's.
 pub(super) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
+    Ok(execute(args).await.unwrap_or_else(|error| {
+        eprintln!("stead: {error:#}");
+        ExitCode::from(NO_RESULT)
+    }))
+}
+
+async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let path = match &args.terminal {
         Some(terminal) => format!("/api/terminals/{}/exec", escape(terminal)),
@@ -93,7 +110,14 @@ pub(super) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     }
     // A key of our own: if the connection breaks before the answer, asking again runs nothing twice.
     let key = uuid::Uuid::now_v7().to_string();
-    let mut follow = Follow { client: &client, stream: args.stream, command: None, seen: [0; 2] };
+    let mut follow = Follow {
+        client: &client,
+        stream: args.stream,
+        command: None,
+        seen: [0; 2],
+        connected: false,
+        notice: Notice::default(),
+    };
     let receipt = follow.run(&path, &body, &key).await?;
     if args.json {
         super::show::json(&receipt)?;
@@ -114,6 +138,31 @@ struct Follow<'a> {
     command: Option<String>,
     /// Bytes printed of stdout and stderr.
     seen: [u64; 2],
+    /// Whether the server was reached at least once.
+    connected: bool,
+    notice: Notice,
+}
+
+/// Says what is waited for, once for each reason, when that takes longer than a moment.
+#[derive(Default)]
+struct Notice {
+    since: Option<tokio::time::Instant>,
+    said: Option<String>,
+}
+
+impl Notice {
+    fn waiting_for(&mut self, reason: &str) {
+        let since = *self.since.get_or_insert_with(tokio::time::Instant::now);
+        if since.elapsed() >= NOTICE_AFTER && self.said.as_deref() != Some(reason) {
+            eprintln!("stead: {reason}");
+            self.said = Some(reason.to_owned());
+        }
+    }
+
+    /// What was waited for has come.
+    fn clear(&mut self) {
+        *self = Notice::default();
+    }
 }
 
 impl Follow<'_> {
@@ -121,29 +170,66 @@ impl Follow<'_> {
         let headers = [("accept", "text/event-stream"), ("idempotency-key", key)];
         let deadline = tokio::time::Instant::now() + AWAY;
         loop {
-            let started = self.client.send(Method::POST, path, Some(body), &headers).await;
-            let cut = match started {
-                Ok(answer) => match self.watch(Events::new(answer)).await {
-                    Ok(Some(receipt)) => return Ok(receipt),
-                    Ok(None) => None,
-                    Err(error) => Some(error),
-                },
-                Err(error) if is_refusal(&error) => return Err(error),
-                Err(error) => Some(error),
+            let sent = self.client.send(Method::POST, path, Some(body), &headers);
+            tokio::pin!(sent);
+            let started = tokio::select! {
+                started = &mut sent => started,
+                () = tokio::time::sleep(SILENCE_NOTICE_AFTER) => {
+                    let authority = self.client.authority();
+                    eprintln!("stead: waiting for {authority} to start the command");
+                    sent.await
+                }
+            };
+            let error = match started {
+                Ok(answer) => {
+                    self.connected = true;
+                    self.notice.clear();
+                    match self.watch(Events::new(answer)).await {
+                        Ok(Some(receipt)) => return Ok(receipt),
+                        Ok(None) => anyhow::anyhow!("the server ended the stream"),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
             };
             if let Some(command) = self.command.clone() {
                 return self.rejoin(&command).await;
             }
-            if tokio::time::Instant::now() > deadline {
-                return Err(cut.unwrap_or_else(|| anyhow::anyhow!("the server ended the stream")));
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.pause(error, deadline).await?;
         }
+    }
+
+    /// Waits before the next attempt, and says what for; returns the error if there is to be none.
+    async fn pause(
+        &mut self,
+        error: anyhow::Error,
+        deadline: tokio::time::Instant,
+    ) -> anyhow::Result<()> {
+        self.connected |= !error.is::<NoServer>();
+        let pause = match retry_in(&error, self.connected) {
+            Some(pause) if tokio::time::Instant::now() + pause <= deadline => pause,
+            Some(_) | None => return Err(error),
+        };
+        let reason = match error.downcast_ref::<Refusal>() {
+            Some(refusal) => format!("waiting; the server asks to try again: {}", refusal.detail),
+            None => format!("waiting for {}: {error:#}", self.client.authority()),
+        };
+        // In steps, so that the reason is said while it holds.
+        let next = tokio::time::Instant::now() + pause;
+        while tokio::time::Instant::now() < next {
+            self.notice.waiting_for(&reason);
+            let step = tokio::time::Instant::now() + RETRY_PAUSE;
+            tokio::time::sleep_until(step.min(next)).await;
+        }
+        Ok(())
     }
 
     /// Follows the stream to the receipt; none if it ends before.
     async fn watch(&mut self, mut events: Events) -> anyhow::Result<Option<Value>> {
         let mut interrupts = signal(SignalKind::interrupt())?;
+        let quiet = tokio::time::sleep(NOTICE_AFTER);
+        tokio::pin!(quiet);
+        let mut terminal = None;
         loop {
             let event = tokio::select! {
                 event = events.next() => event?,
@@ -151,17 +237,35 @@ impl Follow<'_> {
                     self.interrupt().await;
                     continue;
                 }
+                () = &mut quiet, if terminal.is_some() => {
+                    if let Some(terminal) = terminal.take() {
+                        self.explain(terminal).await;
+                    }
+                    continue;
+                }
             };
             let Some(event) = event else { return Ok(None) };
             match event.name.as_str() {
                 "started" => {
                     self.command = event.data["command_id"].as_str().map(str::to_owned);
+                    terminal = event.data["terminal_id"].as_str().map(str::to_owned);
                 }
                 "stdout" => self.output(0, &event.data)?,
                 "stderr" => self.output(1, &event.data)?,
                 "exit" => return Ok(Some(event.data)),
                 _ => {}
             }
+        }
+    }
+
+    /// Says what the command waits for, if it waits for the shell.
+    async fn explain(&self, terminal: String) {
+        let path = format!("/api/terminals/{}/commands", escape(&terminal));
+        let recent = self.client.list(&path, RECENT_COMMANDS);
+        // A notice is all that is at stake.
+        let Ok(Ok(recent)) = tokio::time::timeout(NOTICE_AFTER * 10, recent).await else { return };
+        if let Some(reason) = waits_for(&recent, self.command.as_deref(), &terminal) {
+            eprintln!("stead: {reason}");
         }
     }
 
@@ -191,7 +295,7 @@ impl Follow<'_> {
     /// The stream broke: the command did not. Its output is read on by offset, then its receipt.
     async fn rejoin(&mut self, command: &str) -> anyhow::Result<Value> {
         let path = format!("/api/commands/{}", escape(command));
-        let deadline = tokio::time::Instant::now() + AWAY;
+        let mut deadline = tokio::time::Instant::now() + AWAY;
         loop {
             match self.client.get(&path).await {
                 Ok(receipt) if receipt["status"] != "running" && receipt["status"] != "queued" => {
@@ -212,17 +316,47 @@ impl Follow<'_> {
                     }
                 }
                 Ok(_) => {}
-                Err(error) if is_refusal(&error) => return Err(error),
-                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
-                Err(_) => {}
+                Err(error) => {
+                    self.pause(error, deadline).await?;
+                    continue;
+                }
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.notice.clear();
+            deadline = tokio::time::Instant::now() + AWAY;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 }
 
-fn is_refusal(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.status.is_client_error())
+/// How long to wait before the request is repeated; `None` if that would change nothing.
+fn retry_in(error: &anyhow::Error, connected: bool) -> Option<Duration> {
+    if let Some(refusal) = error.downcast_ref::<Refusal>() {
+        let unavailable = refusal.status == hyper::StatusCode::SERVICE_UNAVAILABLE;
+        return refusal.retry_after.filter(|_| unavailable).map(|pause| pause.max(RETRY_PAUSE));
+    }
+    // What was never there is not away, and a certificate does not become another.
+    let hopeless = (error.is::<NoServer>() && !connected) || error.is::<NoTls>();
+    (!hopeless).then_some(RETRY_PAUSE)
+}
+
+/// Why a command has not begun, from the newest commands of its terminal; `None` if it has.
+fn waits_for(recent: &[Value], command: Option<&str>, terminal: &str) -> Option<String> {
+    let own = recent.iter().find(|one| one["command_id"].as_str() == command)?;
+    if own["status"] != "queued" {
+        return None;
+    }
+    let running = recent.iter().find(|one| one["status"] == "running");
+    Some(match running.and_then(|one| Some((one["command"].as_str()?, &one["command_id"]))) {
+        Some((text, id)) => {
+            let line = text.lines().next().unwrap_or_default();
+            let id = id.as_str().unwrap_or_default();
+            format!("waiting for `{line}`, which runs in this terminal ({id})")
+        }
+        None => format!(
+            "waiting for the program in the foreground of this terminal; \
+             `stead attach {terminal}` shows it"
+        ),
+    })
 }
 
 fn read_stdin() -> anyhow::Result<String> {
@@ -391,4 +525,27 @@ pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         ],
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queued_command_says_what_it_waits_for() {
+        let one = |id: &str, status: &str, command: &str| json!({"command_id": id, "status": status, "command": command});
+        let said = |recent: &[Value]| waits_for(recent, Some("c2"), "term_1");
+        let queued = one("c2", "queued", "ls");
+        assert_eq!(
+            said(&[queued.clone(), one("c1", "running", "make\nmake test")]).unwrap(),
+            "waiting for `make`, which runs in this terminal (c1)"
+        );
+        assert_eq!(
+            said(&[queued, one("c1", "finished", "make")]).unwrap(),
+            "waiting for the program in the foreground of this terminal; `stead attach term_1` \
+             shows it"
+        );
+        assert_eq!(said(&[one("c2", "running", "ls")]), None);
+        assert_eq!(said(&[one("c1", "running", "ls")]), None);
+    }
 }

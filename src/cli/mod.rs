@@ -3,6 +3,7 @@
 mod attach;
 mod client;
 mod config;
+mod env;
 mod events;
 mod exec;
 mod keys;
@@ -16,6 +17,7 @@ mod share;
 mod show;
 mod terminals;
 mod threads;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -35,7 +37,8 @@ struct Cli {
 enum Verb {
     /// Run the server
     #[command(
-        after_help = "Examples:\n  stead serve\n  stead serve --listen 127.0.0.1:0 --home /tmp/x"
+        after_help = "Examples:\n  stead serve\n  stead serve --listen 127.0.0.1:0 --home /tmp/x\n  \
+            stead serve --listen 0.0.0.0:443 --tls-cert fullchain.pem --tls-key privkey.pem"
     )]
     Serve(ServeArgs),
     /// Make a terminal and attach to it
@@ -99,6 +102,8 @@ enum Verb {
     Status(threads::Plain),
     /// Print a link that signs a browser in, once
     Login(threads::Plain),
+    /// Print what a client of E2B, Daytona or MCP needs to use this server
+    Env(env::EnvArgs),
     /// Show every setting, its value and where it came from
     Config(config::ConfigArgs),
     /// Print what a terminal would show after the bytes on standard input
@@ -128,6 +133,15 @@ struct SettingArgs {
     /// Let anyone who can reach the (loopback) address in
     #[arg(long)]
     no_auth: bool,
+    /// PEM file with the certificate chain for TLS; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<String>,
+    /// PEM file with the private key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<String>,
+    /// Allow plain HTTP on any address: a proxy in front of the server terminates TLS
+    #[arg(long)]
+    behind_proxy: bool,
     /// Provider of a thread that names none
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
@@ -152,6 +166,8 @@ impl SettingArgs {
         let named = [
             ("listen", &self.listen, "--listen"),
             ("home", &self.home, "--home"),
+            ("tls.cert", &self.tls_cert, "--tls-cert"),
+            ("tls.key", &self.tls_key, "--tls-key"),
             ("provider", &self.provider, "--provider"),
             ("log_format", &self.log_format, "--log-format"),
             ("log_level", &self.log_level, "--log-level"),
@@ -169,6 +185,9 @@ impl SettingArgs {
         }
         if self.no_auth {
             said.flag("no_auth", "true", "--no-auth");
+        }
+        if self.behind_proxy {
+            said.flag("behind_proxy", "true", "--behind-proxy");
         }
         Ok(said)
     }
@@ -196,6 +215,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::Serve(args) => serve(&args),
         Verb::Config(args) => config::run(&args),
+        Verb::Env(args) => env::run(&args),
         Verb::Screen(args) => screen::run(&args),
         Verb::Doctor(args) => machine::doctor(&args),
         Verb::Image(verb) => machine::image(&verb),
@@ -245,6 +265,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Login(args) => threads::login(args).await,
         Verb::Serve(_)
         | Verb::Config(_)
+        | Verb::Env(_)
         | Verb::Doctor(_)
         | Verb::Image(_)
         | Verb::Screen(_)

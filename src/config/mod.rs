@@ -5,6 +5,7 @@
 //! per type, so a value means the same wherever it is written. The table in
 //! `table.rs` is the only list of settings; `stead config` prints it.
 
+mod address;
 mod table;
 mod value;
 
@@ -18,6 +19,7 @@ use std::{
 
 use serde::Serialize;
 
+pub use address::Scheme;
 pub use value::{LogFormat, LogLevel, OnExpiry, Runtime, Secret, parse_duration};
 
 /// The effective settings of one server.
@@ -31,6 +33,10 @@ pub struct Settings {
     pub no_auth: bool,
     /// Names, besides the address itself, a `Host` header may carry.
     pub names: Vec<String>,
+    /// Files of the certificate and the key; both or neither are set.
+    pub tls: TlsFiles,
+    /// A proxy in front of the server terminates TLS.
+    pub behind_proxy: bool,
     /// Provider of a thread that names none, or `auto`.
     pub provider: String,
     /// Shape of the log on standard error.
@@ -59,6 +65,13 @@ pub struct Settings {
     pub memory: Memories,
     /// How long old states of a terminal are kept.
     pub history: History,
+}
+
+/// The files that TLS on the server's own port needs. [`Settings::tls_files`] has the pair.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 /// What a sandbox gets that does not say otherwise. The words are those of a lease's `spec`.
@@ -333,6 +346,15 @@ pub enum ConfigError {
     /// No authentication on an address others can reach.
     #[error("no_auth is refused on {0}: without a token only a loopback address is allowed")]
     OpenToAll(SocketAddr),
+    /// A token or a session cookie would cross the network in clear text.
+    #[error(
+        "listening on {0} without TLS is refused: tokens would cross the network in clear text; \
+         use --tls-cert FILE --tls-key FILE, or --behind-proxy if a proxy in front terminates TLS"
+    )]
+    PlainText(SocketAddr),
+    /// One of the two files of TLS is missing.
+    #[error("tls.cert and tls.key belong together: set both or neither")]
+    IncompleteTls,
     /// There is no home directory to put the server's under.
     #[error("no home directory: set HOME, or --home, or STEAD_HOME")]
     NoHome,
@@ -444,6 +466,13 @@ pub fn load(said: &Said) -> Result<Loaded, ConfigError> {
     }
     if settings.no_auth && !settings.listen.ip().is_loopback() {
         return Err(ConfigError::OpenToAll(settings.listen));
+    }
+    if settings.tls.cert.is_some() != settings.tls.key.is_some() {
+        return Err(ConfigError::IncompleteTls);
+    }
+    let encrypted = settings.scheme() == Scheme::Https || settings.behind_proxy;
+    if !encrypted && !settings.listen.ip().is_loopback() {
+        return Err(ConfigError::PlainText(settings.listen));
     }
     Ok(Loaded { settings, shown })
 }

@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     AgentBay, Containers, Daytona, E2b, History, Limits, LogFormat, LogLevel, Memories, OnExpiry,
-    Policy, Projects, Runtime, Sandbox, Secret, Settings, Terminals, value::put,
+    Policy, Projects, Runtime, Sandbox, Secret, Settings, Terminals, TlsFiles, value::put,
 };
 
 /// One row of the table.
@@ -47,6 +47,12 @@ settings! {
         "let anyone who can reach the address in; refused unless it is loopback";
     "names" = "" => names,
         "host names clients may use besides the address itself, separated by commas";
+    "tls.cert" = "" => tls.cert,
+        "PEM file with the certificate chain of the server's port; read again when it changes";
+    "tls.key" = "" => tls.key,
+        "PEM file with the private key of tls.cert";
+    "behind_proxy" = "false" => behind_proxy,
+        "a proxy in front of the server terminates TLS; allows plain HTTP on addresses other than loopback";
     "provider" = "auto" => provider,
         "provider of a thread that names none; auto: namespace where this machine can, else local";
     "log_format" = "text" => log_format,
@@ -196,6 +202,8 @@ pub(super) fn blank() -> Settings {
         home: PathBuf::new(),
         no_auth: false,
         names: Vec::new(),
+        tls: TlsFiles::default(),
+        behind_proxy: false,
         provider: String::new(),
         log_format: LogFormat::Text,
         log_level: LogLevel::Info,

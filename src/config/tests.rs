@@ -56,6 +56,27 @@ fn an_open_server_is_refused_unless_it_is_on_loopback() {
 }
 
 #[test]
+fn a_plain_server_is_refused_unless_it_is_on_loopback_or_behind_a_proxy() {
+    let home = [("HOME", "/nowhere")];
+    let listen = |address, more: &[(&str, &str)]| {
+        load(&said(&home, &[&[("listen", address)], more].concat()))
+    };
+    let tls = [("tls.cert", "/c"), ("tls.key", "/k")];
+    for address in ["0.0.0.0:0", "10.0.0.1:80", "[::]:0", "[2001:db8::1]:1"] {
+        let refused = listen(address, &[]);
+        assert!(matches!(refused, Err(ConfigError::PlainText(_))), "{refused:?}");
+        assert!(listen(address, &tls).is_ok());
+        assert!(listen(address, &[("behind_proxy", "true")]).is_ok());
+    }
+    assert!(listen("127.0.0.1:0", &[]).is_ok() && listen("[::1]:0", &[]).is_ok());
+    let half = listen("127.0.0.1:0", &tls[..1]);
+    assert!(matches!(half, Err(ConfigError::IncompleteTls)), "{half:?}");
+    // Encryption does not replace a token.
+    let open = listen("0.0.0.0:0", &[tls[0], tls[1], ("no_auth", "true")]);
+    assert!(matches!(open, Err(ConfigError::OpenToAll(_))), "{open:?}");
+}
+
+#[test]
 fn a_mistake_is_named_with_the_place_it_was_made() {
     let message = |said: &Said| load(said).unwrap_err().to_string();
     assert_eq!(

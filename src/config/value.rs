@@ -93,6 +93,12 @@ impl Value for PathBuf {
     }
 }
 
+impl Value for Option<PathBuf> {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { PathBuf::parse(text).map(Some) }
+    }
+}
+
 impl Value for Vec<String> {
     fn parse(text: &str) -> Result<Self, String> {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());

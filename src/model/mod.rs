@@ -13,6 +13,7 @@ mod session;
 mod template;
 mod terminal;
 mod thread;
+mod token;
 
 pub use command::{
     Changes, Command, CommandEnd, CommandStatus, CwdChange, EnvChange, Limit, Source,
@@ -36,6 +37,7 @@ pub use terminal::{
     Cause, Exit, ShellKind, StateVersion, Terminal, TerminalEvent, TerminalState, TerminalStatus,
 };
 pub use thread::{Message, Role, Thread};
+pub use token::{AccessToken, TOKEN_BYTES, TokenPrefix};
 
 /// A transition that the present state does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

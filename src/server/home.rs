@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    api::auth,
+    model::{AccessToken, TOKEN_BYTES},
     store::{HomeLock, LockError},
 };
 
@@ -34,14 +34,15 @@ impl Home {
         Ok(Home { path: path.to_owned(), _lock: lock })
     }
 
-    /// The token; made on the first start.
+    /// Returns the token; generates one on the first start. Its text does not depend on which of its
+    /// forms the file has.
     pub fn token(&self) -> anyhow::Result<String> {
         let path = self.path.join("token");
         match read_token(&self.path) {
             Ok(token) => {
                 fs::set_permissions(&path, Permissions::from_mode(0o600))
                     .with_context(|| format!("cannot keep {} private", path.display()))?;
-                Ok(token)
+                Ok(AccessToken::read(&token).canonical())
             }
             Err(error) if is_missing(&error) => make_token(&path),
             Err(error) => Err(error),
@@ -70,11 +71,25 @@ impl Home {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Takes it away again.
+    /// Removes the address and the certificate.
     pub fn remove_address(&self) {
         // One that stays is harmless: nobody listens there.
         let _ = fs::remove_file(self.path.join("address"));
+        let _ = fs::remove_file(certificate_path(&self.path));
     }
+}
+
+/// Path of the certificate that the running server presents, for the command line to compare.
+pub fn certificate_path(home: &Path) -> PathBuf {
+    home.join("certificate.pem")
+}
+
+/// Replaces the certificate in that home.
+pub(super) fn write_certificate(home: &Path, pem: &str) -> std::io::Result<()> {
+    let path = certificate_path(home);
+    let beside = path.with_extension("tmp");
+    fs::write(&beside, pem)?;
+    fs::rename(&beside, &path)
 }
 
 /// The address of the server in that home, if one is or was running.
@@ -103,7 +118,9 @@ pub fn read_token(home: &Path) -> anyhow::Result<String> {
 /// Written beside, synced and renamed, so that there is a whole token or none.
 fn make_token(path: &Path) -> anyhow::Result<String> {
     let naming = || format!("cannot write {}", path.display());
-    let token = auth::secret().context("no randomness for the token")?;
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes).context("no randomness for the token")?;
+    let token = AccessToken::new(bytes).canonical();
     let beside = path.with_extension("tmp");
     let mut file = OpenOptions::new()
         .write(true)
@@ -131,10 +148,14 @@ mod tests {
         let token = home.token().unwrap();
         assert_eq!(home.token().unwrap(), token);
         assert_eq!(read_token(&path).unwrap(), token);
+        let digits = token.strip_prefix("stead_").unwrap();
+        assert!(digits.len() == 40 && digits.bytes().all(|it| it.is_ascii_hexdigit()), "{token}");
         let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("."), mode("token"), mode("lock")), (0o700, 0o600, 0o600));
         assert!(Home::open(&path).is_err());
         drop(home);
+        assert_eq!(Home::open(&path).unwrap().token().unwrap(), token);
+        fs::write(path.join("token"), format!("e2b_{digits}\n")).unwrap();
         assert_eq!(Home::open(&path).unwrap().token().unwrap(), token);
         fs::remove_dir_all(&path).unwrap();
     }

@@ -20,6 +20,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use super::tls::Tls;
 use crate::api::{self, App, guard::Ends};
 
 /// Largest request head.
@@ -28,7 +29,7 @@ const HEAD_BYTES: usize = 64 * 1024;
 const BREATHE: Duration = Duration::from_millis(50);
 
 /// Serves until the server stops; ends when every connection has.
-pub(super) async fn serve(listener: TcpListener, app: App) {
+pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, app: App) {
     let router = api::router(app.clone());
     let connections = TaskTracker::new();
     let room = Arc::new(Semaphore::new(app.settings.limits.connections));
@@ -40,7 +41,12 @@ pub(super) async fn serve(listener: TcpListener, app: App) {
         };
         match accepted {
             Ok((stream, ends, permit)) => {
-                connections.spawn(talk(stream, ends, permit, router.clone(), app.clone()));
+                let (tls, router, app) = (tls.clone(), router.clone(), app.clone());
+                connections.spawn(async move {
+                    app.metrics.connections.inc();
+                    talk(stream, tls, ends, permit, router, &app).await;
+                    app.metrics.connections.dec();
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -67,12 +73,33 @@ async fn accept(
 
 async fn talk(
     stream: TcpStream,
+    tls: Option<Arc<Tls>>,
     ends: Ends,
     permit: OwnedSemaphorePermit,
     router: Router,
-    app: App,
+    app: &App,
 ) {
-    app.metrics.connections.inc();
+    // The permit goes with the stream, which an upgraded socket takes along.
+    let stall_time = app.settings.limits.stall_time;
+    let patient = move |stream| Patient::new(stream, stall_time, permit);
+    let Some(tls) = tls else {
+        return answer(patient(stream), ends, router, app).await;
+    };
+    let shaken = tokio::select! {
+        () = app.stopping.cancelled() => return,
+        shaken = tls.handshake(stream, patient) => shaken,
+    };
+    match shaken {
+        Ok(stream) => answer(stream, ends, router, app).await,
+        Err(error) => tracing::debug!(%error, peer = %ends.peer, "no TLS handshake"),
+    }
+}
+
+/// Answers requests on a stream until it ends.
+async fn answer<S>(stream: S, ends: Ends, router: Router, app: &App)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let stopping = app.stopping.clone();
     let limits = &app.settings.limits;
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
@@ -81,8 +108,6 @@ async fn talk(
         let request = Request::from_parts(parts, Body::new(body));
         router.clone().oneshot(request)
     });
-    // The permit goes with the stream, which an upgraded socket takes along.
-    let stream = Patient::new(stream, limits.stall_time, permit);
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
@@ -101,7 +126,6 @@ async fn talk(
     if let Err(error) = ended {
         tracing::debug!(%error, peer = %ends.peer, "connection ended");
     }
-    app.metrics.connections.dec();
 }
 
 /// A stream that is cut when the other side does not read for too long.

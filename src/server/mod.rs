@@ -9,8 +9,10 @@ mod home;
 mod listen;
 mod log;
 mod measure;
+mod tls;
+mod vendor_keys;
 
-use std::{io::Write, time::Duration};
+use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -35,16 +37,18 @@ use crate::{
 };
 
 pub use compute::{confined, sandboxes};
-pub use home::{Home, read_address, read_token};
+pub use home::{Home, certificate_path, read_address, read_token};
 pub use log::start as start_log;
 
 /// Time given to answers that are under way when the server is told to stop.
 const DRAIN: Duration = Duration::from_secs(4);
 
 /// Serves until a signal says stop.
-pub async fn run(settings: Settings) -> anyhow::Result<()> {
+pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let home = Home::open(&settings.home)?;
+    let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
+    let tls = tls.transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -52,6 +56,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let stopping = CancellationToken::new();
     let token = home.token()?;
+    for key in vendor_keys::clear_own_token(&mut settings, &token) {
+        tracing::warn!(key, "ignored: it is this server's own token, not the key of a vendor");
+    }
     let open = if settings.no_auth { Open::ToAnyone } else { Open::ToHolders };
     let path = settings.home.clone();
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
@@ -78,10 +85,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let serving = tokio::spawn(listen::serve(listener, app.clone()));
+    if let Some(tls) = &tls {
+        tasks.spawn(tls.clone().reload_on_change(stopping.clone()));
+    }
+    let serving = tokio::spawn(listen::serve(listener, tls, app.clone()));
 
-    home.write_address(&app.url)?;
-    say_ready(&app).context("cannot say that the server is ready")?;
+    home.write_address(&app.settings.local_url(address))?;
+    say_ready(&app, address).context("cannot say that the server is ready")?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
@@ -110,9 +120,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// One line others can wait for, then the link for a person.
-fn say_ready(app: &App) -> anyhow::Result<()> {
+fn say_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "listening on {}", app.url)?;
+    writeln!(out, "listening on {}://{address}", app.settings.scheme().name())?;
     if !app.auth.is_open() {
         writeln!(out, "sign in (works once): {}", app.sign_in_link()?)?;
     }

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     api::{App, error::Problem},
+    config::Scheme,
     model::ThreadId,
     provider::{Connection, ProviderError},
 };
@@ -231,14 +232,19 @@ fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// The name below which each port of each sandbox has one, and how it is reached.
 pub fn domain(app: &App) -> Option<(&'static str, String)> {
+    let scheme = app.settings.scheme();
+    let (_, here) = app.url.split_once("://")?;
     if let Some(name) = app.settings.names.first() {
-        // A name is a proxy's, which has TLS.
-        return Some(("https", name.clone()));
+        // Without TLS of our own a name is a proxy's, which has it.
+        return Some(match scheme {
+            Scheme::Https => ("https", here.to_owned()),
+            Scheme::Http => ("https", name.clone()),
+        });
     }
-    let here: Authority = app.url.strip_prefix("http://")?.parse().ok()?;
+    let here: Authority = here.parse().ok()?;
     let address: IpAddr = here.host().trim_matches(['[', ']']).parse().ok()?;
-    let port = here.port_u16().unwrap_or(80);
-    address.is_loopback().then(|| ("http", format!("localhost:{port}")))
+    let port = here.port_u16().unwrap_or(scheme.default_port());
+    address.is_loopback().then(|| (scheme.name(), format!("localhost:{port}")))
 }
 
 /// The answer for a sandbox that cannot be reached; clients know it by these words.

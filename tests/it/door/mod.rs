@@ -9,3 +9,5 @@ mod sandboxes;
 mod settings;
 mod shares;
 mod stack;
+mod tls;
+mod tokens;

@@ -149,7 +149,10 @@ impl Server {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        let Some(address) = line.trim_end().strip_prefix("listening on http://") else {
+        let address = ["listening on http://", "listening on https://"]
+            .iter()
+            .find_map(|start| line.trim_end().strip_prefix(start));
+        let Some(address) = address else {
             let _ = child.wait();
             let log = log.lock().unwrap();
             return Err(format!("the server said {line:?} and logged {log:?}"));

@@ -3,6 +3,7 @@
 mod attach;
 mod exec;
 mod screen;
+mod waiting;
 
 use crate::harness::{Home, Server, run};
 

@@ -149,7 +149,8 @@ pub(super) async fn files(
     let until = app.now().at.as_second() + LINK_SECONDS;
     let signature = app.sandboxes.keys.upload(&hash, until);
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let scheme = said("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or("http");
+    let ours = app.settings.scheme().name();
+    let scheme = said("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or(ours);
     let address = match said(header::HOST.as_str()) {
         Some(host) => format!("{scheme}://{host}"),
         None => app.url.clone(),

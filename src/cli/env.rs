@@ -1,0 +1,89 @@
+//! `stead env`: what a client of another kind needs to find and open this server.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::{
+    client::{Found, Target},
+    show::{self, line},
+};
+use crate::model::{AccessToken, TokenPrefix};
+
+/// A kind of client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// E2B's SDKs and command line
+    E2b,
+    /// Daytona's SDKs
+    Daytona,
+    /// MCP clients: a server entry in JSON
+    Mcp,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  eval \"$(stead env e2b)\"\n  stead env mcp > .mcp.json\n\n\
+    The output has the token in it. With --cacert it also names the certificate file for Python\n\
+    (SSL_CERT_FILE, in place of the usual authorities) and Node (NODE_EXTRA_CA_CERTS).")]
+pub(super) struct EnvArgs {
+    /// The kind of client
+    #[arg(value_enum)]
+    kind: Kind,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) fn run(args: &EnvArgs) -> anyhow::Result<ExitCode> {
+    let Found { url, token, .. } = args.target.find()?;
+    let url = url.trim_end_matches('/');
+    let token = token.context("no token; set STEAD_TOKEN, or --home to the server's directory")?;
+    let token = AccessToken::read(&token);
+    let mut variables = match args.kind {
+        Kind::E2b => vec![
+            ("E2B_API_KEY", token.with_prefix(TokenPrefix::E2b)),
+            ("E2B_API_URL", url.to_owned()),
+            ("E2B_SANDBOX_URL", url.to_owned()),
+            ("E2B_VOLUME_API_URL", url.to_owned()),
+        ],
+        Kind::Daytona => vec![
+            ("DAYTONA_API_KEY", token.with_prefix(TokenPrefix::Stead)),
+            ("DAYTONA_API_URL", format!("{url}/daytona")),
+        ],
+        Kind::Mcp => {
+            let bearer = format!("Bearer {}", token.with_prefix(TokenPrefix::Stead));
+            show::json(&json!({"mcpServers": {"stead": {
+                "type": "http",
+                "url": format!("{url}/mcp"),
+                "headers": {"Authorization": bearer},
+            }}}))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    if let Some(file) = args.target.cacert() {
+        let file = std::path::absolute(file)?.display().to_string();
+        variables.push(("SSL_CERT_FILE", file.clone()));
+        variables.push(("NODE_EXTRA_CA_CERTS", file));
+    }
+    for (name, value) in variables {
+        line(&format!("export {name}={}", quoted(&value)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the text as one word of a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_value_is_one_word_whatever_is_in_it() {
+        assert_eq!(quoted("http://a:1"), "'http://a:1'");
+        assert_eq!(quoted("a'b $(c)"), r"'a'\''b $(c)'");
+    }
+}

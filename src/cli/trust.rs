@@ -1,0 +1,194 @@
+//! Which certificate of a server the command line accepts.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
+};
+
+/// Which certificate is accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// One that an authority of this system issued for the name.
+    System,
+    /// One for the name that is in this file, or that an authority in it issued.
+    File(PathBuf),
+    /// Exactly the one that the server left in its home, whatever its name: the home is private.
+    Home(PathBuf),
+}
+
+impl Trust {
+    /// Returns the TLS settings of a client that trusts in this way.
+    pub(super) fn config(&self) -> anyhow::Result<Arc<ClientConfig>> {
+        let provider = Arc::new(ring::default_provider());
+        let authorities = match self {
+            Trust::System => Some(system_roots()?),
+            Trust::File(path) => {
+                let mut roots = RootCertStore::empty();
+                let found = read(path)
+                    .with_context(|| format!("cannot read certificates in {}", path.display()))?;
+                roots.add_parsable_certificates(found);
+                anyhow::ensure!(!roots.is_empty(), "no certificate in {}", path.display());
+                Some(roots)
+            }
+            Trust::Home(_) => None,
+        };
+        let authorities = authorities.map(|roots| {
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
+        });
+        let authorities = authorities.transpose().context("cannot use the certificates")?;
+        let verifier = Verifier { trust: self.clone(), authorities, provider: provider.clone() };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .context("cannot set up TLS")?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(Arc::new(config))
+    }
+}
+
+fn system_roots() -> anyhow::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    anyhow::ensure!(
+        !roots.is_empty(),
+        "this system has no certificate authorities; install ca-certificates, or use --cacert FILE"
+    );
+    Ok(roots)
+}
+
+fn read(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(io::Error::other)
+}
+
+/// Accepts a certificate that is itself in the file, which the usual rules refuse for a self-signed
+/// one that calls itself an authority; leaves every other to the authorities.
+#[derive(Debug)]
+struct Verifier {
+    trust: Trust,
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        // Read each time: the server replaces the one in its home when its own changes.
+        let listed = |path: &Path| read(path).is_ok_and(|found| found.contains(end_entity));
+        match &self.trust {
+            Trust::Home(path) if listed(path) => return Ok(ServerCertVerified::assertion()),
+            Trust::File(path) if listed(path) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                return Ok(ServerCertVerified::assertion());
+            }
+            Trust::Home(_) | Trust::File(_) | Trust::System => {}
+        }
+        match &self.authorities {
+            Some(authorities) => authorities.verify_server_cert(
+                end_entity,
+                intermediates,
+                server_name,
+                ocsp_response,
+                now,
+            ),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a client with this trust accepts the certificate under this name.
+    fn accepts(trust: &Trust, certificate: &CertificateDer<'_>, name: &'static str) -> bool {
+        let provider = Arc::new(ring::default_provider());
+        let authorities = match trust {
+            Trust::File(path) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(read(path).unwrap());
+                let roots = Arc::new(roots);
+                let built =
+                    WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
+                Some(built.unwrap())
+            }
+            Trust::Home(_) | Trust::System => None,
+        };
+        let verifier = Verifier { trust: trust.clone(), authorities, provider };
+        let name = ServerName::try_from(name).unwrap();
+        verifier.verify_server_cert(certificate, &[], &name, &[], UnixTime::now()).is_ok()
+    }
+
+    fn self_signed(names: &[&str], is_ca: rcgen::IsCa) -> rcgen::Certificate {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.is_ca = is_ca;
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_trusted_by_its_file_for_its_name_alone() {
+        let path = std::env::temp_dir().join(format!("stead-trust-{}", std::process::id()));
+        let authority = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        for is_ca in [rcgen::IsCa::NoCa, authority] {
+            let (ours, other) = (self_signed(&["a.b"], is_ca), self_signed(&["a.b"], is_ca));
+            std::fs::write(&path, ours.pem()).unwrap();
+            let file = Trust::File(path.clone());
+            assert!(accepts(&file, ours.der(), "a.b"));
+            assert!(!accepts(&file, ours.der(), "b.a"));
+            assert!(!accepts(&file, other.der(), "a.b"));
+            // What the server left in its home holds under any name.
+            let home = Trust::Home(path.clone());
+            assert!(accepts(&home, ours.der(), "b.a") && !accepts(&home, other.der(), "a.b"));
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(Trust::File(path).config().is_err());
+    }
+}

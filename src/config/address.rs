@@ -1,0 +1,123 @@
+//! How clients reach the server: scheme and URLs, from the settings and the address listened on.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+};
+
+use super::Settings;
+
+/// What is spoken on the server's own port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain HTTP.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The scheme as a URL begins with it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+
+    /// The port of a URL that has none.
+    pub fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the files of the certificate chain and its private key, if the server has TLS.
+    pub fn tls_files(&self) -> Option<(&Path, &Path)> {
+        self.tls.cert.as_deref().zip(self.tls.key.as_deref())
+    }
+
+    /// Returns what is spoken on the server's own port.
+    pub fn scheme(&self) -> Scheme {
+        if self.tls_files().is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// Returns the schemes that an `Origin` of the server's own pages may have. Only a proxy knows
+    /// whether the browser came to it over TLS; a plain server with names may have one in front.
+    pub fn origin_schemes(&self) -> &'static [Scheme] {
+        match self.scheme() {
+            Scheme::Https if !self.behind_proxy => &[Scheme::Https],
+            Scheme::Http if !self.behind_proxy && self.names.is_empty() => &[Scheme::Http],
+            Scheme::Https | Scheme::Http => &[Scheme::Https, Scheme::Http],
+        }
+    }
+
+    /// Returns the URL of a server that listens on `address`, for clients on this machine.
+    pub fn local_url(&self, address: SocketAddr) -> String {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ip => ip,
+        };
+        format!("{}://{}", self.scheme().name(), SocketAddr::new(ip, address.port()))
+    }
+
+    /// Returns the URL for links: by name where a certificate or a proxy has one, else the local URL.
+    pub fn public_url(&self, address: SocketAddr) -> String {
+        match self.names.first() {
+            Some(name) if self.behind_proxy => format!("https://{name}"),
+            Some(name) if self.scheme() == Scheme::Https => {
+                format!("https://{}", with_port(name, address.port(), Scheme::Https))
+            }
+            _ => self.local_url(address),
+        }
+    }
+}
+
+/// Adds the port to a name, unless it has one or the scheme implies it.
+fn with_port(name: &str, port: u16, scheme: Scheme) -> String {
+    if name.contains(':') || port == scheme.default_port() {
+        return name.to_owned();
+    }
+    format!("{name}:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Said, load};
+
+    fn urls(listen: &str, flags: &[(&str, &str)]) -> (String, String) {
+        let mut said = Said::default();
+        said.flag("home", "/h", "--home");
+        said.flag("listen", listen, "--listen");
+        for (key, value) in flags {
+            said.flag(key, *value, "--set");
+        }
+        let settings = load(&said).unwrap().settings;
+        (settings.local_url(settings.listen), settings.public_url(settings.listen))
+    }
+
+    #[test]
+    fn links_use_the_name_that_the_certificate_or_the_proxy_has() {
+        let tls = [("tls.cert", "/c"), ("tls.key", "/k")];
+        let named = |name: &'static str| [tls[0], tls[1], ("names", name)];
+        let check = |listen, flags: &[(&str, &str)], local: &str, public: &str| {
+            assert_eq!(urls(listen, flags), (local.to_owned(), public.to_owned()));
+        };
+        let plain = "http://127.0.0.1:7832";
+        check("127.0.0.1:7832", &[], plain, plain);
+        check("127.0.0.1:7832", &[("names", "a.b")], plain, plain);
+        let secure = "https://127.0.0.1:7832";
+        check("127.0.0.1:7832", &tls, secure, secure);
+        check("0.0.0.0:7832", &tls, secure, secure);
+        check("[::]:443", &tls, "https://[::1]:443", "https://[::1]:443");
+        check("0.0.0.0:7832", &named("a.b"), secure, "https://a.b:7832");
+        check("0.0.0.0:443", &named("a.b"), "https://127.0.0.1:443", "https://a.b");
+        check("0.0.0.0:7832", &named("a.b:444"), secure, "https://a.b:444");
+        let proxy = [("behind_proxy", "true"), ("names", "a.b,c")];
+        check("0.0.0.0:7832", &proxy, plain, "https://a.b");
+    }
+}
