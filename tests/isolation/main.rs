@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod abuse;
+mod again;
 mod copies;
 mod courtesy;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
