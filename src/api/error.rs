@@ -344,6 +344,10 @@ impl From<TerminalError> for Problem {
             TerminalError::Remove { .. } => {
                 return Problem::internal("cannot remove a terminal's files", &error);
             }
+            TerminalError::Failed(reason) => {
+                tracing::warn!(reason, "a host failed");
+                Code::ProviderUnavailable
+            }
             TerminalError::Host(source) => {
                 tracing::warn!(%source, "a host does not answer");
                 Code::ProviderUnavailable

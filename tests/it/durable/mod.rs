@@ -1,5 +1,6 @@
 //! Terminals that outlive the server, watched while it is killed.
 
+mod budgets;
 mod chain;
 mod exhaustion;
 mod points;
