@@ -1,9 +1,10 @@
 //! What the kernel counts for a whole user is used up by somebody else: what can do without does, and
 //! what cannot is refused by name.
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use crate::harness::{Home, Server};
+use crate::harness::{Home, Server, has_sandboxes};
 use crate::terminal::{exec, open, shows};
 
 /// A server for which `script` prepares a view of the machine; `None`, said, where that is not allowed.
@@ -51,4 +52,25 @@ fn a_machine_without_pseudo_terminals_is_named_as_such() {
     let said = refused.text();
     assert_eq!(refused.problem(503), "out_of_terminals");
     assert!(said.contains("no pseudo-terminals left"), "{said}");
+}
+
+#[test]
+fn a_file_beyond_the_limit_of_its_size_is_an_error_and_not_the_end_of_the_server() {
+    if !has_sandboxes() {
+        return;
+    }
+    let home = Home::new();
+    let namespace = [("STEAD_PROVIDER", "namespace")];
+    let server = Server::start_as(&home, &["--set", "sandbox.warm=0"], &namespace);
+    let client = server.client();
+    // Less than the disk of a sandbox.
+    let limit = Rlimit { current: Some(32 << 20), maximum: Some(32 << 20) };
+    prlimit(Pid::from_raw(server.pid()), Resource::Fsize, limit).unwrap();
+    let refused = client.post("/api/threads/t/exec", json!({"command": "true"}));
+    let said = refused.text();
+    assert_eq!(refused.problem(503), "provider_unavailable");
+    assert!(said.contains("File too large"), "{said}");
+    client.get("/healthz").expect_status(200);
+    client.put("/api/threads/u", json!({"provider": "local"})).expect_success();
+    assert_eq!(exec(&client, "u", "echo runs")["stdout"], "runs\n");
 }
