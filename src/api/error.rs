@@ -405,6 +405,9 @@ impl From<StoreError> for Problem {
             StoreError::Exists { .. } => Problem::new(Code::Conflict, error.to_string()),
             StoreError::Conflict { .. } => Problem::new(Code::VersionConflict, error.to_string()),
             StoreError::Refused(refused) => Problem::from(refused.clone()),
+            StoreError::SyncFailed { .. } => {
+                Problem::new(Code::StoreUnavailable, error.to_string())
+            }
             StoreError::Unavailable { .. } => {
                 tracing::warn!(%error, "the store refused");
                 Problem::new(Code::StoreUnavailable, "the store cannot be used for the moment")

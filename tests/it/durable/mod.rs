@@ -4,6 +4,7 @@ mod budgets;
 mod chain;
 mod exhaustion;
 mod points;
+mod sync;
 
 use std::{fs, path::Path, time::Duration};
 
