@@ -19,6 +19,7 @@ mod pool;
 mod probes;
 mod reach;
 mod templates;
+mod tighten;
 mod unprivileged;
 mod volumes;
 mod world;
