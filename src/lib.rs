@@ -13,6 +13,7 @@ pub mod cli;
 pub mod clock;
 #[doc(hidden)]
 pub mod config;
+mod durable;
 #[doc(hidden)]
 pub mod event;
 #[doc(hidden)]

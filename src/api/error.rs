@@ -350,6 +350,10 @@ impl From<TerminalError> for Problem {
                 return Problem::internal("cannot remove a terminal's files", &error);
             }
             TerminalError::Unreachable { .. } => Code::Unreachable,
+            TerminalError::Failed(reason) => {
+                tracing::warn!(reason, "a host failed");
+                Code::ProviderUnavailable
+            }
             TerminalError::Host(source) => {
                 tracing::warn!(%source, "a host does not answer");
                 Code::ProviderUnavailable
@@ -407,6 +411,9 @@ impl From<StoreError> for Problem {
             StoreError::Exists { .. } => Problem::new(Code::Conflict, error.to_string()),
             StoreError::Conflict { .. } => Problem::new(Code::VersionConflict, error.to_string()),
             StoreError::Refused(refused) => Problem::from(refused.clone()),
+            StoreError::SyncFailed { .. } => {
+                Problem::new(Code::StoreUnavailable, error.to_string())
+            }
             StoreError::Unavailable { .. } => {
                 tracing::warn!(%error, "the store refused");
                 Problem::new(Code::StoreUnavailable, "the store cannot be used for the moment")

@@ -26,12 +26,12 @@ use tar::{Archive, Builder, EntryType, Header};
 
 use super::{
     Kind, ProjectError, Projects, Relative, Stat, Workspace,
-    durable::{PART, make_directory, open_directory, sync_directory},
     files::{open_regular, stat_at},
     memory::{Change, Entry, Expect},
     projects::{blocking, failed, fresh_id, importing, move_directory, remove_directory},
 };
 use crate::{
+    durable::{PART, make_directory, open_directory, sync_directory},
     model::{Project, ProjectId},
     store::{Bundle, Ids, StoreError},
 };

@@ -7,7 +7,6 @@
 mod archive;
 mod attend;
 pub mod cleanup;
-mod durable;
 mod error;
 pub mod files;
 pub mod memory;

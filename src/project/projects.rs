@@ -12,12 +12,12 @@ use super::{
     FileError, Relative, Workspace,
     attend::{Attendance, AttendancePolicy},
     cleanup::{self, CleanupPolicy},
-    durable::{make_directory, open_directory, replace, sync_directory},
     files::{Backend, Directory, Reach, Route, Rows, Tree, remove_tree_at},
     memory::{HotLimits, HotMemories, Memory},
 };
 use crate::{
     clock::Clock,
+    durable::{make_directory, open_directory, replace_at, sync_directory},
     event::Events,
     model::{BackendKind, Project, ProjectConfig, ProjectId, Statistics, Timestamp, Trashed},
     store::{Gone, Page, PageRequest, ProjectFilter, Store, StoreError},
@@ -432,7 +432,7 @@ impl Projects {
             .map_err(|error| failed("write", &workspace.root, io::Error::other(error)))?;
         blocking(move || {
             open_directory(&workspace.root)
-                .and_then(|directory| replace(directory, "project.json", &text))
+                .and_then(|directory| replace_at(directory, "project.json", &text))
                 .map_err(|source| failed("write project.json in", &workspace.root, source))
         })
         .await

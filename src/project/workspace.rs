@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::durable::make_directory;
+use crate::durable::make_directory;
 use crate::model::ProjectId;
 
 /// The directories of one project.

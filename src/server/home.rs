@@ -1,9 +1,8 @@
 //! The home directory: who may look into it, the token, and the lock that lets one server in.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    fs::{self, Permissions},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -11,6 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
+    durable::replace,
     model::{AccessToken, TOKEN_BYTES},
     store::{HomeLock, LockError},
 };
@@ -115,25 +115,13 @@ pub fn read_token(home: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
-/// Written beside, synced and renamed, so that there is a whole token or none.
+/// There is a whole token or none.
 fn make_token(path: &Path) -> anyhow::Result<String> {
     let naming = || format!("cannot write {}", path.display());
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).context("no randomness for the token")?;
     let token = AccessToken::new(bytes).canonical();
-    let beside = path.with_extension("tmp");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)
-        .with_context(naming)?;
-    writeln!(file, "{token}").and_then(|()| file.sync_all()).with_context(naming)?;
-    fs::rename(&beside, path).with_context(naming)?;
-    if let Some(parent) = path.parent() {
-        File::open(parent).and_then(|dir| dir.sync_all()).with_context(naming)?;
-    }
+    replace(path, format!("{token}\n").as_bytes()).with_context(naming)?;
     Ok(token)
 }
 

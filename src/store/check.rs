@@ -17,19 +17,22 @@ use super::{OpenError, StoreError, connect_reader};
 /// Up to this size a file is checked first.
 const SMALL: u64 = 16 << 20;
 
-/// What a check that goes on in the background found: nothing, or what is wrong.
+/// Why nothing more may be written by this process, once there is a reason: damage that a check in the
+/// background found, or a sync that failed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Checked(Arc<OnceLock<String>>);
+pub(super) struct Checked(Arc<OnceLock<StoreError>>);
 
 impl Checked {
-    /// Refuses if damage was found.
+    /// Refuses if there is a reason.
     pub(super) fn verdict(&self) -> Result<(), StoreError> {
-        match self.0.get() {
-            None => Ok(()),
-            Some(reason) => {
-                let what = "the database".to_owned();
-                Err(StoreError::Damaged { what, reason: reason.clone() })
-            }
+        self.0.get().map_or(Ok(()), |reason| Err(reason.clone()))
+    }
+
+    /// Stops all writing if an error is that of a sync: the kernel may have dropped what it could not
+    /// write, and would report the next sync as a success.
+    pub(super) fn note(&self, failed: &StoreError) {
+        if matches!(failed, StoreError::SyncFailed { .. }) && self.0.set(failed.clone()).is_ok() {
+            error!(error = %failed, "no more changes are accepted");
         }
     }
 }
@@ -57,7 +60,7 @@ pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, 
             }
         };
         error!(file = %file.display(), reason, "the database is damaged; it is not written to");
-        let _ = found.0.set(reason);
+        let _ = found.0.set(StoreError::Damaged { what: "the database".to_owned(), reason });
     });
     spawned.map_err(StoreError::unavailable)?;
     Ok(checked)

@@ -9,7 +9,7 @@ use std::{
 use rusqlite::Connection;
 use tracing::debug;
 
-use super::connect;
+use super::{check::Checked, connect};
 
 /// How many commits are worth a checkpoint.
 const COMMITS: u32 = 64;
@@ -23,10 +23,10 @@ pub(super) struct Checkpointer {
 
 impl Checkpointer {
     /// Starts it; it ends when this handle is dropped.
-    pub(super) fn start(path: PathBuf) -> std::io::Result<Self> {
+    pub(super) fn start(path: PathBuf, checked: Checked) -> std::io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new().name("store-checkpoint".into());
-        thread.spawn(move || run(&path, &woken))?;
+        thread.spawn(move || run(&path, &woken, &checked))?;
         Ok(Self { wake, commits: 0 })
     }
 
@@ -41,9 +41,12 @@ impl Checkpointer {
     }
 }
 
-fn run(path: &Path, woken: &Receiver<()>) {
+fn run(path: &Path, woken: &Receiver<()>, checked: &Checked) {
     let mut connection: Option<Connection> = None;
     while woken.recv().is_ok() {
+        if checked.verdict().is_err() {
+            continue;
+        }
         let kept = match connection.take() {
             Some(kept) => Ok(kept),
             None => connect(path).and_then(|fresh| {
@@ -58,8 +61,11 @@ fn run(path: &Path, woken: &Receiver<()>) {
         });
         match done {
             Ok(kept) => connection = Some(kept),
-            // Nothing is lost: the log has it all, and a connection that failed is not used again.
-            Err(error) => debug!(%error, "cannot checkpoint yet"),
+            // The log has it all, and a connection that failed is not used again.
+            Err(error) => {
+                checked.note(&error);
+                debug!(%error, "cannot checkpoint yet");
+            }
         }
     }
 }

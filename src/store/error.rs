@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::model::Refused;
 
@@ -34,6 +34,16 @@ pub enum StoreError {
     /// Its state does not allow it.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// A sync failed: what the kernel still had to write may be lost, and no later sync would say so.
+    /// Nothing is written until the server is started again.
+    #[error(
+        "the store is unavailable: a sync of the database failed ({reason}); nothing is written until \
+         the server is restarted"
+    )]
+    SyncFailed {
+        /// What the library said.
+        reason: String,
+    },
     /// Nothing can be written or read for the moment; asking again later may help.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
@@ -69,7 +79,14 @@ impl From<rusqlite::Error> for StoreError {
                 ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
                     Self::Damaged { what: "the database".into(), reason: error.to_string() }
                 }
-                // Full disk, failed sync, no memory, a lock held too long: each may pass.
+                _ if matches!(
+                    failure.extended_code,
+                    ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC
+                ) =>
+                {
+                    Self::SyncFailed { reason: error.to_string() }
+                }
+                // Full disk, no memory, a lock held too long: each may pass.
                 _ => Self::unavailable(error),
             },
             E::FromSqlConversionFailure(..)

@@ -5,7 +5,8 @@
 //! fails takes nothing with it. Nobody is answered before the commit is on stable storage, and a
 //! commit that failed is a failure for all in it: it is never repeated as if the sync had merely
 //! been slow. After such a failure the connection is thrown away; the next job opens another, so
-//! that service returns by itself when the disk does.
+//! that service returns by itself when the disk does. Only a sync that failed is final: nothing is
+//! written until the next start, which reads what is really on the disk.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -58,7 +59,7 @@ impl Writer {
         checked: Checked,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let checkpointer = Checkpointer::start(path.clone())?;
+        let checkpointer = Checkpointer::start(path.clone(), checked.clone())?;
         let connection = Some(connection);
         let mut work = Work { path, connection, health, counts, checked, checkpointer };
         std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run(queue))?;
@@ -133,6 +134,7 @@ impl Work {
             }
             Err(error) => {
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                self.checked.note(&error);
                 // A connection that saw an I/O error is not trusted with another transaction.
                 self.connection = None;
                 let reason = error.to_string();

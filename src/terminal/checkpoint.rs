@@ -3,11 +3,13 @@
 //! Written beside, synced, renamed. A file that does not check out is as good as none: the
 //! screen is then rebuilt from the log alone.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use vt::Screen;
+
+use crate::durable::replace;
 
 const MAGIC: &[u8; 8] = b"steadck1";
 
@@ -49,12 +51,7 @@ pub fn load(directory: &Path) -> Option<Checkpoint> {
 
 /// Replaces the checkpoint in the terminal's directory.
 pub fn save(directory: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = directory.join("checkpoint.new");
-    let mut file = File::create(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_data()?;
-    fs::rename(&beside, directory.join("checkpoint"))?;
-    File::open(directory)?.sync_all()
+    replace(&directory.join("checkpoint"), bytes)
 }
 
 #[cfg(test)]

@@ -80,6 +80,9 @@ pub enum TerminalError {
         /// Whose.
         lease: LeaseId,
     },
+    /// The host answered that it cannot do it, and why.
+    #[error("the host of this terminal cannot do this: {0}")]
+    Failed(String),
     /// The host could not be reached, or not be understood.
     #[error("the host of this terminal does not answer")]
     Host(#[source] LinkError),
@@ -132,7 +135,10 @@ impl From<LinkError> for TerminalError {
             | Code::BadExecutable
             | Code::Failed
             | Code::CommandExists
-            | Code::Other(_) => TerminalError::Host(LinkError::Refused { code, message }),
+            | Code::Other(_) => {
+                let reason = if message.is_empty() { format!("{code:?}") } else { message };
+                TerminalError::Failed(reason)
+            }
         }
     }
 }

@@ -384,7 +384,9 @@ impl Owner {
 
     /// Makes the screen again from the checkpoint and the log, as of `self.offset`.
     async fn wake(&mut self) {
-        let found = checkpoint::load(&self.directory).filter(|found| found.offset <= self.offset);
+        let directory = self.directory.clone();
+        let loaded = tokio::task::spawn_blocking(move || checkpoint::load(&directory)).await;
+        let found = loaded.ok().flatten().filter(|found| found.offset <= self.offset);
         let (mut screen, from) = match found {
             Some(found) => {
                 self.saved = Some(found.offset);

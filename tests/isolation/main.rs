@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod abuse;
+mod again;
 mod copies;
 mod courtesy;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
@@ -18,6 +19,7 @@ mod pool;
 mod probes;
 mod reach;
 mod templates;
+mod tighten;
 mod unprivileged;
 mod volumes;
 mod world;

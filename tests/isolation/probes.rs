@@ -270,6 +270,8 @@ pub const PROBES: &[Probe] = &[
         "perl -e '$p = syscall(434, 1, 0); exit 1 if $p < 0; $r = syscall(438, $p, 3, 0); exit($r < 0 ? 1 : 0)' && echo BREACH || echo SAFE",
     ),
     probe("processes", "kcmp", "dsc 312 1 1 0 0 0"),
+    probe("processes", "ptrace", "dsc 101 0 0 0 0"),
+    probe("processes", "personality", "dsc 135 262144"),
     probe("processes", "enter the namespaces of process 1", "denied nsenter -t 1 -m true"),
     probe(
         "processes",

@@ -271,3 +271,19 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
         some => Err(some),
     });
 }
+
+/// The kernel counts these for the user who made the sandbox, too.
+#[test]
+fn a_users_sandbox_leaves_inotify_instances_to_others() {
+    let Some(person) = Person::new(Tun::Shut) else { return };
+    let number = if cfg!(target_arch = "aarch64") { 26 } else { 294 };
+    let take = format!(
+        "mkfifo /tmp/taken; perl -e '$| = 1; my $n = 0; \
+         while (syscall({number}, 0) >= 0 && $n < 200) {{ $n++ }} print \"$n\\n\"; sleep 600' \
+         > /tmp/taken & head -1 /tmp/taken"
+    );
+    let taken: u32 = person.run("greedy", &take).trim().parse().unwrap();
+    assert!(taken <= 16, "{taken} inotify instances were taken");
+    assert_eq!(person.run("greedy", "echo here"), "here\n");
+    assert_eq!(person.run("other", "echo there"), "there\n");
+}

@@ -168,7 +168,13 @@ pub fn internet() {
         batch.push_str("addr add 192.0.2.1/24 dev wan0\nlink set wan0 up\n");
         ip(&batch);
         let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+        let echo = TcpListener::bind("0.0.0.0:7").unwrap();
         tell.send(()).unwrap();
+        std::thread::spawn(move || {
+            for stream in echo.incoming().flatten() {
+                std::thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+            }
+        });
         for stream in listener.incoming().flatten() {
             let mut stream = stream;
             let _ = stream.write_all(b"the internet\n");

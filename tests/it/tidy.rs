@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Modules that any other may use.
-const LEAVES: [&str; 4] = ["model", "config", "metrics", "clock"];
+const LEAVES: [&str; 5] = ["model", "config", "metrics", "clock", "durable"];
 
 /// The others, outermost first: each may use those after it.
 const ORDER: [&str; 12] = [

@@ -15,4 +15,4 @@ mod sys;
 pub mod wire;
 
 pub use start::{StartError, main, spawn_detached};
-pub use sys::give_back_memory;
+pub use sys::{give_back_memory, ignore_file_size_signal};

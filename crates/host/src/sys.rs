@@ -297,6 +297,13 @@ pub fn ignore_signals() {
     }
 }
 
+/// Makes a write beyond the limit of a file's size fail with `EFBIG`, where the kernel would end the
+/// process. Programs that are started get it, too, unless it is reset for them.
+pub fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// A descriptor that is readable when a child ended or we are asked to end.
 ///
 /// # Errors

@@ -26,12 +26,9 @@ use rustix::{
 
 use super::remove::remove_tree_at;
 use crate::{
+    durable::{open_directory, part_name, sync_directory},
     model::Timestamp,
-    project::{
-        FileError, Kind, Relative, Stat,
-        durable::{open_directory, part_name, sync_directory},
-        memory::Expect,
-    },
+    project::{FileError, Kind, Relative, Stat, memory::Expect},
 };
 
 /// How often a resolution that a rename got in the way of is tried again.

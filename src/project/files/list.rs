@@ -8,7 +8,10 @@ use rustix::{
 };
 
 use super::directory::{Directory, stat_at};
-use crate::project::{FileError, Kind, Relative, Stat, durable::PART};
+use crate::{
+    durable::PART,
+    project::{FileError, Kind, Relative, Stat},
+};
 
 impl Directory {
     /// What is below a path to a depth, in the order of names with each directory right before what

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::project::durable::part_name;
+use crate::durable::part_name;
 
 /// Directories open at once; what is deeper is first moved up.
 const DEPTH: u32 = 24;

@@ -17,7 +17,10 @@ use super::{
     directory::{Directory, open_regular, stat_at},
     list::open_child,
 };
-use crate::project::{FileError, Kind, Relative, durable::PART};
+use crate::{
+    durable::PART,
+    project::{FileError, Kind, Relative},
+};
 
 /// Bytes of a line that are looked at and shown.
 const LINE: u64 = 4096;

@@ -23,7 +23,10 @@ use super::{
     directory::{Directory, descriptor_path, failed, failed_io, stat_at},
     event::{FileEvent, Happened},
 };
-use crate::project::{FileError, Kind, Relative, durable::PART};
+use crate::{
+    durable::PART,
+    project::{FileError, Kind, Relative},
+};
 
 /// Directories one watcher may watch.
 const DIRECTORIES: usize = 4096;

@@ -17,7 +17,10 @@ use rustix::{
 };
 
 use super::directory::{Directory, Reach, stat_at};
-use crate::project::{FileError, Relative, Stat, durable::part_name, memory::Expect};
+use crate::{
+    durable::part_name,
+    project::{FileError, Relative, Stat, memory::Expect},
+};
 
 /// Links followed at the end of a path, as the kernel does.
 const LINKS: u32 = 40;

@@ -21,7 +21,7 @@ use super::{
     map::Map,
     record::{self, Op},
 };
-use crate::project::durable::{open_directory, part_name, sweep_parts, sync_directory};
+use crate::durable::{open_directory, part_name, sweep_parts, sync_directory};
 
 const SNAPSHOT: &str = "snapshot";
 

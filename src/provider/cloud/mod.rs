@@ -27,7 +27,7 @@ mod vendor;
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +44,7 @@ use super::{
     Capabilities, Connection, Created, Entry, Execute, Executed, Found, Intent, Metrics, Observed,
     Place, Placed, Provider, ProviderError, Reply,
 };
+use crate::durable::replace;
 use crate::event::{Events, Happened};
 use crate::model::{Env, Instance, InstanceId, LeaseId, Money};
 use http::{Fault, Progress};
@@ -498,12 +499,7 @@ fn home_name(home: &Path) -> io::Result<String> {
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
     let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     fs::create_dir_all(home)?;
-    let beside = home.join("cloud-name.new");
-    let mut file = fs::File::create(&beside)?;
-    file.write_all(name.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(beside, path)?;
-    fs::File::open(home)?.sync_all()?;
+    replace(&path, name.as_bytes())?;
     Ok(name)
 }
 

@@ -41,10 +41,9 @@ impl Docker {
         if !volumes.is_empty() {
             let (id, options) = (&intent.instance_id, &self.0.options);
             let host = self.host(id).await?;
-            let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
             let shown = volumes.iter().map(|mounted| volume::data_in(&options.home, mounted));
-            let noted = self.0.warden.note(id, shown, limit);
-            noted.map_err(|source| ProviderError::failed("mount a volume", source))?;
+            let (this, id, shown) = (self.clone(), id.clone(), shown.collect::<Vec<_>>());
+            blocking("mount a volume", move || this.note_shown(&id, shown)).await?;
             volume::show_all(&options.home, &options.executable, host.pid, &volumes).await?;
         }
         Ok(created)

@@ -316,21 +316,10 @@ impl Docker {
     }
 
     async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {
-        let failed = |source| ProviderError::failed("look for containers", source);
-        let mut labels = BTreeMap::new();
-        match fs::read_dir(&self.0.containers) {
-            Ok(entries) => {
-                for entry in entries.flatten() {
-                    let Some(label) = Label::read(&entry.path()) else { continue };
-                    // A directory that was renamed is not the instance its label names.
-                    if entry.file_name() == label.instance_id.as_str() {
-                        labels.insert(label.instance_id.to_string(), label);
-                    }
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
-        }
+        let containers = self.0.containers.clone();
+        let labels = blocking("look for containers", move || Label::all(&containers)).await?;
+        let mut labels: BTreeMap<String, Label> =
+            labels.into_iter().map(|label| (label.instance_id.to_string(), label)).collect();
         // While the engine is away, what it has is known by our directories; what it has beyond them
         // is found when it is back.
         if let Ok(engine) = self.engine().await {
@@ -362,19 +351,20 @@ impl Docker {
 
     async fn measure(&self, id: &InstanceId) -> Result<Metrics, ProviderError> {
         let host = self.host(id).await?;
-        let failed = |source: rustix::io::Errno| {
-            ProviderError::failed("measure a container", io::Error::from(source))
-        };
-        let disk = rustix::fs::statvfs(format!("/proc/{}/root", host.pid)).map_err(failed)?;
-        let usage = self.cgroups(id).map(|cgroups| cgroups.usage()).unwrap_or_default();
-        Ok(Metrics {
-            cpu_us: usage.cpu_us,
-            memory_bytes: usage.memory_bytes,
-            processes: usage.processes,
-            disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
-            limits: self.limits(id),
-            exceeded: self.met(id),
+        let (this, id) = (self.clone(), id.clone());
+        blocking("measure a container", move || {
+            let disk = rustix::fs::statvfs(format!("/proc/{}/root", host.pid))?;
+            let usage = this.cgroups(&id).map(|cgroups| cgroups.usage()).unwrap_or_default();
+            Ok(Metrics {
+                cpu_us: usage.cpu_us,
+                memory_bytes: usage.memory_bytes,
+                processes: usage.processes,
+                disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+                limits: this.limits(&id),
+                exceeded: this.met(&id),
+            })
         })
+        .await
     }
 
     /// How often its limits were met.
@@ -385,21 +375,33 @@ impl Docker {
     async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
         let host = self.host(id).await?;
         let area = self.dir(id).join(TERMINALS);
-        let (terminal, outside) = (place.terminal.to_string(), place.dir.clone());
-        blocking("bring a terminal into a container", move || {
-            place::take_in(&area, &terminal, &outside)
+        let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
+        let (this, id, place, pid) = (self.clone(), id.clone(), place.clone(), host.pid);
+        let (seen, missing) = blocking("bring a terminal into a container", move || {
+            place::take_in(&area, place.terminal.as_str(), &place.dir)?;
+            let (seen, missing) = names_inside(pid, &place.mounts)?;
+            if !missing.is_empty() {
+                this.note_shown(&id, missing.iter().map(|(outside, _)| outside.clone()))?;
+            }
+            Ok((seen, missing))
         })
         .await?;
-        let failed = |source| ProviderError::failed("show a directory in a container", source);
-        let (seen, missing) = names_inside(host.pid, &place.mounts).map_err(failed)?;
         if !missing.is_empty() {
-            let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
-            let directories = missing.iter().map(|(outside, _)| outside.clone());
-            self.0.warden.note(id, directories, limit).map_err(failed)?;
+            let failed = |source| ProviderError::failed("show a directory in a container", source);
             show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
         }
-        let dir = format!("/proc/self/fd/{}/{}", bundle::TERMINALS_FD, place.terminal).into();
         Ok(Placed { dir, seen })
+    }
+
+    /// Notes that a container is shown directories, to which it may write what its disk may hold.
+    /// Blocking.
+    fn note_shown(
+        &self,
+        id: &InstanceId,
+        directories: impl IntoIterator<Item = PathBuf>,
+    ) -> io::Result<()> {
+        let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+        self.0.warden.note(id, directories, limit)
     }
 }
 
@@ -530,8 +532,9 @@ impl Provider for Docker {
         Box::pin(async move {
             let egress = self.spec(spec, None)?.egress;
             let host = self.host(&instance.instance_id).await?;
-            let failed = |source| ProviderError::failed("change what a container reaches", source);
-            let made = launch::read(&self.dir(&instance.instance_id)).map_err(failed)?.egress;
+            let dir = self.dir(&instance.instance_id);
+            let doing = "change what a container reaches";
+            let made = blocking(doing, move || launch::read(&dir)).await?.egress;
             let executable = &self.0.options.executable;
             namespace::reach(self.name(), executable, host.pid, (&made, &egress)).await
         })

@@ -31,7 +31,10 @@ use super::{
     Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Provider,
     ProviderError, Reply,
 };
-use crate::model::{Instance, InstanceId, LeaseId};
+use crate::{
+    durable::replace_volatile,
+    model::{Instance, InstanceId, LeaseId},
+};
 use cgroup::Cgroup;
 use host::Host;
 pub(super) use metrics::disk;
@@ -390,10 +393,8 @@ fn make_dir(path: &Path) -> io::Result<()> {
 }
 
 fn write_label(dir: &Path, label: &Label) -> io::Result<()> {
-    let beside = dir.join("label.new");
-    fs::write(&beside, serde_json::to_vec(label)?)?;
-    // Not synced: what it labels does not outlive the machine either.
-    fs::rename(&beside, dir.join("label"))
+    // What it labels does not outlive the machine either.
+    replace_volatile(&dir.join("label"), &serde_json::to_vec(label)?)
 }
 
 fn read_label(dir: &Path) -> Option<Label> {

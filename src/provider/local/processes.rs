@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::{LOOK, host::pid};
-use crate::model::TerminalId;
+use crate::{durable::replace_volatile, model::TerminalId};
 
 /// A process, told from a later one with the same number by when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -226,9 +226,7 @@ fn read_record(record: &Path) -> io::Result<Stopped> {
 }
 
 fn write_record(record: &Path, stopped: &Stopped) -> io::Result<()> {
-    let beside = record.with_extension("new");
-    fs::write(&beside, serde_json::to_vec(stopped)?)?;
-    fs::rename(&beside, record)
+    replace_volatile(record, &serde_json::to_vec(stopped)?)
 }
 
 #[cfg(test)]

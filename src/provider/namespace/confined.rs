@@ -173,12 +173,17 @@ impl Confined {
         let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
         let pid = self.hosts.pid(id).await?.ok_or_else(gone)?;
         let area = self.hosts.dir(id).join(launch::TERMINALS);
-        place::take_in(&area, place.terminal.as_str(), &place.dir).map_err(failed)?;
-        let (seen, missing) = names_inside(pid, &place.mounts).map_err(failed)?;
+        let dir = launch::terminal_inside(&place.terminal);
+        let place = place.clone();
+        let (seen, missing) = blocking("bring a terminal into a sandbox", move || {
+            place::take_in(&area, place.terminal.as_str(), &place.dir)?;
+            names_inside(pid, &place.mounts)
+        })
+        .await?;
         if !missing.is_empty() {
             show(&self.options.executable, pid, &missing).await.map_err(failed)?;
         }
-        Ok(Placed { dir: launch::terminal_inside(&place.terminal), seen })
+        Ok(Placed { dir, seen })
     }
 
     fn files(&self, lease: &LeaseId) -> PathBuf {

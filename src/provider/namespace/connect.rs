@@ -142,8 +142,8 @@ pub(super) fn shut(egress: &Egress, reach: &Reach, machine: &[Ipv4Addr]) -> io::
     run("nft", &["-f", "-"], &reach.rules(egress, machine))
 }
 
-/// Gives the sandbox that a process is in other rules, all at once; what is connected stays so. For a
-/// process of one thread.
+/// Gives the sandbox that a process is in other rules, all at once; connections that they do not allow end.
+/// For a process of one thread.
 pub(super) fn change(pid: i32, egress: &Egress) -> io::Result<()> {
     let (own, theirs) = ("/proc/self/ns/net", format!("/proc/{pid}/ns/net"));
     if fs::read_link(&theirs)? == fs::read_link(own)? {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::durable::replace_volatile;
 use crate::model::{InstanceId, LeaseId};
 
 /// What a sandbox was made for.
@@ -20,13 +21,25 @@ pub(in crate::provider) struct Label {
 
 impl Label {
     pub(in crate::provider) fn write(&self, dir: &Path) -> io::Result<()> {
-        let beside = dir.join("label.new");
-        fs::write(&beside, serde_json::to_vec(self)?)?;
-        // Not synced: what it labels does not outlive the machine either.
-        fs::rename(&beside, dir.join("label"))
+        // What it labels does not outlive the machine either.
+        replace_volatile(&dir.join("label"), &serde_json::to_vec(self)?)
     }
 
     pub(in crate::provider) fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join("label")).ok()?).ok()
+    }
+
+    /// The labels of all instances that have a directory in this one. A directory that was renamed is not
+    /// the instance its label names. Blocking.
+    pub(in crate::provider) fn all(instances: &Path) -> io::Result<Vec<Self>> {
+        let entries = match fs::read_dir(instances) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            entries => entries?,
+        };
+        let labels = entries.flatten().filter_map(|entry| {
+            let label = Self::read(&entry.path())?;
+            (entry.file_name() == label.instance_id.as_str()).then_some(label)
+        });
+        Ok(labels.collect())
     }
 }

@@ -87,6 +87,11 @@ pub(in crate::provider) const FILES: u64 = 65_536;
 /// Signals and timers that may be pending.
 pub(in crate::provider) const SIGNALS: u64 = 16_384;
 
+/// What the kernel counts for the user who made a user namespace, too: a sandbox of an unprivileged
+/// user gets a share of it, so that the user's other programs do not go without.
+const USER_LIMITS: [(&str, &str); 2] =
+    [("max_inotify_instances", "16"), ("max_inotify_watches", "8192")];
+
 /// Descriptors from here on are in nobody's way.
 pub(super) const ABOVE: i32 = 64;
 
@@ -238,6 +243,10 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     .map_err(io::Error::other)?;
     sys::own_users()
         .map_err(doing("make a user namespace; this machine may not let users have any"))?;
+    for (name, most) in USER_LIMITS {
+        // Where `/proc/sys` cannot be written to, hosts that find none left still work.
+        let _ = fs::write(Path::new("/proc/sys/user").join(name), most);
+    }
     sys::leave(UnshareFlags::NEWNS | UnshareFlags::NEWNET)
         .map_err(doing("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;

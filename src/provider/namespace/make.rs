@@ -47,10 +47,9 @@ impl Namespace {
         }
         let options = &self.0.options;
         let host = self.host(id).await?;
-        let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
         let shown = volumes.iter().map(|mounted| volume::data_in(&options.home, mounted));
-        let noted = self.0.warden.note(id, shown, limit);
-        noted.map_err(|source| ProviderError::failed("mount a volume", source))?;
+        let (this, id, shown) = (self.clone(), id.clone(), shown.collect::<Vec<_>>());
+        blocking("mount a volume", move || this.note_shown(&id, shown)).await?;
         volume::show_all(&options.home, &options.executable, host.pid, volumes).await
     }
 

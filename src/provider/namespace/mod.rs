@@ -69,6 +69,7 @@ use super::{
     Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, Intent, Limits, Metrics,
     Observed, Place, Placed, Provider, ProviderError, Reply, Snapshot,
 };
+use crate::durable::replace_volatile;
 use crate::model::{Env, Instance, InstanceId, LeaseId};
 use cgroup::Cgroups;
 use courtesy::Courtesy;
@@ -274,9 +275,8 @@ impl Namespace {
             let mut told = launch::read(&dir)?;
             let SandboxSpec { disk, egress, .. } = told.spec;
             told.spec = SandboxSpec { disk, egress, ..asked };
-            let beside = dir.join("launch.new");
-            fs::write(&beside, serde_json::to_vec(&told)?)?;
-            fs::rename(beside, dir.join(launch::FILE))
+            // A sandbox does not outlive the machine.
+            replace_volatile(&dir.join(launch::FILE), &serde_json::to_vec(&told)?)
         })
         .await
     }
@@ -303,18 +303,11 @@ impl Namespace {
     }
 
     async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {
-        let failed = |source| ProviderError::failed("look for sandboxes", source);
-        let entries = match fs::read_dir(&self.0.sandboxes) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-            Err(error) => return Err(failed(error)),
-        };
+        let sandboxes = self.0.sandboxes.clone();
+        let labels = blocking("look for sandboxes", move || Label::all(&sandboxes)).await?;
         let mut found = Vec::new();
-        for entry in entries.flatten() {
-            let Some(label) = Label::read(&entry.path()) else { continue };
-            let wanted = lease.is_none_or(|lease| *lease == label.lease_id);
-            // A directory that was renamed by somebody is not the instance its label names.
-            if !wanted || entry.file_name() != label.instance_id.as_str() {
+        for label in labels {
+            if lease.is_some_and(|lease| *lease != label.lease_id) {
                 continue;
             }
             found.push(Found {
@@ -330,20 +323,20 @@ impl Namespace {
 
     async fn measure(&self, id: &InstanceId) -> Result<Metrics, ProviderError> {
         let host = self.host(id).await?;
-        let cgroups = self.cgroups(id)?;
-        let failed = |source: rustix::io::Errno| {
-            ProviderError::failed("measure a sandbox", io::Error::from(source))
-        };
-        let disk = rustix::fs::statvfs(format!("/proc/{}/root", host.pid)).map_err(failed)?;
-        let usage = cgroups.usage();
-        Ok(Metrics {
-            cpu_us: usage.cpu_us,
-            memory_bytes: usage.memory_bytes,
-            processes: usage.processes,
-            disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
-            limits: self.limits(id),
-            exceeded: Some(self.met(id)?),
+        let (this, id) = (self.clone(), id.clone());
+        blocking("measure a sandbox", move || {
+            let disk = rustix::fs::statvfs(format!("/proc/{}/root", host.pid))?;
+            let usage = this.cgroups(&id).map_err(io::Error::other)?.usage();
+            Ok(Metrics {
+                cpu_us: usage.cpu_us,
+                memory_bytes: usage.memory_bytes,
+                processes: usage.processes,
+                disk_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+                limits: this.limits(&id),
+                exceeded: Some(this.met(&id).map_err(io::Error::other)?),
+            })
         })
+        .await
     }
 
     /// How often its limits were met.
@@ -354,20 +347,32 @@ impl Namespace {
     async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
         let host = self.host(id).await?;
         let area = self.dir(id).join(launch::TERMINALS);
-        let (terminal, outside) = (place.terminal.to_string(), place.dir.clone());
-        blocking("bring a terminal into a sandbox", move || {
-            place::take_in(&area, &terminal, &outside)
+        let dir = launch::terminal_inside(&place.terminal);
+        let (this, id, place, pid) = (self.clone(), id.clone(), place.clone(), host.pid);
+        let (seen, missing) = blocking("bring a terminal into a sandbox", move || {
+            place::take_in(&area, place.terminal.as_str(), &place.dir)?;
+            let (seen, missing) = names_inside(pid, &place.mounts)?;
+            if !missing.is_empty() {
+                this.note_shown(&id, missing.iter().map(|(outside, _)| outside.clone()))?;
+            }
+            Ok((seen, missing))
         })
         .await?;
-        let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
-        let (seen, missing) = names_inside(host.pid, &place.mounts).map_err(failed)?;
         if !missing.is_empty() {
-            let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
-            let directories = missing.iter().map(|(outside, _)| outside.clone());
-            self.0.warden.note(id, directories, limit).map_err(failed)?;
+            let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
             show(&self.0.options.executable, host.pid, &missing).await.map_err(failed)?;
         }
-        Ok(Placed { dir: launch::terminal_inside(&place.terminal), seen })
+        Ok(Placed { dir, seen })
+    }
+
+    /// Notes that a sandbox is shown directories, to which it may write what its disk may hold. Blocking.
+    fn note_shown(
+        &self,
+        id: &InstanceId,
+        directories: impl IntoIterator<Item = PathBuf>,
+    ) -> io::Result<()> {
+        let limit = self.limits(id).and_then(|limits| limits.disk_bytes).unwrap_or(u64::MAX);
+        self.0.warden.note(id, directories, limit)
     }
 }
 
@@ -688,8 +693,8 @@ impl Provider for Namespace {
             let (id, doing) = (&instance.instance_id, "change what a sandbox reaches");
             let egress = self.asked(doing, spec, None)?.egress;
             let host = self.host(id).await?;
-            let made = launch::read(&self.dir(id));
-            let made = made.map_err(|source| ProviderError::failed(doing, source))?;
+            let dir = self.dir(id);
+            let made = blocking(doing, move || launch::read(&dir)).await?;
             let executable = &self.0.options.executable;
             reach(self.name(), executable, host.pid, (&made.spec.egress, &egress)).await
         })

@@ -168,24 +168,37 @@ pub(super) fn sandbox_rules(
             }
         }
     }
+    let back = out.replace("daddr", "saddr").replace("dport", "sport").replace(REJECT, "drop");
+    // Every packet is judged, not only the first of a connection: when the rules are tightened, what is
+    // connected to a destination that they no longer allow ends.
     format!(
         "table inet stead {{\n\
+         chain refuse {{\n\
+         tcp flags & (fin | syn | rst | ack) != syn reject with tcp reset\n\
+         reject with icmpx admin-prohibited\n\
+         }}\n\
          chain output {{ type filter hook output priority 0; policy drop;\n\
          oifname \"lo\" accept\n\
-         ct state established,related accept\n\
+         ct state related accept\n\
+         ct state new ct count over {MAX_CONNECTIONS} {REJECT}\n\
          {out}\
          {REJECT}\n\
          }}\n\
          chain input {{ type filter hook input priority 0; policy drop;\n\
          iifname \"lo\" accept\n\
-         ct state established,related accept\n\
+         ct state related accept\n\
+         ct state != established drop\n\
+         {back}\
          }}\n\
          }}\n"
     )
 }
 
-/// What says no, and lets whoever asked know.
-const REJECT: &str = "reject with icmpx admin-prohibited";
+/// Connections of one sandbox. The machine tracks each of them in a table that all share.
+const MAX_CONNECTIONS: u32 = 4096;
+
+/// Refuses, and lets the program know: a connection is reset, an attempt to connect fails.
+const REJECT: &str = "goto refuse";
 
 /// The rules for all that may be reached without others.
 fn all_of(base: Base, resolvers: &[Ipv4Addr]) -> String {
@@ -294,7 +307,8 @@ mod tests {
             &[],
         );
         assert!(rules.contains("ip daddr 203.0.113.5 tcp dport 443 accept"));
-        assert_eq!(rules.matches("accept").count(), 5, "{rules}");
+        assert!(rules.contains("ip saddr 203.0.113.5 tcp sport 443 accept"), "the way back");
+        assert_eq!(rules.matches("accept").count(), 6, "{rules}");
         assert!(!rules.contains("9.9.9.9"));
     }
 
@@ -320,13 +334,24 @@ mod tests {
         );
     }
 
+    /// A connection that was made before must not outlive the rule that allowed it.
+    #[test]
+    fn no_packet_passes_because_its_connection_was_once_allowed() {
+        for egress in [Egress::Public, Egress::All, Egress::Only(vec![])] {
+            let rules = sandbox_rules(&egress, &[], &[], &[]);
+            let lines = rules.lines().filter(|line| line.contains("established"));
+            assert!(lines.clone().all(|line| line == "ct state != established drop"), "{rules}");
+            assert!(rules.contains("ct count over 4096 goto refuse"), "{rules}");
+        }
+    }
+
     /// Before anything is accepted: the machine may be in an allow-list, or be a name server.
     #[test]
     fn the_machine_itself_is_refused_first() {
         let machine = Ipv4Addr::new(203, 0, 113, 5);
         for egress in [Egress::Public, Egress::All, Egress::Only(vec![])] {
             let rules = sandbox_rules(&egress, &[machine], &[(machine, 443)], &[machine]);
-            let refused = rules.find("ip daddr { 203.0.113.5 } reject").unwrap();
+            let refused = rules.find("ip daddr { 203.0.113.5 } goto refuse").unwrap();
             let accepted = rules.find("ip daddr 203.0.113.5").or(rules.find("nfproto ipv4 accept"));
             assert!(refused < accepted.unwrap(), "{rules}");
         }

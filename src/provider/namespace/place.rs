@@ -37,9 +37,13 @@ pub(in crate::provider) fn take_in(area: &Path, terminal: &str, outside: &Path) 
         Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(outside)?,
         Err(error) => return Err(error),
     }
-    match fs::remove_file(&inside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    // The directory is outside, so whatever has its name inside is left over: the link of an exchange
+    // that was interrupted, or the directory of a terminal that was deleted.
+    match fs::symlink_metadata(&inside) {
+        Ok(left) if left.is_dir() => fs::remove_dir_all(&inside)?,
+        Ok(_) => fs::remove_file(&inside)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
     symlink(&inside, &inside)?;
     exchange(&inside, outside)
@@ -187,6 +191,31 @@ mod tests {
         fs::create_dir_all(&one).unwrap();
         take_in(&one, "term_1", &outside).unwrap();
         assert!(outside.is_dir());
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn a_terminal_that_was_deleted_is_taken_in_again_without_what_it_had() {
+        let home = scratch("deleted");
+        let area = home.join("one/t");
+        fs::create_dir_all(&area).unwrap();
+        let (inside, outside) = (area.join("term_1"), home.join("terminals/term_1"));
+        let delete = |name: &Path| host::shell::place::remove(name).unwrap();
+        // As the server deletes it, and as it did when only the link went.
+        for gone in [delete as fn(&Path), |name: &Path| fs::remove_file(name).unwrap()] {
+            take_in(&area, "term_1", &outside).unwrap();
+            fs::write(outside.join("log"), "old").unwrap();
+            gone(&outside);
+            take_in(&area, "term_1", &outside).unwrap();
+            assert!(inside.is_dir() && fs::read_link(&outside).unwrap() == inside);
+            assert!(!inside.join("log").exists());
+        }
+        // A crash between the link and the exchange leaves a link to itself inside.
+        delete(&outside);
+        fs::create_dir(&outside).unwrap();
+        symlink(&inside, &inside).unwrap();
+        take_in(&area, "term_1", &outside).unwrap();
+        assert!(inside.is_dir());
         fs::remove_dir_all(&home).unwrap();
     }
 }

@@ -21,6 +21,7 @@ use super::blocking;
 use super::cgroup::{self, Cgroups};
 use super::host::Host;
 use super::label::Label;
+use crate::durable::replace_volatile;
 use crate::model::{InstanceId, Timestamp};
 use crate::provider::ProviderError;
 
@@ -60,11 +61,13 @@ pub(in crate::provider) struct Warden {
     /// The directory that the directories of the instances are in, on the disk that is looked at.
     places: PathBuf,
     shown: Mutex<HashMap<InstanceId, Shown>>,
+    /// Held while [`FILE`] is written.
+    writing: Mutex<()>,
 }
 
 impl Warden {
     pub(in crate::provider) fn new(places: PathBuf) -> Self {
-        Self { places, shown: Mutex::default() }
+        Self { places, shown: Mutex::default(), writing: Mutex::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, Shown>> {
@@ -86,13 +89,14 @@ impl Warden {
         Some((least / PART).clamp(LEAST, MOST))
     }
 
-    /// Notes that a sandbox was shown these directories, to which it may write so much.
+    /// Notes that a sandbox was shown these directories, to which it may write so much. Blocking.
     pub(in crate::provider) fn note(
         &self,
         id: &InstanceId,
         directories: impl IntoIterator<Item = PathBuf>,
         limit: u64,
     ) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = {
             let mut all = self.lock();
             let shown = all.entry(id.clone()).or_insert_with(|| Shown {
@@ -108,21 +112,16 @@ impl Warden {
             }
             shown.clone()
         };
-        // For the next server, whole or not at all.
-        let dir = self.places.join(id.as_str());
-        let beside = dir.join(format!("{FILE}.new"));
-        fs::write(&beside, serde_json::to_vec(&shown)?)?;
-        fs::rename(beside, dir.join(FILE))
+        // For the next server; a sandbox does not outlive the machine.
+        replace_volatile(&self.places.join(id.as_str()).join(FILE), &serde_json::to_vec(&shown)?)
     }
 
     /// Looks after what is written until told to stop.
     pub(in crate::provider) async fn watch(&self, stop: CancellationToken) {
-        for entry in fs::read_dir(&self.places).into_iter().flatten().flatten() {
-            let shown = fs::read(entry.path().join(FILE)).ok();
-            let shown = shown.and_then(|text| serde_json::from_slice::<Shown>(&text).ok());
-            if let (Some(label), Some(shown)) = (Label::read(&entry.path()), shown) {
-                self.lock().entry(label.instance_id).or_insert(shown);
-            }
+        let places = self.places.clone();
+        let noted = blocking("read what sandboxes were shown", move || Ok(noted(&places))).await;
+        for (id, shown) in noted.unwrap_or_default() {
+            self.lock().entry(id).or_insert(shown);
         }
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -133,7 +132,10 @@ impl Warden {
                 _ = ticks.tick() => {}
             }
             let Some(step) = self.step() else { continue };
-            let Ok(disk) = rustix::fs::statvfs(&self.places) else { continue };
+            let places = self.places.clone();
+            let looked =
+                blocking("look at the free space", move || Ok(rustix::fs::statvfs(places)?));
+            let Ok(disk) = looked.await else { continue };
             let (bytes, files) = (disk.f_bfree * disk.f_frsize, disk.f_ffree);
             (most_bytes, most_files) = (most_bytes.max(bytes), most_files.max(files));
             if most_bytes - bytes < step && (most_files - files) * LEAST_FILE < step {
@@ -179,6 +181,16 @@ impl Warden {
         }
         Ok(())
     }
+}
+
+/// What the sandboxes of a directory were shown, as an earlier server noted it.
+fn noted(places: &Path) -> Vec<(InstanceId, Shown)> {
+    let entries = fs::read_dir(places).into_iter().flatten().flatten();
+    let noted = entries.filter_map(|entry| {
+        let shown = serde_json::from_slice(&fs::read(entry.path().join(FILE)).ok()?).ok()?;
+        Some((Label::read(&entry.path())?.instance_id, shown))
+    });
+    noted.collect()
 }
 
 /// Bytes of the files below a directory that were changed since then. No link is followed.

@@ -8,6 +8,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use host::wire::{Decoder, Event, Request};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::durable::replace_volatile;
+
 /// A terminal. What the wire protocol has a message for is kept as that.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
@@ -108,12 +110,10 @@ impl Kept {
     /// Writes it down, whole or not at all. What a kill of the machine loses of it the store has too.
     pub(super) fn save(&self, path: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec(self)?;
-        let beside = path.with_extension("new");
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
-        fs::write(&beside, bytes)?;
-        fs::rename(beside, path)
+        replace_volatile(path, &bytes)
     }
 
     /// Everything that is kept in a directory.

@@ -1,9 +1,11 @@
 //! Terminals that outlive the server, watched while it is killed.
 
+mod budgets;
 mod chain;
 mod exhaustion;
 mod orphans;
 mod points;
+mod sync;
 mod unreachable;
 
 use std::{fs, path::Path, time::Duration};

@@ -17,6 +17,7 @@ use super::open::{Launch, Refusal};
 use super::requests::Answer;
 use super::slots::Key;
 use super::terminal::{Exit, Terminal};
+use super::timers::Due;
 use super::{Host, Token, now_ms};
 use crate::shell::{At, Driver, Effect, Happened, Keep, Kind, Setup, Spec, State};
 use crate::wire::{Code, Event, MAX_DATA, Request, Sections, Shell, Stream};
@@ -24,12 +25,18 @@ use crate::wire::{Code, Event, MAX_DATA, Request, Sections, Shell, Stream};
 /// The most that is read for one `ExecRead`.
 const MAX_CHUNK: usize = 1 << 20;
 
+/// How often the records of a shell are looked for that no inotify watch reports.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
 /// What the loop keeps about commands.
 #[derive(Debug, Default)]
 pub(super) struct Exec {
-    /// One for all terminals: the kernel allows a user few of them.
+    /// One inotify instance for all terminals: the kernel allows a user few of them, and any other
+    /// process of that user may have taken the last one.
     records: Option<OwnedFd>,
     directories: HashMap<i32, Key>,
+    /// Terminals without a watch: their records are polled while one is awaited.
+    polled: BTreeSet<Key>,
     /// When drivers want to be called, soonest first.
     due: BTreeSet<(Instant, Key)>,
     due_of: HashMap<Key, Instant>,
@@ -120,31 +127,63 @@ impl Host {
             return Ok(());
         };
         epoll::add(&self.epoll, driver.fd(), Token::Driver(key).data(), EventFlags::IN)?;
-        if self.exec.records.is_none() {
-            let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-            let records = inotify::init(flags)?;
-            epoll::add(&self.epoll, &records, Token::Records.data(), EventFlags::IN)?;
-            self.exec.records = Some(records);
-        }
-        self.watch_records(key)?;
+        self.watch_records(key);
         // What appeared before it was watched.
-        let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
-        for name in driver.map(|driver| driver.records()).unwrap_or_default() {
-            self.drive(key, |driver, at, effects| driver.ctl(&name, at, effects));
-        }
+        self.poll_records(key);
         self.drive(key, |driver, at, effects| driver.ready(at, effects));
         Ok(())
     }
 
-    /// Waits for what a terminal's shell records. A directory that is watched already stays so.
-    fn watch_records(&mut self, key: Key) -> Result<(), Errno> {
+    /// Waits for what a terminal's shell records; polls where the kernel gives no inotify instance or
+    /// watch. A directory that is watched already stays so.
+    fn watch_records(&mut self, key: Key) {
+        match self.add_watch(key) {
+            Ok(()) => self.exec.polled.remove(&key),
+            Err(_) => self.exec.polled.insert(key),
+        };
+    }
+
+    fn add_watch(&mut self, key: Key) -> Result<(), Errno> {
         let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
-        if let (Some(driver), Some(records)) = (driver, &self.exec.records) {
-            let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::ONLYDIR;
-            let directory = inotify::add_watch(records, driver.ctl_dir(), flags)?;
-            self.exec.directories.insert(directory, key);
-        }
+        let Some(driver) = driver else { return Ok(()) };
+        let records = match self.exec.records.take() {
+            Some(records) => records,
+            None => {
+                let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+                let records = inotify::init(flags)?;
+                epoll::add(&self.epoll, &records, Token::Records.data(), EventFlags::IN)?;
+                records
+            }
+        };
+        let records = self.exec.records.insert(records);
+        let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::ONLYDIR;
+        let directory = inotify::add_watch(records, driver.ctl_dir(), flags)?;
+        self.exec.directories.insert(directory, key);
         Ok(())
+    }
+
+    /// Looks for what a terminal's shell has recorded.
+    fn poll_records(&mut self, key: Key) {
+        let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
+        for name in driver.map(|driver| driver.records()).unwrap_or_default() {
+            self.drive(key, |driver, at, effects| driver.ctl(&name, at, effects));
+        }
+    }
+
+    /// Looks for the records of all terminals that have no watch.
+    pub(super) fn poll_all_records(&mut self) {
+        for key in self.exec.polled.clone() {
+            self.poll_records(key);
+            self.poll_later(key);
+        }
+    }
+
+    /// Sees to it that a record is found which no watch reports.
+    fn poll_later(&mut self, key: Key) {
+        let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
+        if self.exec.polled.contains(&key) && driver.is_some_and(|driver| driver.awaits_record()) {
+            self.timers.arm(Due::Records, POLL_INTERVAL);
+        }
     }
 
     /// Knows the commands of a driver that another executable left.
@@ -174,6 +213,7 @@ impl Host {
     /// Waits no more for what a driver waited for.
     fn forget_driver(&mut self, key: Key) {
         self.exec.set_due(key, None);
+        self.exec.polled.remove(&key);
         let gone: Vec<i32> = self
             .exec
             .directories
@@ -206,6 +246,7 @@ impl Host {
         for effect in effects {
             self.perform(key, effect);
         }
+        self.poll_later(key);
         Some(result)
     }
 
@@ -239,8 +280,7 @@ impl Host {
 
     /// Starts the next shell, whose files may be elsewhere than those of the one before.
     fn start_again(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
-        self.watch_records(key)
-            .map_err(|error| Refusal(Code::Failed, format!("cannot watch a shell: {error}")))?;
+        self.watch_records(key);
         self.respawn(key, launch)
     }
 
@@ -325,6 +365,9 @@ impl Host {
         // What the driver shows goes through the same buffer.
         let kept = self.buffer[..filled].to_vec();
         self.read_records();
+        if self.exec.polled.contains(&key) {
+            self.poll_records(key);
+        }
         self.drive(key, |driver, at, effects| driver.output(&kept, at, effects));
         self.buffer[..filled].copy_from_slice(&kept);
     }

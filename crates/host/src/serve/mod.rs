@@ -236,6 +236,7 @@ impl Host {
                         sys::give_back_memory();
                     }
                     Due::Closing => self.check_closing(),
+                    Due::Records => self.poll_all_records(),
                     Due::Check => self.trial_is_due(),
                     Due::Listen => self.listen(EventFlags::IN),
                     Due::Greeting => self.leave_if_unused(),

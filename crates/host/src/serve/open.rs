@@ -128,7 +128,7 @@ impl Host {
         self.counters.opened += 1;
         if let Err(error) = self.listen_to(key).and_then(|()| self.listen_to_driver(key)) {
             self.close(key, None);
-            return Err(Refusal(Code::Failed, format!("cannot watch the terminal: {error}")));
+            return Err(unwatched(error));
         }
         self.show(key, &opening.notice);
         Ok(key)
@@ -290,11 +290,22 @@ fn storage(error: &io::Error) -> Refusal {
 }
 
 fn no_pty(error: Errno) -> Refusal {
-    let code = match error {
-        Errno::NOSPC => Code::NoMoreTerminals,
-        other => code(Some(other.raw_os_error())).unwrap_or(Code::Failed),
-    };
+    // ENOSPC would read as a full disk.
+    if error == Errno::NOSPC {
+        let message = "this machine has no pseudo-terminals left (kernel.pty.max)";
+        return Refusal(Code::NoMoreTerminals, message.into());
+    }
+    let code = code(Some(error.raw_os_error())).unwrap_or(Code::Failed);
     Refusal(code, format!("cannot open a pseudo-terminal: {error}"))
+}
+
+fn unwatched(error: Errno) -> Refusal {
+    if error == Errno::NOSPC {
+        let message = "this user has no epoll watches left (fs.epoll.max_user_watches)";
+        return Refusal(Code::Failed, message.into());
+    }
+    let code = code(Some(error.raw_os_error())).unwrap_or(Code::Failed);
+    Refusal(code, format!("cannot watch the terminal: {error}"))
 }
 
 fn no_process(error: SpawnError) -> Refusal {

@@ -10,6 +10,8 @@ pub(super) enum Due {
     Sync,
     /// Look whether the processes of closed terminals are gone.
     Closing,
+    /// Look for the records of shells that have no inotify watch.
+    Records,
     /// Let connections in again.
     Listen,
     /// The executable under test had its time.

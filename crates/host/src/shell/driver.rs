@@ -215,6 +215,14 @@ impl Driver {
         })
     }
 
+    /// Whether the shell is about to leave a record.
+    pub fn awaits_record(&self) -> bool {
+        match self.phase {
+            Phase::Starting { .. } | Phase::Running(_) | Phase::Refreshing(_) => true,
+            Phase::Absent | Phase::Idle | Phase::Ending(_) | Phase::Over => false,
+        }
+    }
+
     /// Where files appear whose names are to be given to [`ctl`](Self::ctl).
     pub fn ctl_dir(&self) -> PathBuf {
         self.paths.ctl_dir()

@@ -46,9 +46,16 @@ pub(crate) fn forget(terminal: &Path) {
     Memory::at(Path::new(SHARED)).forget(terminal);
 }
 
-/// Removes the directory of a terminal that nobody will open again, and its place.
+/// Removes the directory of a terminal that nobody will open again, and its place. In a sandbox the
+/// directory is the instance's own, and `terminal` is a link to it: both go.
+///
+/// # Errors
+/// When something of it cannot be removed.
 pub fn remove(terminal: &Path) -> io::Result<()> {
     forget(terminal);
+    if let Ok(directory) = fs::read_link(terminal) {
+        remove_all(&directory)?;
+    }
     remove_all(terminal)
 }
 
@@ -350,6 +357,19 @@ mod tests {
         mode(&trial.base, 0o777);
         check(&trial.memory, "anybody can replace it");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_terminal_in_a_sandbox_is_removed_with_the_directory_its_name_links_to() {
+        let Some(trial) = Trial::new() else { return };
+        let inside = trial.base.join("inside");
+        fs::create_dir_all(inside.join("log")).unwrap();
+        fs::write(inside.join("log/0"), "secret").unwrap();
+        symlink(&inside, &trial.terminal).unwrap();
+        remove(&trial.terminal).unwrap();
+        assert!(fs::symlink_metadata(&trial.terminal).is_err());
+        assert!(!inside.exists(), "the output of a deleted terminal stays");
+        remove(&trial.terminal).unwrap();
     }
 
     #[test]

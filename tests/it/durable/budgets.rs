@@ -1,0 +1,76 @@
+//! What the kernel counts for a whole user is used up by somebody else: what can do without does, and
+//! what cannot is refused by name.
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::json;
+
+use crate::harness::{Home, Server, has_sandboxes};
+use crate::terminal::{exec, open, shows};
+
+/// A server for which `script` prepares a view of the machine; `None`, said, where that is not allowed.
+fn beneath(home: &Home, unshare: &str, script: &str) -> Option<Server> {
+    let script = format!("{script} && exec \"$0\" \"$@\"");
+    match Server::start_beneath(home, &["unshare", unshare, "sh", "-c", &script]) {
+        Ok(server) => Some(server),
+        Err(said) => {
+            eprintln!("skipped: no namespace of one's own can be had here: {said}");
+            None
+        }
+    }
+}
+
+#[test]
+fn shells_run_commands_where_no_inotify_instance_is_left() {
+    let home = Home::new();
+    let none = "echo 0 > /proc/sys/user/max_inotify_instances";
+    let Some(server) = beneath(&home, "-Ur", none) else { return };
+    let client = server.client();
+    assert_eq!(exec(&client, "t", "cd /usr; export A=1; echo first")["stdout"], "first\n");
+    assert_eq!(exec(&client, "t", "echo $A; pwd; false")["stdout"], "1\n/usr\n");
+    // What the command writes to its own descriptors, and to the terminal beside them.
+    let said = exec(&client, "t", "echo to the screen > /dev/tty; echo out; echo err >&2; exit 3");
+    assert_eq!((&said["stdout"], &said["stderr"]), (&json!("out\n"), &json!("err\n")), "{said}");
+    assert_eq!(said["exit_code"], 3, "{said}");
+    // The shell that ended is replaced by one with its state.
+    assert_eq!(exec(&client, "t", "echo $A; pwd")["stdout"], "1\n/usr\n");
+    let terminal = open(&client, "t", json!({}));
+    let typed = json!({"data": "echo $((40+2))\r"});
+    client.post(&format!("/api/terminals/{terminal}/input"), typed).expect_success();
+    shows(&client, &terminal, "42");
+}
+
+#[test]
+fn a_machine_without_pseudo_terminals_is_named_as_such() {
+    let home = Home::new();
+    let two = "mount -t devpts -o newinstance,ptmxmode=0666,max=2 devpts /dev/pts";
+    let Some(server) = beneath(&home, "-m", two) else { return };
+    let client = server.client();
+    for _ in 0..2 {
+        open(&client, "t", json!({"cmd": ["cat"]}));
+    }
+    let refused = client.post("/api/threads/t/terminals", json!({"cmd": ["cat"]}));
+    let said = refused.text();
+    assert_eq!(refused.problem(503), "out_of_terminals");
+    assert!(said.contains("no pseudo-terminals left"), "{said}");
+}
+
+#[test]
+fn a_file_beyond_the_limit_of_its_size_is_an_error_and_not_the_end_of_the_server() {
+    if !has_sandboxes() {
+        return;
+    }
+    let home = Home::new();
+    let namespace = [("STEAD_PROVIDER", "namespace")];
+    let server = Server::start_as(&home, &["--set", "sandbox.warm=0"], &namespace);
+    let client = server.client();
+    // Less than the disk of a sandbox.
+    let limit = Rlimit { current: Some(32 << 20), maximum: Some(32 << 20) };
+    prlimit(Pid::from_raw(server.pid()), Resource::Fsize, limit).unwrap();
+    let refused = client.post("/api/threads/t/exec", json!({"command": "true"}));
+    let said = refused.text();
+    assert_eq!(refused.problem(503), "provider_unavailable");
+    assert!(said.contains("File too large"), "{said}");
+    client.get("/healthz").expect_status(200);
+    client.put("/api/threads/u", json!({"provider": "local"})).expect_success();
+    assert_eq!(exec(&client, "u", "echo runs")["stdout"], "runs\n");
+}

@@ -1,0 +1,66 @@
+//! A sync that failed is the end of writing: what the kernel could not write it may have dropped, and a
+//! later sync would not say so.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::json;
+
+use crate::harness::{Home, Server};
+
+/// Lets every sync of a server fail, as long as the returned process runs; `None`, said, where it cannot.
+fn fail_syncs(server: &Server) -> Option<Child> {
+    let mut strace = match Command::new("strace")
+        .args(["-f", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO"])
+        .args(["-o", "/dev/null", "-p", &server.pid().to_string()])
+        .stderr(Stdio::piped())
+        .spawn()
+    {
+        Ok(strace) => strace,
+        Err(error) => {
+            eprintln!("skipped: there is no strace: {error}");
+            return None;
+        }
+    };
+    let mut said = String::new();
+    let mut stderr = BufReader::new(strace.stderr.take().unwrap());
+    while !said.contains("attached") {
+        if stderr.read_line(&mut said).unwrap() == 0 {
+            eprintln!("skipped: strace may not look at the server: {said}");
+            strace.wait().unwrap();
+            return None;
+        }
+    }
+    // What it says later must not fill the pipe.
+    std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    Some(strace)
+}
+
+#[test]
+fn a_store_whose_sync_failed_takes_no_change_until_the_next_start() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    client.put("/api/threads/before", json!({})).expect_success();
+    let Some(mut strace) = fail_syncs(&server) else { return };
+    let refused = client.put("/api/threads/failed", json!({}));
+    assert_eq!(refused.problem(503), "store_unavailable");
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    // The disk is well again, and nobody can tell what it lost.
+    for name in ["later", "again"] {
+        let refused = client.put(&format!("/api/threads/{name}"), json!({}));
+        let said = refused.text();
+        assert_eq!(refused.problem(503), "store_unavailable");
+        assert!(said.contains("until the server is restarted"), "{said}");
+    }
+    client.get("/api/threads/before").expect(200);
+    assert!(server.log().contains("no more changes are accepted"), "{}", server.log());
+    drop(server);
+    let server = Server::start(&home);
+    let client = server.client();
+    client.get("/api/threads/before").expect(200);
+    client.put("/api/threads/later", json!({})).expect_success();
+}
