@@ -6,6 +6,7 @@
 
 mod app;
 pub mod auth;
+pub mod budget;
 mod commands;
 pub mod compat;
 mod docs;
@@ -16,6 +17,7 @@ pub mod extract;
 mod files;
 pub mod guard;
 mod gzip;
+mod header_rules;
 mod health;
 pub mod idempotency;
 mod interactive;
@@ -27,8 +29,10 @@ pub mod page;
 mod params;
 pub mod pass;
 mod projects;
+mod query;
 mod shares;
 mod signal;
+pub mod slow_body;
 pub mod sse;
 mod stream;
 mod target;
@@ -47,7 +51,6 @@ use axum::{
     middleware,
     response::{IntoResponse, Response},
 };
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -91,8 +94,8 @@ pub struct Parts {
     pub cookie: String,
     /// Address clients reach the server at, as `http://HOST:PORT`.
     pub url: String,
-    /// Room for requests being answered.
-    room: Semaphore,
+    /// What each class of caller may use at once.
+    pub budgets: budget::Budgets,
     answers: idempotency::Answers,
 }
 
@@ -142,7 +145,11 @@ impl App {
         stopping: CancellationToken,
     ) -> App {
         App(Arc::new(Parts {
-            room: Semaphore::new(settings.limits.requests),
+            budgets: budget::Budgets::new(
+                settings.limits.connections,
+                settings.limits.requests,
+                &metrics.evicted,
+            ),
             answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
             url: format!("http://{address}"),
