@@ -86,6 +86,7 @@ pub struct Metrics {
     pub commands: Counter,
     pub command_seconds: Histogram,
     pub connections: Gauge,
+    pub evicted: Counter,
     pub memory_entries: Gauge,
     pub memory_bytes: Gauge,
     pub memory_snapshots: Counter,
@@ -130,6 +131,7 @@ impl Metrics {
             commands: Counter::default(),
             command_seconds: seconds(),
             connections: Gauge::default(),
+            evicted: Counter::default(),
             memory_entries: Gauge::default(),
             memory_bytes: Gauge::default(),
             memory_snapshots: Counter::default(),
@@ -192,6 +194,11 @@ impl Metrics {
         r.register("commands", "Commands that ended", metrics.commands.clone());
         r.register("command_seconds", "Time commands took", metrics.command_seconds.clone());
         r.register("http_connections", "Open connections", metrics.connections.clone());
+        r.register(
+            "http_evicted",
+            "Unauthenticated connections and requests cut off to make room for others",
+            metrics.evicted.clone(),
+        );
         metrics.register_memories(r);
         r.register("outbound_seconds", "Time outbound calls took", OUTBOUND.seconds.clone());
         r.register(

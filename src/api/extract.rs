@@ -13,7 +13,10 @@ use axum::{
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
-use super::error::{Code, Problem};
+use super::{
+    error::{Code, Problem},
+    slow_body::is_too_slow,
+};
 
 /// A JSON body that must be there.
 #[derive(Debug, Clone, Copy)]
@@ -35,12 +38,12 @@ pub struct Query<T>(pub T);
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 
-/// How much of a body is read, and for how long. The guard puts it into every request.
+/// How much of a body is read. The guard puts it into every request, and gives its body a deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimits {
     /// Largest body.
     pub bytes: usize,
-    /// Time for all of it.
+    /// Longest silence within it.
     pub time: Duration,
 }
 
@@ -110,17 +113,19 @@ impl BodyLimits {
 }
 
 async fn read_within(limits: BodyLimits, body: Body) -> Result<Bytes, Problem> {
-    let body = Limited::new(body, limits.bytes);
-    match tokio::time::timeout(limits.time, body.collect()).await {
-        Err(_) => Err(Problem::new(
-            Code::BodyTimeout,
-            format!("the body took longer than {} s", limits.time.as_secs_f32()),
-        )),
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if is_length_limit(error.as_ref()) => Err(too_large(limits.bytes)),
+    // The guard has given the body its deadlines.
+    match Limited::new(body, limits.bytes).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if is_length_limit(error.as_ref()) => Err(too_large(limits.bytes)),
+        Err(error) if is_too_slow(error.as_ref()) => Err(too_slow(error.as_ref())),
         // The client went away or broke the framing; it may never see this.
-        Ok(Err(error)) => Err(Problem::new(Code::InvalidRequest, format!("cannot read: {error}"))),
+        Err(error) => Err(Problem::new(Code::InvalidRequest, format!("cannot read: {error}"))),
     }
+}
+
+/// The answer to a body that comes too slowly.
+pub(super) fn too_slow(error: &(dyn std::error::Error + 'static)) -> Problem {
+    Problem::new(Code::BodyTimeout, error.to_string())
 }
 
 fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -141,14 +146,21 @@ pub(super) fn too_large(limit: usize) -> Problem {
 
 fn must_be_json(headers: &HeaderMap) -> Result<(), Problem> {
     let value = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
-    let kind = value.unwrap_or("none").split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") {
-        return Ok(());
+    let mut parts = value.unwrap_or("none").split(';').map(str::trim);
+    let kind = parts.next().unwrap_or_default();
+    let unsupported = |detail: String| Err(Problem::new(Code::UnsupportedMediaType, detail));
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return unsupported(format!("expected content-type application/json, got {kind:?}"));
     }
-    Err(Problem::new(
-        Code::UnsupportedMediaType,
-        format!("expected content-type application/json, got {kind:?}"),
-    ))
+    let mut charsets = parts.filter_map(|part| part.split_once('=')).filter_map(|(name, value)| {
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
+    });
+    let other =
+        |charset: &&str| !["utf-8", "utf8"].iter().any(|it| charset.eq_ignore_ascii_case(it));
+    match charsets.find(other) {
+        None => Ok(()),
+        Some(charset) => unsupported(format!("JSON is UTF-8; got charset {charset:?}")),
+    }
 }
 
 /// Parses a JSON body; what does not fit is named by its pointer.
@@ -299,6 +311,23 @@ mod tests {
              `inner`, `env`",
         );
         check("[\"x\"]", "invalid_body expected an object");
+    }
+
+    #[test]
+    fn json_is_utf_8() {
+        let check = |kind: &'static str, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+            assert_eq!(must_be_json(&headers).is_ok(), expected, "{kind}");
+        };
+        for kind in ["application/json", "Application/JSON; charset=UTF-8"] {
+            check(kind, true);
+        }
+        check("application/json; q=1; charset=\"utf-8\"", true);
+        for kind in ["text/plain", "application/json; charset=utf-7", "application/jsonx"] {
+            check(kind, false);
+        }
+        check("application/json;charset=utf-8;Charset=latin1", false);
     }
 
     #[test]

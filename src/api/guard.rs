@@ -1,14 +1,16 @@
 //! The one stack in front of every route. It denies by default.
 //!
-//! In order: room to answer at all, `Host`, `Origin`, who is asking, size of the body; around it
-//! all, panics become problems and every answer gets the security headers. A route is open only if
-//! `open` below says so; a test walks all others without a token.
+//! In order: `Host`, headers and parameters that must not be repeated, `Origin`, who is asking, room
+//! in the budget of that class of caller (see `budget`), size and pace of the body. Nothing is stored
+//! or waited for before it is known who asks. Around it all, panics become problems and every answer
+//! gets the security headers. A route is open only if `open` below says so; a test walks all others
+//! without a token.
 
 use std::{
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -22,25 +24,31 @@ use futures_util::FutureExt;
 use super::{
     App,
     auth::Principal,
-    compat::{self, e2b::Door},
+    budget::{Connection, Room},
+    compat::{
+        self,
+        e2b::{Addressed, Door},
+    },
     error::{Code, Problem},
     extract::{BodyLimits, too_large},
+    header_rules,
+    idempotency::Scope,
     pass::Pass,
+    query,
+    slow_body::{self, Rate},
     web,
 };
 use crate::config::{Scheme, Settings};
 
-/// Both ends of the connection a request came over.
-#[derive(Debug, Clone, Copy)]
-pub struct Ends {
-    /// The client's.
-    pub peer: SocketAddr,
-    /// Ours.
-    pub local: SocketAddr,
-}
+/// Largest body of a request without a token: what opens a share link.
+const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
+/// A call whose client sends a program's input for as long as it runs.
+const STREAMED_INPUT: &str = "/process.Process/StreamInput";
+/// Longest silence within one.
+const STREAMED_INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every answer carries. Scripts and styles are files of ours, never inline.
-const HEADERS: [(&str, &str); 6] = [
+const HEADERS: [(&str, &str); 7] = [
     (
         "content-security-policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -52,6 +60,11 @@ const HEADERS: [(&str, &str); 6] = [
     ("referrer-policy", "no-referrer"),
     ("cross-origin-resource-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
+    (
+        "permissions-policy",
+        "camera=(), display-capture=(), geolocation=(), microphone=(), midi=(), payment=(), \
+         serial=(), usb=()",
+    ),
 ];
 
 /// The stack itself.
@@ -92,13 +105,11 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
 }
 
 async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, Problem> {
-    let Ok(_room) = app.room.try_acquire() else {
-        return Err(Problem::new(Code::Overloaded, "too many requests are being answered"));
-    };
-    let ends = *request.extensions().get::<Ends>().expect("the listener says who is connected");
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
+    let connection = connection.expect("the listener says who is connected");
     let host = host(request.uri(), request.headers())?;
     let below = compat::e2b::split_host(&host).map(|(_, _, rest)| rest);
-    let allowed = |host: &Authority| host_allowed(host, ends.local, &app.settings);
+    let allowed = |host: &Authority| host_allowed(host, connection.local, &app.settings);
     if !allowed(&host) && !below.as_ref().is_some_and(allowed) {
         return Err(Problem::new(
             Code::HostNotAllowed,
@@ -110,37 +121,27 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     }
     // A program inside a sandbox has its own door; nothing of ours answers there.
     if let Some((sandbox, port)) = compat::e2b::to_program(&host, request.headers()) {
+        let _room = app.budgets.proxied(&connection, sandbox.as_str())?;
         return Ok(compat::port::serve(app, &sandbox, port, request).await);
     }
+    header_rules::check(request.headers())?;
+    query::check(request.uri())?;
     let origin = origin(request.headers(), &host, app.settings.origin_schemes())?;
-    let public = open(request.method(), request.uri().path())
-        || compat::e2b::may_upload(app, request.method(), request.uri());
-    let link = compat::daytona::Link::of(&request);
-    let (addressed, has_key) = match compat::e2b::knock(app, &request, &host) {
-        Door::Elsewhere => match link {
-            None => (None, false),
-            Some(link) => match link.opens(app).await {
-                Ok(()) => (None, true),
-                Err(detail) => return Err(unauthorized(app, detail)),
-            },
-        },
-        Door::Opened(sandbox) => (Some(sandbox), true),
-        Door::Content => (None, true),
-        Door::Owner(sandbox) => (sandbox, false),
-        Door::Refused(detail) => return Err(unauthorized(app, detail)),
+    let open = open(request.method(), request.uri().path());
+    let key = key(app, &request, &host)?;
+    let (addressed, key) = key.checked(app, &connection).await?;
+    let who = match &key {
+        Some(_) => None,
+        None => identify(app, &request, origin)?,
     };
-    let who = match has_key {
-        true => None,
-        false => identify(app, &request, origin)?,
-    };
-    if who.is_none() && !public && !has_key {
+    if who.is_none() && open.is_none() && key.is_none() {
         return Err(unauthorized(app, "no valid token was given"));
     }
     if let Some(sandbox) = addressed {
         request.extensions_mut().insert(sandbox);
     }
     if let Some(Who::Guest(pass)) = &who
-        && !public
+        && open.is_none()
         && !pass.shows(request.method(), request.uri().path())
     {
         return Err(Problem::new(
@@ -149,38 +150,173 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
         ));
     }
     // A page of another site may link to our pages, but not load from us or post to us.
-    if !public && !has_key && site(request.headers()) == Some("other") {
+    if open.is_none() && key.is_none() && site(request.headers()) == Some("other") {
         return Err(Problem::new(Code::OriginNotAllowed, "this request is from another site"));
     }
 
-    let bytes = match super::is_file_upload(request.method(), request.uri().path()) {
-        true => app.settings.limits.file_bytes,
-        false => app.settings.limits.body_bytes,
+    let caller = match (&who, key) {
+        (Some(Who::Owner(_)), _) => Caller::Owner,
+        (Some(Who::Guest(pass)), _) => Caller::Holder(format!("share {}", pass.share().share_id)),
+        (None, Some(name)) => Caller::Holder(name),
+        (None, None) => Caller::Nobody,
     };
-    let limits = BodyLimits { bytes, time: app.settings.limits.body_time };
-    if declared_length(request.headers()).is_some_and(|length| length > limits.bytes as u64) {
-        return Err(too_large(limits.bytes));
+    let room = match (&caller, open) {
+        (Caller::Owner, Some(Open::AtOnce)) => {
+            connection.becomes_owner();
+            Room::Free
+        }
+        (_, Some(Open::AtOnce)) => Room::Free,
+        (Caller::Owner, _) => app.budgets.owner(&connection)?,
+        (Caller::Holder(name), _) => app.budgets.holder(&connection, name)?,
+        (Caller::Nobody, _) => app.budgets.unauthenticated(&connection),
+    };
+    let request = bound_body(app, request, &caller)?;
+    let request = with_caller(request, who);
+    let keyed =
+        *request.method() == Method::POST && request.headers().contains_key("idempotency-key");
+    let answer = async {
+        match caller.idempotency_scope() {
+            Some(scope) if keyed => super::idempotency::once(app, scope, request, next).await,
+            Some(_) | None => Ok(next.run(request).await),
+        }
+    };
+    tokio::select! {
+        answer = answer => answer,
+        problem = room.evicted() => Err(problem),
     }
-    request.extensions_mut().insert(limits);
+}
+
+/// Whose request it is, as far as budgets and idempotency keys are concerned.
+enum Caller {
+    Owner,
+    /// The holder of a key that opens one thing, by its name.
+    Holder(String),
+    /// It proved nothing.
+    Nobody,
+}
+
+impl Caller {
+    /// Where its idempotency keys are its own; `None` for a caller of whom nothing is stored.
+    fn idempotency_scope(&self) -> Option<Scope<'_>> {
+        match self {
+            Caller::Owner => Some(Scope::Owner),
+            Caller::Holder(name) => Some(Scope::Holder(name)),
+            Caller::Nobody => None,
+        }
+    }
+}
+
+/// The key that a request comes with.
+enum Key {
+    /// None; the owner's token opens every sandbox.
+    None(Option<Addressed>),
+    /// One that opens what this names, in this sandbox.
+    Right(Option<Addressed>, String),
+    /// The signature of a link, which is checked with what the store knows.
+    Link(compat::daytona::Link, String),
+}
+
+fn key(app: &App, request: &Request, host: &Authority) -> Result<Key, Problem> {
+    let path = request.uri().path();
+    if compat::e2b::may_upload(app, request.method(), request.uri()) {
+        return Ok(Key::Right(None, format!("upload {path}")));
+    }
+    Ok(match compat::e2b::knock(app, request, host) {
+        Door::Elsewhere => match compat::daytona::Link::of(request) {
+            None => Key::None(None),
+            Some(link) => Key::Link(link, format!("link {path}")),
+        },
+        Door::Opened(sandbox) => {
+            let name = format!("sandbox {}", sandbox.id());
+            Key::Right(Some(sandbox), name)
+        }
+        Door::Content => {
+            let volume = path.split('/').nth(2).unwrap_or_default();
+            Key::Right(None, format!("volume {volume}"))
+        }
+        Door::Owner(sandbox) => Key::None(sandbox),
+        Door::Refused(detail) => return Err(unauthorized(app, detail)),
+    })
+}
+
+impl Key {
+    /// The sandbox that the request is for, and the name of what its key opens, if it has one.
+    async fn checked(
+        self,
+        app: &App,
+        connection: &Connection,
+    ) -> Result<(Option<Addressed>, Option<String>), Problem> {
+        let (link, name) = match self {
+            Key::None(sandbox) => return Ok((sandbox, None)),
+            Key::Right(sandbox, name) => return Ok((sandbox, Some(name))),
+            Key::Link(link, name) => (link, name),
+        };
+        let room = app.budgets.unauthenticated(connection);
+        let opened = tokio::select! {
+            opened = link.opens(app) => opened,
+            problem = room.evicted() => return Err(problem),
+        };
+        opened.map_err(|detail| unauthorized(app, detail))?;
+        Ok((None, Some(name)))
+    }
+}
+
+/// Gives a request's body its size and its deadlines.
+fn bound_body(app: &App, mut request: Request, caller: &Caller) -> Result<Request, Problem> {
+    let (limits, path) = (&app.settings.limits, request.uri().path());
+    let streams = path == STREAMED_INPUT;
+    let bytes = match caller {
+        Caller::Nobody => MAX_UNAUTHENTICATED_BODY_BYTES,
+        _ if super::is_file_upload(request.method(), path) => limits.file_bytes,
+        Caller::Owner | Caller::Holder(_) => limits.body_bytes,
+    };
+    let time = if streams { STREAMED_INPUT_TIMEOUT } else { limits.body_time };
+    let bounds = BodyLimits { bytes, time };
+    if declared_length(request.headers()).is_some_and(|length| length > bounds.bytes as u64) {
+        return Err(too_large(bounds.bytes));
+    }
+    request.extensions_mut().insert(bounds);
+    if streams {
+        return Ok(request);
+    }
+    let bytes_per_second = match caller {
+        Caller::Nobody => None,
+        Caller::Owner | Caller::Holder(_) => Some(limits.body_rate as u64),
+    };
+    let rate = Rate { time, bytes_per_second };
+    Ok(request.map(|body| slow_body::timed(body, rate).0))
+}
+
+fn with_caller(mut request: Request, who: Option<Who>) -> Request {
     match who {
         Some(Who::Owner(principal)) => drop(request.extensions_mut().insert(principal)),
         Some(Who::Guest(pass)) => drop(request.extensions_mut().insert(pass)),
         None => {}
     }
-    if *request.method() == Method::POST && request.headers().contains_key("idempotency-key") {
-        return super::idempotency::once(app, request, next).await;
-    }
-    Ok(next.run(request).await)
+    request
+}
+
+/// What needs no token, by whether it can make us wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// Answered at once, from memory.
+    AtOnce,
+    /// Reads a body, or asks the store.
+    Waits,
 }
 
 /// Everything that needs no token.
-fn open(method: &Method, path: &str) -> bool {
+fn open(method: &Method, path: &str) -> Option<Open> {
+    let reads = *method == Method::GET || *method == Method::HEAD;
     match path {
-        "/api/shares/open" => *method == Method::POST,
+        "/api/shares/open" => (*method == Method::POST).then_some(Open::Waits),
         // Whoever connects there says who they are in the first message, and hears nothing before.
-        "/daytona/socket.io/" | "/daytona/api/socket.io/" => *method == Method::GET,
-        "/healthz" | "/readyz" | "/login" => *method == Method::GET || *method == Method::HEAD,
-        _ => (*method == Method::GET || *method == Method::HEAD) && web::has(path),
+        "/daytona/socket.io/" | "/daytona/api/socket.io/" => {
+            (*method == Method::GET).then_some(Open::Waits)
+        }
+        "/readyz" | "/login" => reads.then_some(Open::Waits),
+        "/healthz" => reads.then_some(Open::AtOnce),
+        _ => (reads && web::has(path)).then_some(Open::AtOnce),
     }
 }
 

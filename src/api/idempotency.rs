@@ -1,5 +1,8 @@
 //! `Idempotency-Key`: the same request sent again gets the first answer.
 //!
+//! A key belongs to its caller, and to the request it came with: method, target, sandbox and body. Of a
+//! caller that proved nothing no key is kept.
+//!
 //! The first request with a key is written down, runs in a task of its own (so that its answer is
 //! kept even if the client goes away) and its answer is written down. One that comes meanwhile
 //! waits. A refusal that says nothing was done (5xx, 429) frees the key again. If the server died
@@ -26,6 +29,7 @@ use tokio::sync::watch;
 
 use super::{
     App,
+    compat::e2b::Addressed,
     error::{Code, Problem},
     extract::BodyLimits,
 };
@@ -112,13 +116,36 @@ impl Keyed {
     }
 }
 
+/// Whose keys are meant. The keys of one caller say nothing about those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope<'a> {
+    Owner,
+    /// The holder of a key that opens one thing, by its name.
+    Holder(&'a str),
+}
+
+impl Scope<'_> {
+    /// The key under which the store and the running requests know a client's key.
+    fn key(self, given: String) -> String {
+        match self {
+            Scope::Owner => given,
+            Scope::Holder(name) => crate::store::scoped_key(name, &given),
+        }
+    }
+}
+
 /// In the extensions of an answer that holds a secret: it is never written down.
 #[derive(Debug, Clone, Copy)]
 pub struct Unkept;
 
 /// Answers a request that carries a key.
-pub(super) async fn once(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
-    let key = key(request.headers())?;
+pub(super) async fn once(
+    app: &App,
+    scope: Scope<'_>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let key = scope.key(key(request.headers())?);
     let (mut parts, body) = request.into_parts();
     let limits = *parts.extensions.get::<BodyLimits>().expect("the guard sets the limits");
     let body = limits.read(body).await?;
@@ -230,7 +257,9 @@ fn key(headers: &HeaderMap) -> Result<String, Problem> {
 fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
     let mut hasher = blake3::Hasher::new();
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    for part in [parts.method.as_str().as_bytes(), target.as_bytes(), body] {
+    // Host and headers name a sandbox, too, in other APIs.
+    let sandbox = parts.extensions.get::<Addressed>().map_or("", |it| it.id().as_str());
+    for part in [parts.method.as_str().as_bytes(), target.as_bytes(), sandbox.as_bytes(), body] {
         // The length first, so that no two lists of parts run together alike.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);

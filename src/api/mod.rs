@@ -6,6 +6,7 @@
 
 mod app;
 pub mod auth;
+pub mod budget;
 mod commands;
 pub mod compat;
 mod docs;
@@ -16,6 +17,7 @@ pub mod extract;
 mod files;
 pub mod guard;
 mod gzip;
+mod header_rules;
 mod health;
 pub mod idempotency;
 mod interactive;
@@ -27,9 +29,11 @@ pub mod page;
 mod params;
 pub mod pass;
 mod projects;
+mod query;
 mod sessions;
 mod shares;
 mod signal;
+pub mod slow_body;
 pub mod sse;
 mod stream;
 mod target;
@@ -48,7 +52,6 @@ use axum::{
     middleware,
     response::{IntoResponse, Response},
 };
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -92,8 +95,8 @@ pub struct Parts {
     pub cookie: String,
     /// URL that clients reach the server at, without a path.
     pub url: String,
-    /// Room for requests being answered.
-    room: Semaphore,
+    /// What each class of caller may use at once.
+    pub budgets: budget::Budgets,
     answers: idempotency::Answers,
 }
 
@@ -143,7 +146,11 @@ impl App {
         stopping: CancellationToken,
     ) -> App {
         App(Arc::new(Parts {
-            room: Semaphore::new(settings.limits.requests),
+            budgets: budget::Budgets::new(
+                settings.limits.connections,
+                settings.limits.requests,
+                &metrics.evicted,
+            ),
             answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
             url: settings.public_url(address),

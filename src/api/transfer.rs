@@ -18,7 +18,8 @@ use utoipa::ToSchema;
 use super::{
     App,
     error::{Code, Problem},
-    extract::too_large,
+    extract::{too_large, too_slow},
+    slow_body::is_too_slow,
 };
 use crate::project::{
     Kind, Stat, TreePath,
@@ -265,6 +266,7 @@ impl Chunks {
             }
             Ok(None) => return Ok(None),
             Ok(Some(Ok(chunk))) => chunk,
+            Ok(Some(Err(error))) if is_too_slow(&error) => return Err(too_slow(&error)),
             Ok(Some(Err(error))) => {
                 return Err(Problem::new(Code::InvalidRequest, format!("cannot read: {error}")));
             }

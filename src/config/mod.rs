@@ -180,8 +180,12 @@ pub struct Limits {
     pub requests: usize,
     /// Time to send a whole request head.
     pub header_time: Duration,
-    /// Time to send a whole request body.
+    /// Longest silence within a request body, and the time a body has whatever its size.
     pub body_time: Duration,
+    /// Bytes a second that a body which takes longer must average.
+    pub body_rate: usize,
+    /// Time a program in a sandbox has to begin its answer.
+    pub proxy_time: Duration,
     /// Time a client may leave what we sent unread before it is cut off.
     pub stall_time: Duration,
 }

@@ -66,13 +66,18 @@ settings! {
     "limits.frame_bytes" = "1MiB" => limits.frame_bytes,
         "largest WebSocket message from a client";
     "limits.connections" = "16384" => limits.connections,
-        "connections open at once; further ones wait";
+        "connections open at once, at most half the descriptors; a quarter may be unauthenticated";
     "limits.requests" = "1024" => limits.requests,
-        "requests being answered at once, open streams not counted; further ones get a 503";
-    "limits.header_time" = "30s" => limits.header_time,
+        "requests of the owner being answered at once, open streams not counted; further ones get \
+         a 503. Programs in sandboxes and the holders of their keys have as many each";
+    "limits.header_time" = "10s" => limits.header_time,
         "time a client has to send a request head, and to leave a connection idle";
-    "limits.body_time" = "30s" => limits.body_time,
-        "time a client has to send a request body";
+    "limits.body_time" = "10s" => limits.body_time,
+        "longest silence within a request body, and the time a body has whatever its size";
+    "limits.body_rate" = "1KiB" => limits.body_rate,
+        "bytes a second that a body which takes longer must average";
+    "limits.proxy_time" = "2m" => limits.proxy_time,
+        "time a program in a sandbox has to begin its answer to a request";
     "limits.stall_time" = "60s" => limits.stall_time,
         "time a client may leave what was sent unread before it is cut off";
     "policy.idle_timeout" = "30m" => policy.idle_timeout,
@@ -215,6 +220,8 @@ pub(super) fn blank() -> Settings {
             requests: 0,
             header_time: Duration::ZERO,
             body_time: Duration::ZERO,
+            body_rate: 0,
+            proxy_time: Duration::ZERO,
             stall_time: Duration::ZERO,
         },
         policy: Policy {

@@ -11,46 +11,56 @@ use std::{
 use axum::{Router, body::Body, extract::Request};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::WaitForCancellationFutureOwned, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::tls::Tls;
-use crate::api::{self, App, guard::Ends};
+use crate::api::{self, App, budget::Connection};
 
 /// Largest request head.
 const HEAD_BYTES: usize = 64 * 1024;
-/// Wait after a failed accept: out of descriptors is not over at once.
-const BREATHE: Duration = Duration::from_millis(50);
+/// Pause after a failed accept: out of descriptors is not over at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often failed accepts are logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// A connection without traffic for this long is probed.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Probes without an answer after which the peer is gone.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// Serves until the server stops; ends when every connection has.
 pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, app: App) {
     let router = api::router(app.clone());
     let connections = TaskTracker::new();
     let room = Arc::new(Semaphore::new(app.settings.limits.connections));
+    let mut failures = Failures::default();
     loop {
-        // Room first: those that find none wait in the kernel's queue.
         let accepted = tokio::select! {
             () = app.stopping.cancelled() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept(&listener, &room, &app) => accepted,
         };
         match accepted {
-            Ok((stream, ends, permit)) => {
+            Ok((stream, peer, permit)) => {
                 let (tls, router, app) = (tls.clone(), router.clone(), app.clone());
                 connections.spawn(async move {
                     app.metrics.connections.inc();
-                    talk(stream, tls, ends, permit, router, &app).await;
+                    talk(stream, tls, peer, permit, router, &app).await;
                     app.metrics.connections.dec();
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(BREATHE).await;
+                // Out of descriptors, mostly: an unauthenticated connection gives its own back.
+                app.budgets.evict_connection();
+                failures.log(&error);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -62,49 +72,83 @@ pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, app: App
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, Ends, OwnedSemaphorePermit)> {
-    let permit = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+    app: &App,
+) -> io::Result<(TcpStream, Arc<Connection>, OwnedSemaphorePermit)> {
+    // A permit first: who finds none waits in the kernel's queue. Where others have used up what the
+    // unauthenticated connections leave, one of those makes room.
+    let permit = match room.clone().try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_) => {
+            app.budgets.evict_connection();
+            room.clone().acquire_owned().await.map_err(io::Error::other)?
+        }
+    };
     let (stream, peer) = listener.accept().await?;
     let local = stream.local_addr()?;
     // Keys and their echo are small and must not wait for more.
     stream.set_nodelay(true)?;
-    Ok((stream, Ends { peer, local }, permit))
+    // A peer that vanished without a word is found out, also where we only wait for it.
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+    Ok((stream, app.budgets.connected(peer, local), permit))
+}
+
+/// Logs failures to accept, but not each: out of descriptors every attempt fails.
+#[derive(Debug, Default)]
+struct Failures {
+    logged_at: Option<Instant>,
+    since: u64,
+}
+
+impl Failures {
+    fn log(&mut self, error: &io::Error) {
+        self.since += 1;
+        if self.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        tracing::warn!(%error, attempts = self.since, "cannot accept a connection");
+        (self.logged_at, self.since) = (Some(Instant::now()), 0);
+    }
 }
 
 async fn talk(
     stream: TcpStream,
     tls: Option<Arc<Tls>>,
-    ends: Ends,
+    peer: Arc<Connection>,
     permit: OwnedSemaphorePermit,
     router: Router,
     app: &App,
 ) {
     // The permit goes with the stream, which an upgraded socket takes along.
     let stall_time = app.settings.limits.stall_time;
-    let patient = move |stream| Patient::new(stream, stall_time, permit);
+    let of_stream = peer.clone();
+    let patient = move |stream| Patient::new(stream, stall_time, of_stream, permit);
     let Some(tls) = tls else {
-        return answer(patient(stream), ends, router, app).await;
+        return answer(patient(stream), peer, router, app).await;
     };
     let shaken = tokio::select! {
         () = app.stopping.cancelled() => return,
         shaken = tls.handshake(stream, patient) => shaken,
     };
     match shaken {
-        Ok(stream) => answer(stream, ends, router, app).await,
-        Err(error) => tracing::debug!(%error, peer = %ends.peer, "no TLS handshake"),
+        Ok(stream) => answer(stream, peer, router, app).await,
+        Err(error) => tracing::debug!(%error, peer = %peer.peer, "no TLS handshake"),
     }
 }
 
 /// Answers requests on a stream until it ends.
-async fn answer<S>(stream: S, ends: Ends, router: Router, app: &App)
+async fn answer<S>(stream: S, peer: Arc<Connection>, router: Router, app: &App)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let stopping = app.stopping.clone();
     let limits = &app.settings.limits;
+    let of_request = peer.clone();
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let (mut parts, body) = request.into_parts();
-        parts.extensions.insert(ends);
+        parts.extensions.insert(of_request.clone());
         let request = Request::from_parts(parts, Body::new(body));
         router.clone().oneshot(request)
     });
@@ -118,27 +162,39 @@ where
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        // Dropping the connection drops the request it is at.
+        () = peer.cut().cancelled() => Ok(()),
         () = stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, peer = %ends.peer, "connection ended");
+        tracing::debug!(%error, peer = %peer.peer, "connection ended");
     }
 }
 
-/// A stream that is cut when the other side does not read for too long.
+/// A stream that is cut when the other side does not read for too long, or when its connection is
+/// evicted.
 struct Patient {
     stream: TcpStream,
     patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    // Both for as long as the stream is there.
+    _peer: Arc<Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Patient {
-    fn new(stream: TcpStream, patience: Duration, permit: OwnedSemaphorePermit) -> Patient {
-        Patient { stream, patience, stalled: None, _permit: permit }
+    fn new(
+        stream: TcpStream,
+        patience: Duration,
+        peer: Arc<Connection>,
+        permit: OwnedSemaphorePermit,
+    ) -> Patient {
+        let cut = Box::pin(peer.cut().clone().cancelled_owned());
+        Patient { stream, patience, stalled: None, cut, _peer: peer, _permit: permit }
     }
 
     /// Starts, stops or runs the clock, by whether a write got anywhere.
@@ -168,6 +224,9 @@ impl AsyncRead for Patient {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.cut.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

@@ -45,7 +45,8 @@ const DRAIN: Duration = Duration::from_secs(4);
 
 /// Serves until a signal says stop.
 pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
-    raise_descriptor_limit();
+    let descriptors = raise_descriptor_limit();
+    settings.limits.connections = affordable(settings.limits.connections, descriptors);
     let home = Home::open(&settings.home)?;
     let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
     let tls = tls.transpose()?.map(Arc::new);
@@ -131,7 +132,8 @@ fn say_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// Each watcher and each host costs a descriptor; the usual soft limit of 1,024 is soon met.
-fn raise_descriptor_limit() {
+/// Returns the limit; `None` if there is none.
+fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) =
@@ -139,4 +141,15 @@ fn raise_descriptor_limit() {
     {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
+    getrlimit(Resource::Nofile).current
+}
+
+/// The connections that leave half of the descriptors to hosts, files and the store.
+fn affordable(connections: usize, descriptors: Option<u64>) -> usize {
+    let half =
+        descriptors.map_or(usize::MAX, |limit| usize::try_from(limit / 2).unwrap_or(usize::MAX));
+    if connections > half {
+        tracing::info!(connections = half, "limits.connections is lowered: open files are limited");
+    }
+    connections.min(half).max(1)
 }

@@ -1,6 +1,6 @@
 //! Keys under which a client may ask twice and be answered once.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     Store, StoreError,
@@ -8,8 +8,15 @@ use super::{
 };
 use crate::model::Timestamp;
 
-/// How many keys are kept at most; the oldest go first, even before their day is over.
+/// How many keys of the owner are kept at most, and of all others together; the oldest go first, even
+/// before their day is over.
 const KEPT: i64 = 100_000;
+/// How many of one other caller.
+const KEPT_OF_CALLER: i64 = 1_000;
+/// Counting many keys takes long: that is done once in so many.
+const TRIM_EVERY: i64 = 1_024;
+/// Before and behind the name of a caller in a key; no header can carry it.
+const SEPARATOR: char = '\n';
 
 /// How long an answer is kept.
 const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
@@ -40,6 +47,36 @@ pub enum Claim {
     },
     /// Another request used it.
     OtherRequest,
+}
+
+/// The key of a caller other than the owner.
+pub fn scoped_key(caller: &str, key: &str) -> String {
+    format!("{SEPARATOR}{caller}{SEPARATOR}{key}")
+}
+
+/// Drops the oldest keys between two, but for so many.
+fn trim(db: &Connection, from: &str, to: &str, kept: i64) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "DELETE FROM idempotency WHERE key >= ?1 AND key < ?2 AND id <= (
+            SELECT id FROM idempotency WHERE key >= ?1 AND key < ?2
+            ORDER BY id DESC LIMIT 1 OFFSET ?3)",
+    )?
+    .execute(params![from, to, kept])?;
+    Ok(())
+}
+
+/// Bounds the keys of each caller after one was added.
+fn bound(db: &Connection, key: &str) -> rusqlite::Result<()> {
+    let caller = key.strip_prefix(SEPARATOR).and_then(|rest| rest.split_once(SEPARATOR));
+    if let Some((caller, _)) = caller {
+        let from = scoped_key(caller, "");
+        trim(db, &from, &format!("{from}\u{10ffff}"), KEPT_OF_CALLER)?;
+    }
+    if db.last_insert_rowid() % TRIM_EVERY == 0 {
+        trim(db, "\n", "\u{b}", KEPT)?;
+        trim(db, " ", "\u{10ffff}", KEPT)?;
+    }
+    Ok(())
 }
 
 impl Store {
@@ -77,8 +114,7 @@ impl Store {
                 "INSERT INTO idempotency (key, request, created_at) VALUES (?1, ?2, ?3)",
             )?
             .execute(params![key, request, micros(now)])?;
-            db.prepare_cached("DELETE FROM idempotency WHERE id <= ?1")?
-                .execute([db.last_insert_rowid() - KEPT])?;
+            bound(db, &key)?;
             Ok(Claim::Fresh)
         })
         .await
@@ -131,5 +167,44 @@ impl Store {
             Ok(count?)
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing::TempHome;
+
+    #[tokio::test]
+    async fn one_caller_cannot_make_the_keys_of_another_go() {
+        let home = TempHome::new();
+        let store = Store::open(home.path()).unwrap();
+        let now = Timestamp::now();
+        let claim = async |key: &str| store.claim_key(key, [0; 32], now).await.unwrap();
+        assert_eq!(claim("owner's").await, Claim::Fresh);
+        assert_eq!(claim(&scoped_key("sandbox a", "k")).await, Claim::Fresh);
+        // Rows that are there, without a transaction for each.
+        store
+            .write(|db| {
+                let mut insert = db.prepare(
+                    "INSERT INTO idempotency (key, request, created_at) VALUES (?1, ?2, ?3)",
+                )?;
+                for at in 0..KEPT_OF_CALLER {
+                    let key = scoped_key("sandbox b", &at.to_string());
+                    insert.execute(params![key, [0; 32], micros(Timestamp::now())])?;
+                }
+                Ok(())
+            })
+            .await
+            .unwrap();
+        for at in 0..5 {
+            assert_eq!(claim(&scoped_key("sandbox b", &format!("more {at}"))).await, Claim::Fresh);
+        }
+        assert_eq!(store.key_count().await, Ok(2 + KEPT_OF_CALLER as u64));
+        let known = Claim::Unfinished { subject: None };
+        assert_eq!(claim("owner's").await, known);
+        assert_eq!(claim(&scoped_key("sandbox a", "k")).await, known);
+        assert_eq!(claim(&scoped_key("sandbox b", "more 0")).await, known);
+        assert_eq!(claim(&scoped_key("sandbox b", "0")).await, Claim::Fresh, "the oldest went");
     }
 }

@@ -47,7 +47,7 @@ pub use bundle::{Bundle, Ids};
 pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
 pub use entries::{EntryChange, EntryIndex, EntryRow};
 pub use error::{OpenError, StoreError};
-pub use idempotency::{Claim, StoredResponse};
+pub use idempotency::{Claim, StoredResponse, scoped_key};
 pub use leases::LeaseFilter;
 pub use ledger::LedgerEntry;
 pub use lock::{HomeLock, LockError};

@@ -35,3 +35,15 @@ mod wrap;
 pub use sandbox::{Sandboxes, expire};
 pub use unread::read_away;
 pub use usage::measure;
+
+/// Lists in queries that clients of other APIs repeat, one value each.
+const LISTS: [&str; 6] =
+    ["state", "sandbox_ids", "states", "snapshots", "regionIds", "metricNames"];
+
+/// Whether a parameter of a path may be given more than once.
+pub fn is_list(path: &str, name: &str) -> bool {
+    let lists = daytona::is_path(path)
+        || path.starts_with("/sandboxes/") && path.ends_with("/metrics")
+        || matches!(path, "/sandboxes" | "/v2/sandboxes");
+    lists && LISTS.contains(&name)
+}

@@ -4,7 +4,7 @@
 //! was made private; at Daytona whoever has its key, unless it was made public. What opens our own door
 //! is taken out of a request before a program inside can read it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, pin::pin, time::Duration};
 
 use axum::{
     body::Body,
@@ -14,13 +14,18 @@ use axum::{
 };
 use hyper_util::rt::TokioIo;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::{
     e2b,
     sandbox::{Api, Sandbox, State},
 };
 use crate::{
-    api::{App, error::Problem},
+    api::{
+        App,
+        error::Problem,
+        slow_body::{self, Progress, Rate},
+    },
     config::Scheme,
     model::ThreadId,
     provider::{Connection, ProviderError},
@@ -71,8 +76,13 @@ async fn pass_on(
     app: &App,
     id: &ThreadId,
     port: u16,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, Response> {
+    let limits = &app.settings.limits;
+    let rate = Rate { time: limits.proxy_time, bytes_per_second: Some(limits.body_rate as u64) };
+    let (parts, body) = request.into_parts();
+    let (body, sent) = slow_body::timed(body, rate);
+    let mut request = Request::from_parts(parts, body);
     let failed = |problem: Problem| problem.into_response();
     let now = app.now().at.as_second();
     let signed = app.sandboxes.keys.opens_port(id.as_str(), port, now);
@@ -89,12 +99,14 @@ async fn pass_on(
         )
             .into_response());
     }
-    awake(app, &sandbox).await?;
+    let late = || timed_out(id.as_str(), port);
+    timeout(limits.proxy_time, awake(app, &sandbox)).await.map_err(|_| late())??;
     let closed = || {
         let message = "The sandbox is running but port is not open";
         unreachable(id.as_str(), message, Some(port))
     };
-    let stream = match dial(app, &sandbox, port).await.map_err(failed)? {
+    let dialled = timeout(limits.proxy_time, dial(app, &sandbox, port)).await;
+    let stream = match dialled.map_err(|_| late())?.map_err(failed)? {
         Ok(stream) => stream,
         // Unless a program of its own listens there.
         Err(_) if sandbox.api == Api::E2b && port == e2b::INTERPRETER => {
@@ -122,7 +134,8 @@ async fn pass_on(
         // What goes wrong with it is told by the answer.
         let _ = connection.with_upgrades().await;
     });
-    let mut answer = sender.send_request(request).await.map_err(|error| {
+    let answer = answer_in_time(sender.send_request(request), &sent, limits.proxy_time).await;
+    let mut answer = answer.ok_or_else(late)?.map_err(|error| {
         tracing::debug!(sandbox = %id, port, %error, "a port gave no answer");
         closed()
     })?;
@@ -145,6 +158,24 @@ async fn pass_on(
         answer.headers_mut().remove(name);
     }
     Ok(answer.map(Body::new))
+}
+
+/// Waits for the head of an answer; `None` if nothing happens for too long. A request that is still
+/// being sent is something.
+async fn answer_in_time<T>(
+    answer: impl Future<Output = T>,
+    sent: &Progress,
+    patience: Duration,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    loop {
+        let before = sent.bytes();
+        match timeout(patience, answer.as_mut()).await {
+            Ok(answer) => return Some(answer),
+            Err(_) if sent.bytes() > before => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Whether a request may reach the ports of a sandbox.
@@ -245,6 +276,13 @@ pub fn domain(app: &App) -> Option<(&'static str, String)> {
     let address: IpAddr = here.host().trim_matches(['[', ']']).parse().ok()?;
     let port = here.port_u16().unwrap_or(scheme.default_port());
     address.is_loopback().then(|| (scheme.name(), format!("localhost:{port}")))
+}
+
+/// The answer for a program that did not answer.
+fn timed_out(id: &str, port: u16) -> Response {
+    let message = "The program on this port did not answer in time";
+    let body = json!({"sandboxId": id, "message": message, "code": 504, "port": port});
+    (StatusCode::GATEWAY_TIMEOUT, axum::Json(body)).into_response()
 }
 
 /// The answer for a sandbox that cannot be reached; clients know it by these words.

@@ -97,7 +97,7 @@ fn broken_requests_are_refused_and_harm_nobody() {
 }
 
 #[test]
-fn more_connections_than_allowed_wait_and_are_served_later() {
+fn more_connections_than_allowed_make_room_for_later_ones() {
     let home = Home::new();
     let server = Server::start_with(&home, &["--set", "limits.connections=4"]);
     let held: Vec<_> = (0..4).map(|_| server.client().connect()).collect();

@@ -60,6 +60,23 @@ impl Socket {
         }
     }
 
+    /// The next text, whatever its form; empty when the socket closes.
+    pub fn next_text(&mut self) -> String {
+        loop {
+            match self.inner.read() {
+                Ok(Message::Text(text)) => return text.to_string(),
+                Ok(Message::Close(_)) => return String::new(),
+                Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return String::new(),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    pub fn send_text(&mut self, text: &str) {
+        self.inner.send(Message::text(text)).unwrap();
+    }
+
     pub fn send(&mut self, control: &Value) {
         self.inner.send(Message::text(control.to_string())).unwrap();
     }

@@ -8,14 +8,13 @@
 //!   us  2        they 3                    are you there? yes
 //! ```
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     extract::{
-        State,
+        Extension, State,
         ws::{Message, WebSocket, WebSocketUpgrade},
     },
-    http::StatusCode,
     response::Response,
 };
 use serde_json::{Value, json};
@@ -24,18 +23,18 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use super::{Refusal, control};
+use super::control;
 use crate::{
-    api::{App, compat::sandbox::Api},
+    api::{App, budget::Connection, compat::sandbox::Api},
     event::{Happened, Heard},
     model::{LeaseId, ThreadId},
 };
 
-/// Clients at the same time.
+/// Clients with the token at the same time. Those without are bounded as all unauthenticated connections.
 const MOST: usize = 1_000;
 static ROOM: Semaphore = Semaphore::const_new(MOST);
 /// How long a client may take to say who it is.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is asked whether it is there.
 const PING: Duration = Duration::from_secs(25);
 /// Bytes of what a client says.
@@ -44,31 +43,36 @@ const MOST_SAID: usize = 64 << 10;
 /// Connects a client.
 pub(super) async fn connect(
     State(app): State<App>,
+    Extension(connection): Extension<Arc<Connection>>,
     upgrade: WebSocketUpgrade,
-) -> Result<Response, Refusal> {
-    let Ok(room) = ROOM.try_acquire() else {
-        let message = format!("{MOST} clients listen already; ask for the state instead");
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
-    };
+) -> Response {
     let tasks = app.tasks.clone();
     let upgrade = upgrade.max_message_size(MOST_SAID).max_frame_size(MOST_SAID);
-    Ok(upgrade.on_upgrade(move |socket| {
+    upgrade.on_upgrade(move |socket| {
         tasks.track_future(async move {
             tokio::select! {
                 // What is gone has been told of otherwise.
-                _ = serve(&app, socket) => {}
+                _ = serve(&app, &connection, socket) => {}
                 () = app.stopping.cancelled() => {}
             }
-            drop(room);
         })
-    }))
+    })
 }
 
 async fn send(socket: &mut WebSocket, text: String) -> Result<(), axum::Error> {
     socket.send(Message::Text(text.into())).await
 }
 
-async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
+async fn refuse(mut socket: WebSocket, message: &str) -> Result<(), axum::Error> {
+    send(&mut socket, format!("44{}", json!({"message": message}))).await?;
+    socket.send(Message::Close(None)).await
+}
+
+async fn serve(
+    app: &App,
+    connection: &Connection,
+    mut socket: WebSocket,
+) -> Result<(), axum::Error> {
     let id = uuid::Uuid::now_v7().simple().to_string();
     let open = json!({
         "sid": id,
@@ -78,13 +82,17 @@ async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
         "maxPayload": MOST_SAID,
     });
     send(&mut socket, format!("0{open}")).await?;
-    let given = timeout(PATIENCE, introduced(&mut socket)).await.ok().flatten();
+    let given = timeout(TOKEN_TIMEOUT, introduced(&mut socket)).await.ok().flatten();
     let admitted = app.auth.is_open() || given.is_some_and(|given| app.auth.token(&given));
     if !admitted {
         app.auth.failed(std::time::Instant::now());
-        send(&mut socket, format!("44{}", json!({"message": "no valid token was given"}))).await?;
-        return socket.send(Message::Close(None)).await;
+        return refuse(socket, "no valid token was given").await;
     }
+    connection.becomes_owner();
+    let Ok(_room) = ROOM.try_acquire() else {
+        let message = format!("{MOST} clients listen already; ask for the state instead");
+        return refuse(socket, &message).await;
+    };
     let mut events = app.events.listen(None);
     send(&mut socket, format!("40{}", json!({"sid": id}))).await?;
     let mut pings = interval(PING);

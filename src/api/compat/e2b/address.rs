@@ -45,6 +45,13 @@ pub struct Addressed {
     port: u16,
 }
 
+impl Addressed {
+    /// The sandbox.
+    pub fn id(&self) -> &ThreadId {
+        &self.id
+    }
+}
+
 /// What the guard finds at the door of a daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Door {

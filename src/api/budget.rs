@@ -1,0 +1,424 @@
+//! How much of the server each class of caller may use at once.
+//!
+//! ```text
+//!   class             proves                           when its budget is used up
+//!   health, web app   nothing, and waits for nothing   has no budget
+//!   unauthenticated   nothing                          the oldest is evicted
+//!   proxied           nothing; is for a program in     503; one sandbox gets a quarter
+//!                     a sandbox
+//!   key holder        a sandbox's key, a share link    503; one key gets a quarter
+//!   owner             the token, a signed-in browser   503; shares it with nobody
+//! ```
+//! Requests and connections are counted alike. A connection starts as unauthenticated and takes the
+//! class of its latest request that proves something, so that peers without a token can never use up
+//! the connections of the others.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use super::error::{Code, Problem};
+
+/// Unauthenticated requests being answered at once.
+const MAX_UNAUTHENTICATED_REQUESTS: usize = 64;
+/// Unauthenticated connections at once, where a quarter of all connections is more than that.
+const MAX_UNAUTHENTICATED_CONNECTIONS: usize = 1024;
+
+/// All budgets of a server.
+pub struct Budgets {
+    owner: Semaphore,
+    holders: Shares,
+    proxied: Shares,
+    unauthenticated: Evicting,
+    connections: Arc<Connections>,
+}
+
+/// The connections of the classes that are bounded; the owner has the rest.
+struct Connections {
+    unauthenticated: Evicting,
+    holders: Shares,
+    proxied: Shares,
+}
+
+/// Room for one request.
+#[derive(Debug)]
+pub enum Room<'a> {
+    /// Of one that waits for nothing.
+    Free,
+    /// Of the owner.
+    Owner(SemaphorePermit<'a>),
+    /// Of a sandbox or a key.
+    Share(Share),
+    /// Of one that can be evicted.
+    Unauthenticated(Entry),
+}
+
+impl Budgets {
+    /// The budgets of a server with so many connections and requests. `evicted` counts what was cut
+    /// off to make room.
+    pub fn new(connections: usize, requests: usize, evicted: &Counter) -> Budgets {
+        let quarter = (connections / 4).max(1);
+        let connections = Connections {
+            unauthenticated: Evicting::new(quarter.min(MAX_UNAUTHENTICATED_CONNECTIONS), evicted),
+            holders: Shares::new(quarter),
+            proxied: Shares::new(quarter),
+        };
+        Budgets {
+            owner: Semaphore::new(requests),
+            holders: Shares::new(requests),
+            proxied: Shares::new(requests),
+            unauthenticated: Evicting::new(MAX_UNAUTHENTICATED_REQUESTS, evicted),
+            connections: Arc::new(connections),
+        }
+    }
+
+    /// Registers a connection that was accepted. Evicts another if there are too many that have not
+    /// authenticated.
+    pub fn connected(&self, peer: SocketAddr, local: SocketAddr) -> Arc<Connection> {
+        let cut = CancellationToken::new();
+        let entry = self.connections.unauthenticated.enter(peer.ip(), cut.clone());
+        let standing = Mutex::new(Standing::Unauthenticated(entry));
+        let connections = self.connections.clone();
+        Arc::new(Connection { peer, local, connections, standing, cut })
+    }
+
+    /// Cuts off one connection that has not authenticated; `false` if there is none.
+    pub fn evict_connection(&self) -> bool {
+        self.connections.unauthenticated.evict()
+    }
+
+    /// Room for a request of the owner.
+    pub fn owner(&self, connection: &Connection) -> Result<Room<'_>, Problem> {
+        connection.becomes_owner();
+        self.owner.try_acquire().map(Room::Owner).map_err(|_| overloaded())
+    }
+
+    /// Room for a request with a key that opens one thing, which `name` names.
+    pub fn holder(&self, connection: &Connection, name: &str) -> Result<Room<'_>, Problem> {
+        connection.becomes(Class::Holder, name)?;
+        self.holders.take(name).map(Room::Share).ok_or_else(overloaded)
+    }
+
+    /// Room for a request to a program in this sandbox.
+    pub fn proxied(&self, connection: &Connection, sandbox: &str) -> Result<Room<'_>, Problem> {
+        connection.becomes(Class::Proxied, sandbox)?;
+        self.proxied.take(sandbox).map(Room::Share).ok_or_else(overloaded)
+    }
+
+    /// Room for a request that has proved nothing; the oldest such request loses its own.
+    pub fn unauthenticated(&self, connection: &Connection) -> Room<'_> {
+        let peer = connection.peer.ip();
+        Room::Unauthenticated(self.unauthenticated.enter(peer, CancellationToken::new()))
+    }
+}
+
+impl Room<'_> {
+    /// Waits until this room is taken away.
+    pub async fn evicted(&self) -> Problem {
+        match self {
+            Room::Unauthenticated(entry) => entry.cut.cancelled().await,
+            Room::Free | Room::Owner(_) | Room::Share(_) => std::future::pending().await,
+        }
+        overloaded()
+    }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(Code::Overloaded, "too many requests are being answered")
+}
+
+/// A class of callers that has shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Holder,
+    Proxied,
+}
+
+/// One accepted connection, also after it was upgraded. In the extensions of every request.
+#[derive(Debug)]
+pub struct Connection {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The address it reached us at.
+    pub local: SocketAddr,
+    connections: Arc<Connections>,
+    standing: Mutex<Standing>,
+    cut: CancellationToken,
+}
+
+/// What a connection counts as.
+#[derive(Debug)]
+enum Standing {
+    #[expect(dead_code, reason = "held, never read")]
+    Unauthenticated(Entry),
+    Share(Class, Share),
+    Owner,
+}
+
+impl Connection {
+    /// Cancelled when this connection must go to make room for others.
+    pub fn cut(&self) -> &CancellationToken {
+        &self.cut
+    }
+
+    /// Counts this connection as the owner's.
+    pub fn becomes_owner(&self) {
+        *self.standing() = Standing::Owner;
+    }
+
+    fn becomes(&self, class: Class, name: &str) -> Result<(), Problem> {
+        let mut standing = self.standing();
+        if matches!(&*standing, Standing::Share(now, share) if *now == class && share.name == name)
+        {
+            return Ok(());
+        }
+        let shares = match class {
+            Class::Holder => &self.connections.holders,
+            Class::Proxied => &self.connections.proxied,
+        };
+        *standing = Standing::Share(class, shares.take(name).ok_or_else(overloaded)?);
+        Ok(())
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connections")
+    }
+}
+
+/// A number of permits, of which no name may hold more than a quarter.
+struct Shares {
+    max: usize,
+    used: Arc<Mutex<Used>>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    total: usize,
+    by_name: HashMap<String, usize>,
+}
+
+/// One permit of [`Shares`].
+#[derive(Debug)]
+pub struct Share {
+    used: Arc<Mutex<Used>>,
+    name: String,
+}
+
+impl Shares {
+    fn new(max: usize) -> Shares {
+        Shares { max, used: Arc::default() }
+    }
+
+    fn take(&self, name: &str) -> Option<Share> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = used.by_name.get(name).copied().unwrap_or(0);
+        if used.total >= self.max || held >= (self.max / 4).max(1) {
+            return None;
+        }
+        used.total += 1;
+        used.by_name.insert(name.to_owned(), held + 1);
+        Some(Share { used: self.used.clone(), name: name.to_owned() })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.total -= 1;
+        match used.by_name.get_mut(&self.name) {
+            Some(held) if *held > 1 => *held -= 1,
+            _ => drop(used.by_name.remove(&self.name)),
+        }
+    }
+}
+
+/// A bounded set. Who enters it when it is full evicts the oldest entry of the peer that has the
+/// most: one peer alone can only evict itself.
+struct Evicting {
+    max: usize,
+    evicted: Counter,
+    entries: Arc<Mutex<Entries>>,
+}
+
+/// The entries of each peer by age.
+#[derive(Debug, Default)]
+struct Entries {
+    entered: u64,
+    count: usize,
+    by_peer: HashMap<IpAddr, BTreeMap<u64, CancellationToken>>,
+}
+
+/// A place in an [`Evicting`] set.
+#[derive(Debug)]
+pub struct Entry {
+    entries: Arc<Mutex<Entries>>,
+    peer: IpAddr,
+    number: u64,
+    cut: CancellationToken,
+}
+
+impl Evicting {
+    fn new(max: usize, evicted: &Counter) -> Evicting {
+        Evicting { max, evicted: evicted.clone(), entries: Arc::default() }
+    }
+
+    fn enter(&self, peer: IpAddr, cut: CancellationToken) -> Entry {
+        let peer = network(peer);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.count >= self.max && entries.evict() {
+            self.evicted.inc();
+        }
+        entries.entered += 1;
+        entries.count += 1;
+        let number = entries.entered;
+        entries.by_peer.entry(peer).or_default().insert(number, cut.clone());
+        Entry { entries: self.entries.clone(), peer, number, cut }
+    }
+
+    fn evict(&self) -> bool {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = entries.evict();
+        if found {
+            self.evicted.inc();
+        }
+        found
+    }
+}
+
+impl Entries {
+    fn evict(&mut self) -> bool {
+        // Among peers with as many, the one whose oldest entry is older.
+        let rank = |(_, of_peer): &(&IpAddr, &BTreeMap<u64, CancellationToken>)| {
+            (of_peer.len(), std::cmp::Reverse(of_peer.first_key_value().map(|(number, _)| *number)))
+        };
+        let Some(peer) = self.by_peer.iter().max_by_key(rank).map(|(peer, _)| *peer) else {
+            return false;
+        };
+        let oldest = self.by_peer.get(&peer).and_then(|of_peer| of_peer.first_key_value());
+        let Some((number, cut)) = oldest.map(|(number, cut)| (*number, cut.clone())) else {
+            return false;
+        };
+        self.remove(peer, number);
+        cut.cancel();
+        true
+    }
+
+    fn remove(&mut self, peer: IpAddr, number: u64) {
+        let Some(of_peer) = self.by_peer.get_mut(&peer) else { return };
+        if of_peer.remove(&number).is_some() {
+            self.count -= 1;
+        }
+        if of_peer.is_empty() {
+            self.by_peer.remove(&peer);
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(self.peer, self.number);
+    }
+}
+
+/// One IPv6 subscriber has a whole /64.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn enter(set: &Evicting, from: &str) -> Entry {
+        set.enter(peer(from), CancellationToken::new())
+    }
+
+    #[test]
+    fn a_full_set_evicts_the_oldest_of_the_peer_that_has_the_most() {
+        let set = Evicting::new(4, &Counter::default());
+        let quiet = enter(&set, "10.0.0.1");
+        let mut greedy: Vec<_> = (0..3).map(|_| enter(&set, "10.0.0.2")).collect();
+        greedy.extend((0..5).map(|_| enter(&set, "10.0.0.2")));
+        let cut: Vec<bool> = greedy.iter().map(|entry| entry.cut.is_cancelled()).collect();
+        assert_eq!(cut, [true, true, true, true, true, false, false, false]);
+        assert!(!quiet.cut.is_cancelled());
+        assert_eq!(set.evicted.get(), 5);
+        drop(greedy);
+        assert_eq!(set.entries.lock().unwrap().count, 1);
+        drop(quiet);
+        assert!(set.entries.lock().unwrap().by_peer.is_empty());
+        assert!(!set.evict());
+    }
+
+    #[test]
+    fn alone_a_peer_evicts_its_own_oldest() {
+        let set = Evicting::new(2, &Counter::default());
+        let entries: Vec<_> = (0..3).map(|_| enter(&set, "127.0.0.1")).collect();
+        let cut: Vec<bool> = entries.iter().map(|entry| entry.cut.is_cancelled()).collect();
+        assert_eq!(cut, [true, false, false]);
+        assert!(set.evict());
+        assert!(entries[1].cut.is_cancelled() && !entries[2].cut.is_cancelled());
+    }
+
+    #[test]
+    fn addresses_of_one_subscriber_are_one_peer() {
+        assert_eq!(network(peer("2001:db8:1:2:3::4")), network(peer("2001:db8:1:2:ffff::1")));
+        assert_ne!(network(peer("2001:db8:1:2::4")), network(peer("2001:db8:1:3::4")));
+        assert_eq!(network(peer("::ffff:10.0.0.1")), peer("10.0.0.1"));
+        assert_ne!(network(peer("10.0.0.1")), network(peer("10.0.0.2")));
+    }
+
+    #[test]
+    fn one_name_gets_a_quarter_and_all_together_no_more_than_there_are() {
+        let shares = Shares::new(8);
+        let held: Vec<_> = (0..3).map(|_| shares.take("a")).collect();
+        assert_eq!(held.iter().flatten().count(), 2);
+        let others: Vec<_> =
+            ["b", "b", "c", "c", "d", "d", "e"].map(|name| shares.take(name)).into();
+        assert_eq!(others.iter().flatten().count(), 6);
+        drop(held);
+        assert!(shares.take("e").is_some());
+        drop(others);
+        let used = shares.used.lock().unwrap();
+        assert_eq!((used.total, used.by_name.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_connection_counts_as_what_its_requests_prove() {
+        let budgets = Budgets::new(16, 16, &Counter::default());
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let first = budgets.connected(address, address);
+        let rest: Vec<_> = (0..4).map(|_| budgets.connected(address, address)).collect();
+        assert!(first.cut().is_cancelled(), "a quarter may be unauthenticated");
+        let owner = budgets.owner(&rest[0]).unwrap();
+        let more: Vec<_> = (0..4).map(|_| budgets.connected(address, address)).collect();
+        assert!(!rest[0].cut().is_cancelled(), "the owner's is not evicted");
+        assert!(rest[1].cut().is_cancelled());
+        assert!(budgets.proxied(&more[0], "s").is_ok());
+        assert!(budgets.proxied(&more[1], "s").is_err(), "a quarter of a quarter for each sandbox");
+        assert!(budgets.proxied(&more[1], "t").is_ok());
+        drop(owner);
+    }
+}

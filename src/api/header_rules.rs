@@ -1,0 +1,71 @@
+//! Headers that must be there once, and in their form.
+//!
+//! Two headers of one name are read as the first by one program and as the last by another; none of
+//! these has a meaning as a list.
+
+use axum::http::{HeaderMap, HeaderName, header};
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::error::{Code, Problem};
+
+const ONCE: [HeaderName; 7] = [
+    header::AUTHORIZATION,
+    header::CONTENT_TYPE,
+    header::ORIGIN,
+    header::SEC_WEBSOCKET_KEY,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-access-token"),
+    HeaderName::from_static("e2b-sandbox-id"),
+];
+/// Bytes in a `Sec-WebSocket-Key` (RFC 6455, 4.1).
+const WEBSOCKET_KEY_BYTES: usize = 16;
+
+/// Refuses a request with a header that is repeated or malformed.
+pub(super) fn check(headers: &HeaderMap) -> Result<(), Problem> {
+    let bad = |name: &HeaderName, detail: &str| {
+        Err(Problem::field(Code::InvalidHeader, format!("/{name}"), detail))
+    };
+    if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+        return bad(name, "given more than once");
+    }
+    if let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY)
+        && !STANDARD.decode(key).is_ok_and(|key| key.len() == WEBSOCKET_KEY_BYTES)
+    {
+        return bad(&header::SEC_WEBSOCKET_KEY, "must be 16 bytes in base64");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn refused(pairs: &[(&'static str, &'static str)]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        check(&headers).err().map(|problem| problem.detail().to_owned())
+    }
+
+    #[test]
+    fn credentials_are_given_once() {
+        assert_eq!(refused(&[("authorization", "Bearer a"), ("x-api-key", "b")]), None);
+        assert_eq!(refused(&[("accept", "a/b"), ("accept", "c/d")]), None);
+        for name in ["authorization", "x-api-key", "x-access-token", "content-type"] {
+            let expected = format!("/{name}: given more than once");
+            assert_eq!(refused(&[(name, "a"), (name, "a")]), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_websocket_key_is_sixteen_bytes() {
+        assert_eq!(refused(&[("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")]), None);
+        for key in ["abc", "", "dGhlIHNhbXBsZSBub25jZQ", "dGhlIHNhbXBsZSBub25jZSE="] {
+            let expected = "/sec-websocket-key: must be 16 bytes in base64";
+            assert_eq!(refused(&[("sec-websocket-key", key)]).as_deref(), Some(expected), "{key}");
+        }
+    }
+}
