@@ -1,5 +1,6 @@
 //! The front door: who gets in, what is refused and how.
 
+mod compat;
 mod hostile;
 mod input;
 mod keys;
