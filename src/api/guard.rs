@@ -110,7 +110,8 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     let host = host(request.uri(), request.headers())?;
     let below = compat::e2b::split_host(&host).map(|(_, _, rest)| rest);
     let allowed = |host: &Authority| host_allowed(host, connection.local, &app.settings);
-    if !allowed(&host) && !below.as_ref().is_some_and(allowed) {
+    let of_clients = below.or_else(|| compat::e2b::domain_of_api(&host));
+    if !allowed(&host) && !of_clients.as_ref().is_some_and(allowed) {
         return Err(Problem::new(
             Code::HostNotAllowed,
             format!(

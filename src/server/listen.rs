@@ -157,6 +157,8 @@ where
         .header_read_timeout(limits.header_time)
         .max_header_size(HEAD_BYTES)
         .max_buf_size(HEAD_BYTES)
+        // For programs behind a port, whose headers are passed on as they were written.
+        .preserve_header_case(true)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);

@@ -36,9 +36,9 @@ class Code(unittest.TestCase):
         self.assertEqual((first.text, first.logs.stdout, first.error), ("2", ["hi\n"], None))
         second = run("x += 1; x", envs={"A": "b"})
         self.assertEqual((second.text, second.execution_count), ("2", first.execution_count + 1))
-        self.assertEqual(run("import os; os.environ['A']", envs={"A": "b"}).text, "'b'")
+        self.assertEqual(run("import os; os.environ['A']", envs={"A": "b"}).text, "b")
         self.assertEqual(run("os.environ.get('A')").results, [])
-        self.assertEqual(run("os.getcwd()").text, "'/home/user'")
+        self.assertEqual(run("os.getcwd()").text, "/home/user")
 
     def test_output_of_other_programs_is_in_its_place(self):
         seen = []
@@ -57,7 +57,7 @@ class Code(unittest.TestCase):
         self.assertNotIn("<string>", failed.traceback)
         self.assertEqual(self.sandbox.run_code("x = (").error.name, "SyntaxError")
         awaited = self.sandbox.run_code("import asyncio\nawait asyncio.sleep(0.01, 'woke')")
-        self.assertEqual(awaited.text, "'woke'")
+        self.assertEqual(awaited.text, "woke")
 
     def test_what_is_displayed(self):
         shown = "class H:\n    def _repr_html_(self):\n        return '<b>hi</b>'\ndisplay(H())\nH()"
@@ -70,7 +70,7 @@ class Code(unittest.TestCase):
         made = self.sandbox.create_code_context(cwd="/tmp")
         self.assertEqual((made.language, made.cwd), ("python", "/tmp"))
         self.assertIn(made.id, [context.id for context in self.sandbox.list_code_contexts()])
-        self.assertEqual(self.sandbox.run_code("y = 1; import os; os.getcwd()", context=made).text, "'/tmp'")
+        self.assertEqual(self.sandbox.run_code("y = 1; import os; os.getcwd()", context=made).text, "/tmp")
         self.assertEqual(self.sandbox.run_code("y").error.name, "NameError")
         self.sandbox.restart_code_context(made)
         self.assertEqual(self.sandbox.run_code("y", context=made).error.name, "NameError")

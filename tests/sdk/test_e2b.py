@@ -304,7 +304,7 @@ class Files(unittest.TestCase):
         info = self.files.get_info(f"{place}/a")
         self.assertEqual((info.size, info.mode, info.permissions), (5, 0o640, "-rw-r-----"))
         self.assertEqual((info.owner, info.type.value), ("user", "file"))
-        self.assertEqual(self.files.get_info(f"{place}/link").symlink_target, "a")
+        self.assertEqual(self.files.get_info(f"{place}/link").symlink_target, f"{place}/a")
         moved = self.files.rename(f"{place}/a", f"{place}/new/b")
         self.assertEqual(moved.path, f"{place}/new/b")
         self.assertTrue(self.files.exists(f"{place}/new/b"))

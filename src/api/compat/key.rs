@@ -1,8 +1,8 @@
-//! What opens one sandbox and nothing else: its access token, and signatures made with it.
+//! Keys of sandboxes, volumes, ports and uploads, and the signatures made with them.
 //!
-//! A token is the sandbox's id and a keyed hash of it, so that none has to be kept, and so that it
-//! tells by itself which sandbox it is for. The key is derived from the server's own token: another
-//! token in the file ends them all.
+//! A key has one purpose: what shows a port runs no command, and what opens a file opens no other. Every
+//! key is a keyed hash of what it opens and of its [`Purpose`], so that none has to be stored. The
+//! hashing key is derived from the server's own token: another token in the file ends them all.
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
@@ -11,12 +11,45 @@ use subtle::ConstantTimeEq;
 use crate::model::ThreadId;
 
 /// What every access token begins with.
-const PREFIX: &str = "ea_";
+const ACCESS: &str = "ea_";
+/// What every traffic token begins with.
+const TRAFFIC: &str = "et_";
 /// Hexadecimal digits of the hash in a token.
 const DIGITS: usize = 40;
 
 /// Makes and checks the tokens of sandboxes.
 pub struct Keys([u8; 32]);
+
+/// What a key is for. It is part of every hash, so that a key of one purpose is never one of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// The daemon of a sandbox: its programs and files.
+    Access,
+    /// The ports that programs of a sandbox listen on.
+    Traffic,
+    /// One port of a sandbox for a time.
+    Port,
+    /// The signing of links to files of a sandbox.
+    Signing,
+    /// The content of a volume.
+    Volume,
+    /// The upload of the files of one hash.
+    Upload,
+}
+
+impl Purpose {
+    /// No name is the beginning of another, and each ends where what it opens begins.
+    fn domain(self) -> &'static str {
+        match self {
+            Purpose::Access => "access\0",
+            Purpose::Traffic => "traffic\0",
+            Purpose::Port => "port\0",
+            Purpose::Signing => "signing\0",
+            Purpose::Volume => "volume\0",
+            Purpose::Upload => "upload\0",
+        }
+    }
+}
 
 /// What a signature allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,17 +79,39 @@ impl Keys {
         Keys(blake3::derive_key("stead 2026-11-15 access to one sandbox", token.as_bytes()))
     }
 
-    /// The access token of a sandbox.
-    pub fn access(&self, id: &ThreadId) -> String {
-        let hash = blake3::keyed_hash(&self.0, id.as_str().as_bytes()).to_hex();
-        format!("{PREFIX}{id}_{}", &hash[..DIGITS])
+    fn hash(&self, purpose: Purpose, what: &str) -> String {
+        let text = format!("{}{what}", purpose.domain());
+        blake3::keyed_hash(&self.0, text.as_bytes()).to_hex().to_string()
     }
 
-    /// The sandbox that a token opens.
-    pub fn opens(&self, given: &str) -> Option<ThreadId> {
-        let (id, _) = given.strip_prefix(PREFIX)?.rsplit_once('_')?;
+    fn token(&self, purpose: Purpose, prefix: &str, id: &ThreadId) -> String {
+        format!("{prefix}{id}_{}", &self.hash(purpose, id.as_str())[..DIGITS])
+    }
+
+    fn sandbox_of(&self, purpose: Purpose, prefix: &str, given: &str) -> Option<ThreadId> {
+        let (id, _) = given.strip_prefix(prefix)?.rsplit_once('_')?;
         let id: ThreadId = id.parse().ok()?;
-        same(&self.access(&id), given).then_some(id)
+        same(&self.token(purpose, prefix, &id), given).then_some(id)
+    }
+
+    /// The access token of a sandbox, which opens its programs and files.
+    pub fn access(&self, id: &ThreadId) -> String {
+        self.token(Purpose::Access, ACCESS, id)
+    }
+
+    /// The sandbox that an access token opens.
+    pub fn opens(&self, given: &str) -> Option<ThreadId> {
+        self.sandbox_of(Purpose::Access, ACCESS, given)
+    }
+
+    /// The traffic token of a sandbox, which opens its ports.
+    pub fn traffic(&self, id: &ThreadId) -> String {
+        self.token(Purpose::Traffic, TRAFFIC, id)
+    }
+
+    /// The sandbox whose ports a traffic token opens.
+    pub fn opens_traffic(&self, given: &str) -> Option<ThreadId> {
+        self.sandbox_of(Purpose::Traffic, TRAFFIC, given)
     }
 
     /// Whether a signature was made with the access token of this sandbox.
@@ -76,8 +131,8 @@ impl Keys {
     /// enough for a label of a host. `None` for a sandbox whose id is no UUID.
     pub fn port(&self, id: &ThreadId, port: u16, until: i64) -> Option<String> {
         let id = uuid::Uuid::try_parse(id.as_str()).ok()?.simple().to_string();
-        let hash = blake3::keyed_hash(&self.0, format!("port {id} {port} {until}").as_bytes());
-        Some(format!("{PORT}{id}{}{until:x}", &hash.to_hex()[..PORT_DIGITS]))
+        let hash = self.hash(Purpose::Port, &format!("{id} {port} {until}"));
+        Some(format!("{PORT}{id}{}{until:x}", &hash[..PORT_DIGITS]))
     }
 
     /// The sandbox that such a name stands for at this time.
@@ -93,8 +148,7 @@ impl Keys {
 impl Keys {
     /// What links to files of a sandbox are signed with, as long as the salt is the same.
     pub fn signing(&self, id: &ThreadId, salt: &str) -> String {
-        let hash = blake3::keyed_hash(&self.0, format!("files {id} {salt}").as_bytes());
-        hash.to_hex().to_string()
+        self.hash(Purpose::Signing, &format!("{id} {salt}"))
     }
 }
 
@@ -104,8 +158,7 @@ const VOLUME: &str = "ev_";
 impl Keys {
     /// What opens the content of a volume, and nothing else.
     pub fn volume(&self, id: &str) -> String {
-        let hash = blake3::keyed_hash(&self.0, format!("volume {id}").as_bytes()).to_hex();
-        format!("{VOLUME}{}", &hash[..DIGITS])
+        format!("{VOLUME}{}", &self.hash(Purpose::Volume, id)[..DIGITS])
     }
 
     /// Whether that opens this volume; `None` for what is no key of a volume.
@@ -117,8 +170,7 @@ impl Keys {
 impl Keys {
     /// What lets somebody send the files of this hash until a time, in seconds since 1970.
     pub fn upload(&self, hash: &str, until: i64) -> String {
-        let sum = blake3::keyed_hash(&self.0, format!("upload {hash} {until}").as_bytes());
-        sum.to_hex()[..DIGITS].to_owned()
+        self.hash(Purpose::Upload, &format!("{hash} {until}"))[..DIGITS].to_owned()
     }
 
     /// Whether this lets them, at this time.
@@ -174,6 +226,24 @@ mod tests {
         for wrong in ["", "ea_", "ea__", "secret", "ea_iabc_9"] {
             assert_eq!(keys.opens(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_key_of_one_purpose_is_none_of_another() {
+        let keys = Keys::new("secret");
+        let id: ThreadId = "iabc".parse().unwrap();
+        let (access, traffic) = (keys.access(&id), keys.traffic(&id));
+        assert_eq!(keys.opens_traffic(&traffic), Some(id.clone()));
+        assert_eq!((keys.opens(&traffic), keys.opens_traffic(&access)), (None, None));
+        // Nor with the other's beginning.
+        assert_eq!(keys.opens(&traffic.replace(TRAFFIC, ACCESS)), None);
+        assert_eq!(keys.opens_traffic(&access.replace(ACCESS, TRAFFIC)), None);
+        // Nor for a sandbox whose id reads like what another purpose hashes.
+        let odd: ThreadId = "volume x".parse().unwrap();
+        let hash = |key: &str| key.rsplit('_').next().unwrap().to_owned();
+        assert_ne!(hash(&keys.access(&odd)), hash(&keys.volume("x")));
+        let what = Signed { path: "/a", operation: Operation::Read, user: "", until: None };
+        assert!(!keys.signed(&id, &what, &sign(&traffic, &what)));
     }
 
     #[test]

@@ -126,43 +126,80 @@ fn head(lines: &[u8]) -> Result<Head, Problem> {
     for line in text.split("\r\n") {
         let Some((name, value)) = line.split_once(':') else { continue };
         if name.trim().eq_ignore_ascii_case("content-disposition") {
-            found.name = field(value, "name").unwrap_or_default();
-            found.file = field(value, "filename");
+            found = disposition(value)?;
         }
     }
     Ok(found)
 }
 
-/// A quoted field of a head.
-fn field(value: &str, name: &str) -> Option<String> {
-    let mut rest = value;
-    loop {
-        let at = rest.find(name)?;
-        let alone = at == 0 || matches!(rest.as_bytes()[at - 1], b' ' | b';' | b'\t');
-        let behind = &rest[at + name.len()..];
-        match behind.strip_prefix("=\"") {
-            Some(quoted) if alone => return Some(unquote(quoted)),
-            _ => rest = behind,
+/// The parameters of a `Content-Disposition`, quoted or not (RFC 6266); `filename*` goes before
+/// `filename`.
+fn disposition(value: &str) -> Result<Head, Problem> {
+    let mut found = Head::default();
+    let mut extended = None;
+    let mut rest = value.find(';').map_or("", |at| &value[at + 1..]);
+    while !rest.trim().is_empty() {
+        let Some((name, behind)) = rest.split_once('=') else {
+            return Err(bad("a parameter of Content-Disposition has no value"));
+        };
+        let (value, after) = match behind.trim_start().strip_prefix('"') {
+            Some(quoted) => unquote(quoted)?,
+            None => {
+                let end = behind.find(';').unwrap_or(behind.len());
+                (behind[..end].trim().to_owned(), &behind[end..])
+            }
+        };
+        match name.trim().to_ascii_lowercase().as_str() {
+            "name" => found.name = value,
+            "filename" => found.file = Some(value),
+            "filename*" => extended = Some(decode_extended(&value)?),
+            _ => {}
         }
+        let after = after.trim_start();
+        rest = match after.strip_prefix(';') {
+            Some(rest) => rest,
+            None if after.is_empty() => "",
+            None => {
+                return Err(bad("a parameter of Content-Disposition goes on behind its quotes"));
+            }
+        };
     }
+    found.file = extended.or(found.file);
+    Ok(found)
 }
 
-/// The text up to the closing quote, with what clients escape made plain.
-fn unquote(text: &str) -> String {
+/// A value of the form `UTF-8'language'percent-encoded` (RFC 8187).
+fn decode_extended(value: &str) -> Result<String, Problem> {
+    let unreadable = || bad("filename* is not of the form UTF-8''NAME");
+    let mut fields = value.splitn(3, '\'');
+    let (charset, _, encoded) = (fields.next(), fields.next(), fields.next());
+    let encoded = encoded.filter(|_| charset.is_some_and(|it| it.eq_ignore_ascii_case("utf-8")));
+    // A plus sign means itself here, not a space.
+    let encoded = encoded.ok_or_else(unreadable)?.replace('+', "%2B");
+    let bytes = format!("x={encoded}");
+    let mut pairs = form_urlencoded::parse(bytes.as_bytes());
+    pairs.next().map(|(_, name)| name.into_owned()).ok_or_else(unreadable)
+}
+
+/// The text up to the closing quote, with what clients escape made plain, and what is behind the quote.
+fn unquote(text: &str) -> Result<(String, &str), Problem> {
     let mut plain = String::new();
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
         match letter {
-            '"' => break,
+            '"' => {
+                let plain = plain.replace("%22", "\"").replace("%0D", "\r").replace("%0A", "\n");
+                return Ok((plain, &text[at + 1..]));
+            }
             '\\' => match letters.next() {
-                Some(escaped @ ('"' | '\\')) => plain.push(escaped),
-                Some(other) => plain.extend(['\\', other]),
-                None => plain.push('\\'),
+                Some((_, escaped @ ('"' | '\\'))) => plain.push(escaped),
+                Some((_, other)) => plain.extend(['\\', other]),
+                None => {}
             },
             letter => plain.push(letter),
         }
     }
-    plain.replace("%22", "\"").replace("%0D", "\r").replace("%0A", "\n")
+    Err(bad("a quote of Content-Disposition is not closed"))
 }
 
 #[cfg(test)]
@@ -206,6 +243,25 @@ mod tests {
     async fn what_is_cut_off_is_refused() {
         for body in [&b"--XX\r\n"[..], b"--XX\r\nA: b\r\n\r\ncontent", b"nothing", b""] {
             assert!(parts(body, 3).await.is_err(), "{}", String::from_utf8_lossy(body));
+        }
+    }
+
+    #[test]
+    fn a_part_is_named_with_and_without_quotes() {
+        let check = |value: &str, name: &str, file: Option<&str>| {
+            let expected = Head { name: name.to_owned(), file: file.map(str::to_owned) };
+            assert_eq!(disposition(value).unwrap(), expected, "{value}");
+        };
+        check("form-data; name=\"file\"", "file", None);
+        check("form-data; name=file", "file", None);
+        check("form-data; name=file; filename=/tmp/a.txt", "file", Some("/tmp/a.txt"));
+        check("form-data;NAME=\"file\" ; FileName=\"a;b=\\\"c\"", "file", Some("a;b=\"c"));
+        // A name within the name of the file is no name of the field.
+        check("form-data; filename=\"; name=x\"; name=\"file\"", "file", Some("; name=x"));
+        check("form-data; name=f; filename=a; filename*=UTF-8''%C3%A9+%20", "f", Some("\u{e9}+ "));
+        check("form-data", "", None);
+        for value in ["form-data; name", "form-data; name=\"a", "form-data; name=\"a\"b"] {
+            assert!(disposition(value).is_err(), "{value}");
         }
     }
 

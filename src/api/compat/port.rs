@@ -1,15 +1,15 @@
 //! Programs that listen inside a sandbox, reached from outside: HTTP and what it is upgraded to.
 //!
 //! Who may ask is decided before (`admitted`): at E2B that is whoever knows the sandbox's id, unless it
-//! was made private; at Daytona whoever has its key, unless it was made public. What opens our own door
-//! is taken out of a request before a program inside can read it.
+//! was made private; at Daytona whoever has its traffic token, unless it was made public. Our own keys
+//! and cookies are removed from a request before a program inside can read it.
 
 use std::{net::IpAddr, pin::pin, time::Duration};
 
 use axum::{
     body::Body,
     extract::Request,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri::Authority},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
 };
 use hyper_util::rt::TokioIo;
@@ -92,12 +92,7 @@ async fn pass_on(
     };
     let ended = signed.is_some() && super::daytona::is_expired(&sandbox, id.as_str());
     if ended || signed.is_none() && !admitted(app, &sandbox, &request) {
-        let message = "a private port needs the key of its sandbox";
-        return Err((
-            StatusCode::UNAUTHORIZED,
-            axum::Json(json!({"code": 401, "message": message})),
-        )
-            .into_response());
+        return Err(unadmitted(sandbox.api));
     }
     let late = || timed_out(id.as_str(), port);
     timeout(limits.proxy_time, awake(app, &sandbox)).await.map_err(|_| late())??;
@@ -118,6 +113,9 @@ async fn pass_on(
         }
     };
     clean(app, request.headers_mut());
+    if let Some(cleaned) = without_key(request.uri()) {
+        *request.uri_mut() = cleaned.map_err(|_| closed())?;
+    }
     if let Some(mask) = sandbox.more.get(MASK)
         && let Ok(host) = HeaderValue::from_str(&mask.replace("${PORT}", &port.to_string()))
     {
@@ -128,8 +126,12 @@ async fn pass_on(
     if let Some(path) = request.uri().path_and_query() {
         *request.uri_mut() = path.as_str().parse().map_err(|_| closed())?;
     }
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|_| closed())?;
+    // The listener preserves the case of header names, too: some programs compare them as bytes.
+    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+        .preserve_header_case(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| closed())?;
     app.tasks.spawn(async move {
         // What goes wrong with it is told by the answer.
         let _ = connection.with_upgrades().await;
@@ -154,9 +156,7 @@ async fn pass_on(
         });
         return Ok(answer.map(Body::new));
     }
-    for name in OF_ONE_CONNECTION {
-        answer.headers_mut().remove(name);
-    }
+    remove_hop_by_hop(answer.headers_mut());
     Ok(answer.map(Body::new))
 }
 
@@ -178,6 +178,16 @@ async fn answer_in_time<T>(
     }
 }
 
+/// The answer to a request without the key of a private port, as each vendor's clients know it.
+fn unadmitted(api: Api) -> Response {
+    let status = match api {
+        Api::E2b => StatusCode::FORBIDDEN,
+        Api::Daytona => StatusCode::UNAUTHORIZED,
+    };
+    let message = "a private port needs the traffic token of its sandbox";
+    (status, axum::Json(json!({"code": status.as_u16(), "message": message}))).into_response()
+}
+
 /// Whether a request may reach the ports of a sandbox.
 fn admitted(app: &App, sandbox: &Sandbox, request: &Request) -> bool {
     let usual = match sandbox.api {
@@ -187,11 +197,38 @@ fn admitted(app: &App, sandbox: &Sandbox, request: &Request) -> bool {
     if sandbox.more.get(OPEN_TO).map_or(usual, String::as_str) == ANYBODY {
         return true;
     }
-    let right = |given: &str| app.sandboxes.keys.opens(given).as_ref() == Some(sandbox.id());
+    let keys = &app.sandboxes.keys;
+    let right = |given: &str| keys.opens_traffic(given).as_ref() == Some(sandbox.id());
     let header = |name: &&str| request.headers().get(*name).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
-    let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == KEY_IN_QUERY);
-    KEYS.iter().filter_map(header).any(right) || asked.is_some_and(|(_, key)| right(&key))
+    let mut asked = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_key(name));
+    KEYS.iter().filter_map(header).any(right) || asked.any(|(_, key)| right(&key))
+}
+
+fn is_key(parameter: &str) -> bool {
+    parameter == KEY_IN_QUERY
+}
+
+/// A target without the key in its query, and otherwise as it was written; `None` if there is none.
+fn without_key(uri: &Uri) -> Option<Result<Uri, axum::http::Error>> {
+    let query = uri.query()?;
+    // Each piece is decoded as the check decodes it, so that both see the same name.
+    let holds_key = |piece: &&str| {
+        form_urlencoded::parse(piece.as_bytes()).next().is_some_and(|(name, _)| is_key(&name))
+    };
+    if !query.split('&').any(|piece| holds_key(&piece)) {
+        return None;
+    }
+    let kept: Vec<&str> = query.split('&').filter(|piece| !holds_key(piece)).collect();
+    let target = match kept.is_empty() {
+        true => uri.path().to_owned(),
+        false => format!("{}?{}", uri.path(), kept.join("&")),
+    };
+    let mut parts = uri.clone().into_parts();
+    Some(target.parse().map_err(axum::http::Error::from).and_then(|target| {
+        parts.path_and_query = Some(target);
+        Ok(Uri::from_parts(parts)?)
+    }))
 }
 
 /// Makes a sandbox that sleeps go on, if a request may do that.
@@ -233,23 +270,66 @@ async fn dial(
     Ok(provider.dial(&running.instance, port).await)
 }
 
-/// Takes out of a request what opens our own door, and what is said of its connection alone.
+/// Removes our keys and cookies from a request, and the headers of its connection alone.
 fn clean(app: &App, headers: &mut HeaderMap) {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = bearer.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
-    if token.is_some_and(|token| app.auth.token(token)) {
+    if token.is_some_and(|token| is_ours(app, token)) {
         headers.remove(header::AUTHORIZATION);
     }
     for name in OURS.iter().chain(&KEYS) {
         headers.remove(*name);
     }
+    remove_cookies(headers, &[&app.cookie, &app.share_cookie()]);
     let upgrade = upgrade_of(headers);
-    for name in OF_ONE_CONNECTION {
-        headers.remove(name);
-    }
+    remove_hop_by_hop(headers);
     if let Some(upgrade) = upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, upgrade);
+    }
+}
+
+/// Whether a token opens anything of ours.
+fn is_ours(app: &App, token: &str) -> bool {
+    let keys = &app.sandboxes.keys;
+    app.auth.token(token)
+        || app.shares.pass(token).is_some()
+        || keys.opens(token).is_some()
+        || keys.opens_traffic(token).is_some()
+}
+
+/// Removes the cookies of these names; the others stay as they are.
+fn remove_cookies(headers: &mut HeaderMap, ours: &[&str]) {
+    let lines: Vec<_> = headers.get_all(header::COOKIE).iter().cloned().collect();
+    headers.remove(header::COOKIE);
+    for line in lines {
+        let is_kept = |pair: &&[u8]| {
+            let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
+            !ours.iter().any(|our| our.as_bytes() == name)
+        };
+        let kept: Vec<&[u8]> =
+            line.as_bytes().split(|byte| *byte == b';').filter(is_kept).collect();
+        let kept = kept.join(&b';');
+        if let Ok(value) = HeaderValue::from_bytes(kept.trim_ascii())
+            && !value.is_empty()
+        {
+            headers.append(header::COOKIE, value);
+        }
+    }
+}
+
+/// Removes what is said of one connection and not of the next: the usual headers, and those that
+/// `Connection` names (RFC 9110, 7.6.1).
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let named: Vec<HeaderName> = lines
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        // Without these a request is no request, or another one.
+        .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
+        .collect();
+    for name in named.into_iter().chain(OF_ONE_CONNECTION) {
+        headers.remove(name);
     }
 }
 
@@ -292,4 +372,59 @@ pub fn unreachable(id: &str, message: &str, port: Option<u16>) -> Response {
         body["port"] = port.into();
     }
     (StatusCode::BAD_GATEWAY, axum::Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_in_a_query_is_removed_and_the_rest_stays_as_it_was_written() {
+        let check = |target: &str, expected: Option<&str>| {
+            let cleaned = without_key(&target.parse().unwrap()).map(|uri| uri.unwrap().to_string());
+            assert_eq!(cleaned.as_deref(), expected, "{target}");
+        };
+        check("/a?x=1&DAYTONA_SANDBOX_AUTH_KEY=k&y=%20+", Some("/a?x=1&y=%20+"));
+        check("/a?DAYTONA_SANDBOX_AUTH_KEY=k", Some("/a"));
+        check("/a?DAYTONA_SANDBOX_AUTH_KEY=k&x&DAYTONA_SANDBOX%5FAUTH_KEY=l", Some("/a?x"));
+        check("/a?x=DAYTONA_SANDBOX_AUTH_KEY", None);
+        check("/a", None);
+    }
+
+    #[test]
+    fn headers_that_the_connection_names_are_removed() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("host", "h"),
+            ("connection", "X-Secret, host"),
+            ("connection", "close , x-other"),
+            ("x-secret", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "1"),
+            ("x-own", "1"),
+        ] {
+            let name: HeaderName = name.parse().unwrap();
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        remove_hop_by_hop(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["host", "x-own"]);
+    }
+
+    #[test]
+    fn only_our_own_cookies_are_removed() {
+        let check = |lines: &[&'static str], expected: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(header::COOKIE, HeaderValue::from_static(line));
+            }
+            remove_cookies(&mut headers, &["ours", "ours_share"]);
+            let left: Vec<_> = headers.get_all(header::COOKIE).iter().collect();
+            assert_eq!(left, expected, "{lines:?}");
+        };
+        check(&["a=1; ours=2; b=\"3\""], &["a=1; b=\"3\""]);
+        check(&["ours=2", "ours_share=1; c"], &["c"]);
+        check(&["not_ours=1;ours=2"], &["not_ours=1"]);
+    }
 }

@@ -325,7 +325,7 @@ impl Sandboxes {
     }
 
     /// Waits for one's turn to change a sandbox.
-    async fn turn(&self, id: &ThreadId) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn turn(&self, id: &ThreadId) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = blake3::hash(id.as_str().as_bytes());
         self.changing[usize::from(hash.as_bytes()[0]) % TURNS].lock().await
     }
@@ -413,7 +413,7 @@ impl App {
             Some(lease) => (lease.provider, None),
             None => self.made_from(from, &new.network, new.settings).await?,
         };
-        let home = home_on(&provider, api);
+        let home = home_on(&provider, api).await;
         let now = self.now().at;
         let mut env = Env::from([
             ("HOME".to_owned(), home.clone()),
@@ -724,12 +724,12 @@ impl App {
 
 /// Where programs are at home under a provider. On this machine itself that is a real directory, which
 /// a server that may not make it cannot have.
-fn home_on(provider: &str, api: Api) -> String {
+async fn home_on(provider: &str, api: Api) -> String {
     let home = api.home();
     if provider != "local" {
         return home.to_owned();
     }
-    match std::fs::create_dir_all(home) {
+    match tokio::fs::create_dir_all(home).await {
         Ok(()) => home.to_owned(),
         Err(_) => std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned()),
     }

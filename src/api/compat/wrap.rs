@@ -28,6 +28,12 @@ pub struct Config {
 const BEGIN: &str = "{ (echo \"$BASHPID\" >&9; exec 2>&9 9>&-; exec ";
 /// What goes behind them.
 const END: &str = "); } 9>&2 2>/dev/null";
+/// The kernel refuses a longer argument (`MAX_ARG_STRLEN`, with the zero at its end).
+const MAX_ARGUMENT_BYTES: usize = (128 << 10) - 1;
+/// What a shell runs in place of a longer text, which it reads from a pipe.
+const READ_TEXT: &str = "eval \"$(cat <&8)\" 8<&-";
+/// Around the text in the pipe.
+const PIPE: (&str, &str) = (" 8< <(printf %s ", ")");
 /// Between the tag and the text, where there is one.
 const TAG: &str = " # ";
 
@@ -35,9 +41,15 @@ const TAG: &str = " # ";
 pub fn text(config: &Config, tag: Option<&str>) -> String {
     let mut text = String::from(BEGIN);
     text.push_str(&quote(&config.cmd));
-    for arg in &config.args {
+    let long = long_text(config);
+    for (index, arg) in config.args.iter().enumerate() {
         text.push(' ');
-        text.push_str(&quote(arg));
+        text.push_str(&quote(if long == Some(index) { READ_TEXT } else { arg }));
+    }
+    if let Some(index) = long {
+        text.push_str(PIPE.0);
+        text.push_str(&quote(&config.args[index]));
+        text.push_str(PIPE.1);
     }
     text.push_str(END);
     if let Some(tag) = tag {
@@ -50,7 +62,13 @@ pub fn text(config: &Config, tag: Option<&str>) -> String {
 /// The program and the tag that a text runs, if it is such a text.
 pub fn parse(text: &str) -> Option<(Config, Option<String>)> {
     let rest = text.strip_prefix(BEGIN)?;
-    let (words, rest) = words(rest)?;
+    let (mut words, mut rest) = self::words(rest)?;
+    if let Some(piped) = rest.strip_prefix(PIPE.0) {
+        let (long, behind) = self::words(piped)?;
+        let place = words.iter_mut().find(|word| *word == READ_TEXT)?;
+        *place = long.into_iter().next()?;
+        rest = behind.strip_prefix(PIPE.1)?;
+    }
     let rest = rest.strip_prefix(END)?;
     let tag = match rest {
         "" => None,
@@ -59,6 +77,16 @@ pub fn parse(text: &str) -> Option<(Config, Option<String>)> {
     let mut words = words.into_iter();
     let cmd = words.next()?;
     Some((Config { cmd, args: words.collect(), ..Config::default() }, tag))
+}
+
+/// Which argument is the text of a shell (`bash -c TEXT`) and too long for one.
+fn long_text(config: &Config) -> Option<usize> {
+    let name = config.cmd.rsplit('/').next().unwrap_or_default();
+    if !matches!(name, "bash" | "sh" | "dash" | "zsh") {
+        return None;
+    }
+    let index = config.args.iter().position(|arg| arg == "-c")? + 1;
+    config.args.get(index).filter(|text| text.len() > MAX_ARGUMENT_BYTES).map(|_| index)
 }
 
 /// The number in what a command wrote to its standard error, and where the program's own begins.
@@ -93,8 +121,8 @@ fn words(mut text: &str) -> Option<(Vec<String>, &str)> {
         }
         words.push(word);
         match text.strip_prefix(' ') {
-            Some(rest) => text = rest,
-            None => return Some((words, text)),
+            Some(rest) if rest.starts_with('\'') => text = rest,
+            _ => return Some((words, text)),
         }
     }
 }
@@ -115,6 +143,22 @@ mod tests {
             let config = Config { cmd, args, ..Config::default() };
             prop_assert_eq!(parse(&text(&config, tag.as_deref())), Some((config, tag)));
         }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_for_an_argument_is_read_from_a_pipe() {
+        let long = format!("echo '{}'", "x".repeat(MAX_ARGUMENT_BYTES));
+        let args = ["-l", "-c", long.as_str()].map(str::to_owned).to_vec();
+        let config = Config { cmd: "/bin/bash".to_owned(), args, ..Config::default() };
+        let text = text(&config, Some("tag"));
+        assert_eq!(parse(&text), Some((config, Some("tag".to_owned()))));
+        // The test's own shell runs it as a worker does.
+        let file = std::env::temp_dir().join(format!("stead-wrap-{}", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        let ran = std::process::Command::new("bash").arg(&file).output().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(ran.stdout.len(), MAX_ARGUMENT_BYTES + 1, "{:?}", ran.status);
+        assert!(ran.status.success());
     }
 
     #[test]

@@ -113,6 +113,13 @@ impl Directory {
         Ok(stat_of(&found, path.as_str(), None))
     }
 
+    /// The size that the file system gives for what is at a path, also for a directory.
+    pub fn size_on_disk(&self, path: &Relative) -> Result<u64, FileError> {
+        let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
+        let found = fstat(&held).map_err(failed("look at", path))?;
+        Ok(u64::try_from(found.st_size).unwrap_or(0))
+    }
+
     /// Whose the root is.
     pub fn root_owner(&self) -> Result<(u32, u32), FileError> {
         let found = fstat(&*self.root).map_err(failed("look at", &Relative::root()))?;

@@ -1,6 +1,7 @@
 //! The front door: who gets in, what is refused and how.
 
 mod budgets;
+mod compat;
 mod hostile;
 mod input;
 mod keys;

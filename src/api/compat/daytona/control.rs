@@ -482,7 +482,7 @@ pub(super) async fn preview(
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
         "url": address(&app, number, sandbox.id().as_str())?,
-        "token": app.sandboxes.keys.access(sandbox.id()),
+        "token": app.sandboxes.keys.traffic(sandbox.id()),
     })))
 }
 

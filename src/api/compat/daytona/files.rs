@@ -266,7 +266,7 @@ pub(super) async fn upload(
     let files = app.sandbox_files(&sandbox).await?;
     let mut parts = parts(&app, &headers, body)?;
     while let Some(head) = parts.next().await? {
-        if head.file.is_some() {
+        if head.file.is_some() || head.name == "file" {
             receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
             return Ok(StatusCode::OK);
         }

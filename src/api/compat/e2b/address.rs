@@ -5,7 +5,7 @@
 
 use axum::{
     extract::{FromRequestParts, Request},
-    http::{HeaderMap, StatusCode, header, request::Parts, uri::Authority},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts, uri::Authority},
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -13,18 +13,19 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use super::{
     Refusal,
     connect::{Code, Failed},
+    link::FileQuery,
 };
 use crate::{
     api::{
         App,
         compat::{
             instance::home_of,
-            key::{Operation, Signed},
+            key::Operation,
             port::unreachable,
             sandbox::{Sandbox, State},
         },
     },
-    model::{Env, ThreadId, Timestamp},
+    model::{Env, ThreadId},
 };
 
 /// The port that the daemon has in every sandbox.
@@ -41,7 +42,7 @@ pub fn is_file_upload(path: &str) -> bool {
 /// The sandbox a request is for; the guard puts it into the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressed {
-    id: ThreadId,
+    pub(super) id: ThreadId,
     port: u16,
 }
 
@@ -49,6 +50,11 @@ impl Addressed {
     /// The sandbox.
     pub fn id(&self) -> &ThreadId {
         &self.id
+    }
+
+    /// The daemon of a sandbox.
+    pub(super) fn daemon(id: ThreadId) -> Addressed {
+        Addressed { id, port: DAEMON }
     }
 }
 
@@ -95,6 +101,14 @@ pub fn split_host(host: &Authority) -> Option<(u16, ThreadId, Authority)> {
     // An id has no dash in it, or is a UUID.
     (is_name && (!id.contains('-') || uuid::Uuid::try_parse(id).is_ok())).then_some(())?;
     Some((port.parse().ok()?, id.parse().ok()?, rest))
+}
+
+/// The domain of a host `api.DOMAIN`, which is where clients with `E2B_DOMAIN` look for the control
+/// plane.
+pub fn domain_of_api(host: &Authority) -> Option<Authority> {
+    let (first, rest) = host.as_str().split_once('.')?;
+    first.eq_ignore_ascii_case("api").then_some(())?;
+    rest.parse().ok()
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -144,7 +158,7 @@ pub fn knock(app: &App, request: &Request, host: &Authority) -> Door {
     if let Some(token) = token {
         return match (app.sandboxes.keys.opens(token), named) {
             (Some(id), Some(named)) if id == named.id => Door::Opened(named),
-            (Some(id), None) => Door::Opened(Addressed { id, port: DAEMON }),
+            (Some(id), None) => Door::Opened(Addressed::daemon(id)),
             (None, Some(named)) if app.auth.token(token) => Door::Opened(named),
             _ => Door::Refused("the access token is wrong"),
         };
@@ -155,57 +169,13 @@ pub fn knock(app: &App, request: &Request, host: &Authority) -> Door {
             "GET" | "HEAD" => Operation::Read,
             _ => Operation::Write,
         };
-        if let Some(link) = Link::parse(query) {
-            return link.opens(app, operation, named);
+        // What cannot be read opens nothing; to the owner the route says what is wrong with it.
+        let link = FileQuery::parse(query).unwrap_or_default();
+        if let Some(door) = link.opens(app, operation, named.as_ref()) {
+            return door;
         }
     }
     Door::Owner(named)
-}
-
-/// What a link to a file says.
-struct Link {
-    path: String,
-    user: String,
-    signature: String,
-    until: Option<i64>,
-}
-
-impl Link {
-    fn parse(query: &str) -> Option<Link> {
-        let (mut path, mut user, mut signature, mut until) =
-            (String::new(), String::new(), None, None);
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            match &*name {
-                "path" => path = value.into_owned(),
-                "username" => user = value.into_owned(),
-                "signature" => signature = Some(value.into_owned()),
-                "signature_expiration" => until = Some(value.into_owned()),
-                _ => {}
-            }
-        }
-        let until = match until {
-            Some(until) => Some(until.parse().ok()?),
-            None => None,
-        };
-        Some(Link { path, user, signature: signature?, until })
-    }
-
-    fn opens(&self, app: &App, operation: Operation, named: Option<Addressed>) -> Door {
-        if self.until.is_some_and(|until| until < Timestamp::now().as_second()) {
-            return Door::Refused("signature is already expired");
-        }
-        let signed = Signed { path: &self.path, operation, user: &self.user, until: self.until };
-        let keys = &app.sandboxes.keys;
-        let opened = match named {
-            Some(named) => keys.signed(&named.id, &signed, &self.signature).then_some(named),
-            None => {
-                let mut ids = app.sandboxes.ids().into_iter();
-                let found = ids.find(|id| keys.signed(id, &signed, &self.signature));
-                found.map(|id| Addressed { id, port: DAEMON })
-            }
-        };
-        opened.map_or(Door::Refused("invalid signature"), Door::Opened)
-    }
 }
 
 /// The sandbox a request to its daemon is for, awake, and the user it is made as.
@@ -232,18 +202,25 @@ impl FromRequestParts<App> for Guest {
             }
             app.wake_sandbox(&sandbox, None).await.map_err(failed)?;
         }
-        Ok(Guest { sandbox, user: user(parts) })
+        let user = user(parts).map_err(IntoResponse::into_response)?;
+        Ok(Guest { sandbox, user })
     }
 }
 
-fn user(parts: &Parts) -> Option<String> {
-    let query = parts.uri.query().unwrap_or_default();
-    let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "username");
-    if let Some((_, user)) = asked {
-        return Some(user.into_owned());
+/// The user that a request is made as: the one in its query, else the one in its `Authorization`. A
+/// signed link names its user itself.
+fn user(parts: &Parts) -> Result<Option<String>, Refusal> {
+    let query = FileQuery::parse(parts.uri.query().unwrap_or_default())
+        .map_err(|message| Refusal::new(StatusCode::BAD_REQUEST, message))?;
+    if query.user().is_some() || query.is_signed() {
+        return Ok(query.user().map(str::to_owned));
     }
-    let (scheme, rest) =
-        parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    Ok(parts.headers.get(header::AUTHORIZATION).and_then(basic_user))
+}
+
+/// The user of an `Authorization: Basic`.
+fn basic_user(value: &HeaderValue) -> Option<String> {
+    let (scheme, rest) = value.to_str().ok()?.split_once(' ')?;
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
     scheme.eq_ignore_ascii_case("basic").then_some(())?;
     Some(text.split(':').next()?.to_owned())

@@ -222,16 +222,16 @@ pub(super) async fn fork(
 
 /// What opens a sandbox.
 fn opened(app: &App, sandbox: &Sandbox) -> Value {
-    let key = app.sandboxes.keys.access(sandbox.id());
-    let is_private = sandbox.more.get(port::OPEN_TO).is_some_and(|word| word == port::KEY);
+    let keys = &app.sandboxes.keys;
     json!({
         "templateID": sandbox.template,
         "sandboxID": sandbox.id(),
         "alias": sandbox.more.get(ALIAS).unwrap_or(&sandbox.template),
         "clientID": CLIENT,
         "envdVersion": ENVD,
-        "envdAccessToken": key,
-        "trafficAccessToken": is_private.then_some(&key),
+        "envdAccessToken": keys.access(sandbox.id()),
+        // Also where ports are public: clients send no other key with the contexts of an interpreter.
+        "trafficAccessToken": keys.traffic(sandbox.id()),
         "domain": port::domain(app).map(|(_, name)| name),
     })
 }

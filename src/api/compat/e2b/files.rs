@@ -1,14 +1,14 @@
 //! `/files`: whole files in and out.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     io::{self, Write},
 };
 
 use axum::{
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use flate2::{
@@ -18,7 +18,7 @@ use flate2::{
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::{Refusal, address::Guest, filesystem::NOTES};
+use super::{Refusal, address::Guest, filesystem::NOTES, link::FileQuery};
 use crate::{
     api::{
         App,
@@ -41,12 +41,6 @@ const CHUNK: usize = 256 << 10;
 const WORTH_IT: u64 = 4 << 20;
 /// Files of one request.
 const MOST_FILES: usize = 10_000;
-
-fn path_of(uri: &Uri) -> Option<String> {
-    let query = uri.query().unwrap_or_default();
-    let found = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "path");
-    found.map(|(_, path)| path.into_owned()).filter(|path| !path.is_empty())
-}
 
 /// The refusal in the daemon's words, which clients look for.
 fn refused(error: FileError, path: &str) -> Refusal {
@@ -73,10 +67,10 @@ fn refused(error: FileError, path: &str) -> Refusal {
 pub(super) async fn read(
     State(app): State<App>,
     guest: Guest,
-    uri: Uri,
+    query: FileQuery,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let path = absolute(&path_of(&uri).unwrap_or_default(), guest.home_of_files()?);
+    let path = absolute(query.path().unwrap_or_default(), guest.home_of_files()?);
     let files = app.sandbox_files(&guest.sandbox).await?;
     let asked = path.clone();
     let opened = files.act(move |directory| directory.read(&relative(&asked)?)).await;
@@ -158,7 +152,7 @@ fn squeezed(mut file: std::fs::File) -> Body {
 pub(super) async fn write(
     State(app): State<App>,
     guest: Guest,
-    uri: Uri,
+    query: FileQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<axum::Json<Value>, Refusal> {
@@ -177,13 +171,13 @@ pub(super) async fn write(
     };
     let notes = notes_in(&headers);
     let mut chunks = Chunks::new(&app, body);
-    let asked = path_of(&uri);
+    let asked = query.path();
     let mut written = Vec::new();
     if kind.starts_with("application/octet-stream") {
         let asked = asked.ok_or_else(|| {
             Refusal::new(StatusCode::BAD_REQUEST, "path is required for a raw upload")
         })?;
-        let path = absolute(&asked, home);
+        let path = absolute(asked, home);
         let mut incoming = Incoming::begin(&files, &path, gzip, most, &notes).await?;
         while let Some(chunk) = chunks.next().await? {
             incoming.add(&files, chunk).await?;
@@ -196,18 +190,38 @@ pub(super) async fn write(
         Refusal::new(StatusCode::BAD_REQUEST, message)
     })?;
     let mut parts = Multipart::new(chunks, &boundary);
+    let mut paths = HashSet::new();
     while let Some(head) = parts.next().await? {
-        let Some(file) = head.file.filter(|_| head.name == "file") else { continue };
+        if head.name != "file" {
+            continue;
+        }
         if written.len() >= MOST_FILES {
             let message = format!("a request may have {MOST_FILES} files");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
         }
-        let path = absolute(asked.as_deref().unwrap_or(&file), home);
+        let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, message);
+        let Some(place) = asked.or(head.file.as_deref().filter(|name| !name.is_empty())) else {
+            let message =
+                "a file needs a name: give `path` in the query, or a filename in its part";
+            return Err(bad(message.to_owned()));
+        };
+        let path = absolute(place, home);
+        if !paths.insert(path.clone()) {
+            let message = format!(
+                "you cannot upload multiple files to the same path '{path}' in one upload request, \
+                 only the first specified file was uploaded"
+            );
+            return Err(bad(message));
+        }
         let mut incoming = Incoming::begin(&files, &path, gzip, most, &notes).await?;
         while let Some(piece) = parts.piece().await? {
             incoming.add(&files, piece).await?;
         }
         written.push(incoming.finish(&files).await?);
+    }
+    if written.is_empty() {
+        let message = "there is no file in the body: expected a part with the name `file`";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(axum::Json(json!(written)))
 }

@@ -1,6 +1,6 @@
 //! The file system service: look, list, make, move, remove.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use axum::extract::State;
 use serde::Deserialize;
@@ -22,6 +22,8 @@ use crate::{
 pub(super) const NOTES: &str = "user.e2b.";
 /// Entries of one list.
 const MOST: usize = 100_000;
+/// Links on the way of one path, as in the kernel.
+const MAX_LINKS: u32 = 40;
 /// Levels of one list.
 const MOST_LEVELS: u32 = 64;
 
@@ -67,16 +69,59 @@ pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<Kind>) -> Value
 /// What is at a path, and what it leads to if it is a link.
 pub(super) fn look(directory: &Directory, path: &str) -> Result<(Stat, Option<Kind>), FileError> {
     let stat = directory.stat(&relative(path)?)?;
-    let leads_to = follow(directory, &stat);
-    Ok((stat, leads_to))
+    Ok(as_daemon(directory, stat))
 }
 
-fn follow(directory: &Directory, stat: &Stat) -> Option<Kind> {
-    if stat.kind != Kind::Link {
-        return None;
+/// What the daemon says of an entry: a directory has the size of its own blocks, and a link the path
+/// that it leads to in the end.
+fn as_daemon(directory: &Directory, mut stat: Stat) -> (Stat, Option<Kind>) {
+    match stat.kind {
+        Kind::Directory => {
+            let size = relative(&stat.path).and_then(|path| directory.size_on_disk(&path));
+            stat.size = size.unwrap_or_default();
+            (stat, None)
+        }
+        Kind::Link => {
+            let followed = relative(&stat.path).and_then(|path| directory.stat_followed(&path));
+            // One that leads nowhere is its own target.
+            let end = resolved(directory, &stat.path).filter(|_| followed.is_ok());
+            stat.target = Some(end.unwrap_or_else(|| format!("/{}", stat.path)));
+            (stat, Some(followed.map_or(Kind::Other, |stat| stat.kind)))
+        }
+        Kind::File | Kind::Other => (stat, None),
     }
-    let followed = relative(&stat.path).and_then(|path| directory.stat_followed(&path));
-    Some(followed.map_or(Kind::Other, |stat| stat.kind))
+}
+
+/// The path without links that a path leads to, within the root.
+fn resolved(directory: &Directory, path: &str) -> Option<String> {
+    let mut left: VecDeque<String> = path.split('/').map(str::to_owned).collect();
+    let mut names: Vec<String> = Vec::new();
+    let mut links = 0;
+    while let Some(name) = left.pop_front() {
+        match name.as_str() {
+            "" | "." => continue,
+            ".." => {
+                names.pop();
+                continue;
+            }
+            _ => names.push(name),
+        }
+        let stat = directory.stat(&relative(&names.join("/")).ok()?).ok()?;
+        if stat.kind != Kind::Link {
+            continue;
+        }
+        links += 1;
+        let target = stat.target.filter(|_| links <= MAX_LINKS)?;
+        if target.starts_with('/') {
+            names.clear();
+        } else {
+            names.pop();
+        }
+        for name in target.split('/').rev() {
+            left.push_front(name.to_owned());
+        }
+    }
+    Some(format!("/{}", names.join("/")))
 }
 
 /// The same error in the daemon's words, which some clients look for.
@@ -216,7 +261,8 @@ pub(super) async fn list_dir(
         }
         let found = directory.list(&path, depth, None, MOST + 1)?;
         let whole = found.into_iter().map(|stat| {
-            let (leads_to, notes) = (follow(directory, &stat), notes(directory, &stat));
+            let notes = notes(directory, &stat);
+            let (stat, leads_to) = as_daemon(directory, stat);
             (stat, leads_to, notes)
         });
         Ok(Some(whole.collect::<Vec<_>>()))

@@ -9,7 +9,7 @@ use axum::{
 use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Asked, Refusal};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         App,
         compat::{
             interpreter::{Context, Language, Outcome, Piece, WAITING},
-            sandbox::Sandbox,
+            sandbox::{Sandbox, State},
         },
         extract::BodyLimits,
     },
@@ -27,6 +27,14 @@ use crate::{
 /// The port that clients know it by.
 pub const PORT: u16 = 49_999;
 
+/// The languages that have a context from the start.
+const DEFAULTS: [Language; 2] = [Language::Python, Language::JavaScript];
+
+/// The id of the context that code of a language runs in by default.
+fn default_id(language: Language) -> String {
+    format!("default-{}", language.name())
+}
+
 /// Answers a request to it.
 pub async fn serve(app: &App, sandbox: &Sandbox, request: Request) -> Response {
     route(app, sandbox, request).await.unwrap_or_else(IntoResponse::into_response)
@@ -35,19 +43,27 @@ pub async fn serve(app: &App, sandbox: &Sandbox, request: Request) -> Response {
 async fn route(app: &App, sandbox: &Sandbox, request: Request) -> Result<Response, Refusal> {
     let path = request.uri().path().to_owned();
     let words: Vec<&str> = path.split('/').skip(1).collect();
-    match (request.method(), words.as_slice()) {
+    let (method, headers) = (request.method().clone(), request.headers());
+    match words.as_slice() {
+        ["health"] => {}
+        ["contexts", ..] => admit(app, sandbox, headers, &[Key::Access, Key::Traffic])?,
+        _ => admit(app, sandbox, headers, &[Key::Access])?,
+    }
+    match (&method, words.as_slice()) {
         (&Method::GET, ["health"]) => Ok("OK".into_response()),
-        (&Method::POST, ["execute"]) => {
-            if !has_key(app, sandbox, request.headers()) {
-                let message = "running code needs the sandbox's access token";
-                return Err(Refusal::new(StatusCode::UNAUTHORIZED, message));
-            }
-            execute(app, sandbox, asked(app, request).await?).await
-        }
+        (&Method::POST, ["execute"]) => execute(app, sandbox, asked(app, request).await?).await,
         (&Method::GET, ["contexts"]) => {
-            let contexts = app.contexts(sandbox).await?;
-            let told: Vec<_> = contexts.iter().map(|context| told(context)).collect();
-            Ok(axum::Json(told).into_response())
+            let known = app.contexts(sandbox).await?;
+            let mut shown: Vec<_> = known.iter().map(|context| told(context)).collect();
+            // Those that every sandbox has are made when they are first used.
+            let missing = DEFAULTS.into_iter().rev().filter(|language| {
+                !known.iter().any(|context| context.id == default_id(*language))
+            });
+            for language in missing {
+                shown
+                    .insert(0, told(&Context::new(&default_id(language), language, &sandbox.home)));
+            }
+            Ok(axum::Json(shown).into_response())
         }
         (&Method::POST, ["contexts"]) => {
             let asked: Create = asked(app, request).await?;
@@ -68,15 +84,37 @@ async fn route(app: &App, sandbox: &Sandbox, request: Request) -> Result<Respons
     }
 }
 
-/// Whether a request has the sandbox's key, or the owner's; that it found the port is not enough to run
-/// code.
-fn has_key(app: &App, sandbox: &Sandbox, headers: &HeaderMap) -> bool {
-    let given = ["x-access-token", "e2b-traffic-access-token", "x-api-key"];
-    let mut given = given.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
-    app.auth.is_open()
-        || given.any(|key| {
-            app.sandboxes.keys.opens(key).as_ref() == Some(sandbox.id()) || app.auth.token(key)
-        })
+/// A key of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// Runs programs and opens files.
+    Access,
+    /// Shows ports. Clients send no other with the calls that manage contexts.
+    Traffic,
+}
+
+/// Refuses a request without one of these keys of the sandbox, or the owner's. Finding the port is not
+/// enough, and a page of another site has no key.
+fn admit(app: &App, sandbox: &Sandbox, headers: &HeaderMap, taken: &[Key]) -> Result<(), Refusal> {
+    let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let keys = &app.sandboxes.keys;
+    let opens = |key: &Key| match key {
+        Key::Access => {
+            let id = given("x-access-token").and_then(|key| keys.opens(key));
+            id.as_ref() == Some(sandbox.id())
+        }
+        Key::Traffic => {
+            let id = given("e2b-traffic-access-token").and_then(|key| keys.opens_traffic(key));
+            id.as_ref() == Some(sandbox.id())
+        }
+    };
+    let owner = ["x-access-token", "x-api-key"].into_iter().filter_map(given);
+    let open = app.auth.is_open() && !headers.contains_key(header::ORIGIN);
+    if open || taken.iter().any(opens) || owner.into_iter().any(|key| app.auth.token(key)) {
+        return Ok(());
+    }
+    let message = "the code interpreter needs the access token of its sandbox";
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, message))
 }
 
 async fn asked<T: DeserializeOwned + Default>(
@@ -123,8 +161,13 @@ async fn context(
     sandbox: &Sandbox,
     id: &str,
 ) -> Result<std::sync::Arc<Context>, Refusal> {
-    let found = app.context(sandbox, id).await?;
-    found.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, format!("Context {id} not found")))
+    if let Some(found) = app.context(sandbox, id).await? {
+        return Ok(found);
+    }
+    let Some(language) = DEFAULTS.into_iter().find(|language| default_id(*language) == id) else {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, format!("Context {id} not found")));
+    };
+    Ok(app.make_context(sandbox, id, language, None).await?)
 }
 
 async fn execute(app: &App, sandbox: &Sandbox, asked: Execute) -> Result<Response, Refusal> {
@@ -132,8 +175,7 @@ async fn execute(app: &App, sandbox: &Sandbox, asked: Execute) -> Result<Respons
         Some(id) if !id.is_empty() => context(app, sandbox, id).await?,
         _ => {
             let language = language(asked.language.as_deref())?;
-            let id = format!("default-{}", language.name());
-            app.make_context(sandbox, &id, language, None).await?
+            app.make_context(sandbox, &default_id(language), language, None).await?
         }
     };
     let piece = Piece {
@@ -144,6 +186,7 @@ async fn execute(app: &App, sandbox: &Sandbox, asked: Execute) -> Result<Respons
         for_listener: true,
     };
     let (events, heard) = mpsc::channel::<Value>(WAITING);
+    let (ends, ended) = oneshot::channel();
     let (runner, sandbox) = (app.clone(), sandbox.clone());
     app.tasks.spawn(async move {
         let failed = events.clone();
@@ -152,21 +195,57 @@ async fn execute(app: &App, sandbox: &Sandbox, asked: Execute) -> Result<Respons
             () = runner.stopping.cancelled() => return,
         };
         let value = match &ran {
-            Ok(Outcome::Done | Outcome::Interrupted) => return,
+            Ok(Outcome::Done | Outcome::Interrupted) => {
+                let _ = ends.send(Answered::Whole);
+                return;
+            }
             Ok(Outcome::Ended) => "the program that ran the code has ended; variables are lost",
             Err(problem) => problem.detail(),
         };
+        // A client that is cut off asks whether the sandbox still runs, and raises if not.
+        if is_gone(&runner, &sandbox).await {
+            return;
+        }
         let error =
             json!({"type": "error", "name": "ContextEnded", "value": value, "traceback": ""});
         let _ = failed.send(error).await;
+        let _ = ends.send(Answered::Whole);
     });
-    let lines = futures_util::stream::unfold(heard, async |mut heard| {
-        let mut event = heard.recv().await?;
-        if event["type"] == "control" {
-            event = heard.recv().await?;
+    let lines = futures_util::stream::unfold(Some((heard, ended)), async |state| {
+        let (mut heard, ended) = state?;
+        loop {
+            match heard.recv().await {
+                Some(event) if event["type"] == "control" => {}
+                Some(event) => {
+                    let line = Bytes::from(format!("{event}\n"));
+                    return Some((Ok(line), Some((heard, ended))));
+                }
+                None => break,
+            }
         }
-        Some((Ok::<_, std::io::Error>(Bytes::from(format!("{event}\n"))), heard))
+        match ended.await {
+            Ok(Answered::Whole) => None,
+            Err(_) => Some((Err(std::io::Error::other("the sandbox is gone")), None)),
+        }
     });
     let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
     Ok((kind, Body::from_stream(lines)).into_response())
+}
+
+/// Says that everything that was to be told of a piece of code was told. Where it is not said, the
+/// answer is cut off.
+enum Answered {
+    Whole,
+}
+
+/// Whether a sandbox is deleted, or about to be, or paused.
+async fn is_gone(app: &App, sandbox: &Sandbox) -> bool {
+    // A kill ends the programs first: what it comes to is known when its turn is over.
+    let _turn = app.sandboxes.turn(sandbox.id()).await;
+    match app.sandbox(sandbox.id()).await {
+        Ok(Some(sandbox)) => !matches!(app.sandbox_state(&sandbox).await, Ok((State::Running, _))),
+        Ok(None) => true,
+        // The store cannot say; the error of the context can.
+        Err(_) => false,
+    }
 }

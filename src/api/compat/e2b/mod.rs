@@ -10,6 +10,7 @@ mod control;
 mod files;
 mod filesystem;
 mod interpreter;
+mod link;
 mod logs;
 mod network;
 mod process;
@@ -29,7 +30,9 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use address::{Addressed, Door, is_file_upload, is_path, knock, split_host, to_program};
+pub use address::{
+    Addressed, Door, domain_of_api, is_file_upload, is_path, knock, split_host, to_program,
+};
 pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
 pub use template::{may_upload, uploaded};
 pub use watch::Watchers;

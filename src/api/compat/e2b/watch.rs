@@ -110,12 +110,16 @@ impl Watching {
                 &["EVENT_TYPE_CREATE"]
             }
             Happened::Appeared => {
-                let written = found
-                    .as_ref()
-                    .is_some_and(|(stat, _)| stat.kind == Kind::File && stat.size > 0);
-                match (self.note(&path), written) {
-                    (true, true) => &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"],
-                    (true, false) => &["EVENT_TYPE_CREATE"],
+                // The daemon makes a file, gives it to its user, and then writes it.
+                let size = found.as_ref().and_then(|(stat, _)| match stat.kind {
+                    Kind::File => Some(stat.size),
+                    Kind::Directory | Kind::Link | Kind::Other => None,
+                });
+                match (self.note(&path), size) {
+                    (true, Some(1..)) => {
+                        &["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"]
+                    }
+                    (true, Some(0) | None) => &["EVENT_TYPE_CREATE"],
                     (false, _) => &["EVENT_TYPE_WRITE"],
                 }
             }

@@ -155,12 +155,13 @@ impl Context {
         let mut words = tag.strip_prefix(TAG)?.splitn(3, ' ');
         let (id, language, cwd) = (words.next()?, words.next()?, words.next()?);
         let language = Language::named(language)?;
-        Some(Context::new(id, language, cwd.to_owned()))
+        Some(Context::new(id, language, cwd))
     }
 
-    fn new(id: &str, language: Language, cwd: String) -> Context {
+    /// One that has no program yet.
+    pub fn new(id: &str, language: Language, cwd: &str) -> Context {
         let live = tokio::sync::Mutex::default();
-        Context { id: id.to_owned(), language, cwd, made: Timestamp::now(), live }
+        Context { id: id.to_owned(), language, cwd: cwd.to_owned(), made: Timestamp::now(), live }
     }
 }
 
@@ -239,7 +240,7 @@ impl App {
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
         let cwd = absolute(cwd.unwrap_or_default(), &sandbox.home);
-        let made = Arc::new(Context::new(id, language, cwd));
+        let made = Arc::new(Context::new(id, language, &cwd));
         let key = (sandbox.id().clone(), id.to_owned());
         let context = self.sandboxes.contexts.all().entry(key.clone()).or_insert(made).clone();
         // Its program puts it on record.
@@ -458,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_context_is_known_by_the_tag_of_its_program() {
-        let context = Context::new("a1", Language::JavaScript, "/home/a b".to_owned());
+        let context = Context::new("a1", Language::JavaScript, "/home/a b");
         let found = Context::parse(&context.tag()).unwrap();
         assert_eq!((found.id.as_str(), found.language), ("a1", Language::JavaScript));
         assert_eq!(found.cwd, "/home/a b");

@@ -4,6 +4,8 @@ import ast
 import base64
 import builtins
 import codecs
+import importlib.abc
+import importlib.machinery
 import json
 import linecache
 import os
@@ -153,9 +155,14 @@ KINDS = {
 }
 
 
+def unquoted(text):
+    """A string's own text, as clients of E2B expect it."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
 def shown(value):
     """The forms in which a value can be shown."""
-    forms = {"text": repr(value)}
+    forms = {"text": unquoted(repr(value))}
     if isinstance(value, type):
         return forms
     bundle = {}
@@ -175,11 +182,45 @@ def shown(value):
     return forms
 
 
-def display(*values):
+def display(*values, raw=False, **_options):
     """Shows values that are not the last one."""
     for value in values:
         gather()
-        say("result", **shown(value))
+        if raw:
+            names = {mime: kind for kind, mime in KINDS.items()}
+            names["text/plain"] = "text"
+            say("result", **{names[mime]: form for mime, form in value.items() if mime in names})
+        else:
+            say("result", **shown(value))
+
+
+class Displays(importlib.abc.MetaPathFinder):
+    """Lets IPython.display.display show values here: without a shell of IPython it would print them."""
+
+    module = "IPython.core.display_functions"
+
+    def find_spec(self, name, path, target=None):
+        if name != self.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            run = spec.loader.exec_module
+
+            def patched(module):
+                run(module)
+                module.display = display
+
+            spec.loader.exec_module = patched
+        return spec
+
+
+def dedent(code):
+    """Code without the empty lines before it and the indentation of its first line, as in IPython."""
+    lines = code.split("\n")
+    while len(lines) > 1 and not lines[0].strip():
+        del lines[0]
+    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip(" \t"))]
+    return "\n".join(line[len(indent) :] if line.startswith(indent) else line for line in lines)
 
 
 def figures():
@@ -249,7 +290,7 @@ def run(code):
     if not rich:
         exec(compile(code, "<stdin>", "exec"), found)
         return
-    file = f"<cell {count}>"
+    code, file = dedent(code), f"<cell {count}>"
     linecache.cache[file] = (len(code), None, code.splitlines(True), file)
     if code.startswith("%%bash"):
         return system(code.partition("\n")[2])
@@ -266,6 +307,7 @@ def run(code):
     figures()
 
 
+sys.meta_path.insert(0, Displays())
 kept, found = {}, {"__name__": "__main__", "__builtins__": builtins}
 while True:
     line = asked.readline()
