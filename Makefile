@@ -6,12 +6,18 @@ HOST := $(shell rustc --print host-tuple)
 TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS ?=
+# Of `make chaos` and `make power-cut`; an empty seed is taken from the clock and printed.
+SECONDS ?= 1800
+SEED ?=
+CUTS ?= 200
+CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors
+CHAOS_BIN ?= target/release/stead
 # Programs some tests drive; without them those tests say that they are skipped.
 TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build test-bin web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak fuzz fmt lint deny
+.PHONY: help run build test-bin web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -113,6 +119,22 @@ bench-quick: build ## the same with small numbers, in two minutes
 
 soak: build ## the long forms of the tests: hours, not minutes
 	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --nocapture
+
+chaos-build:
+	$(CARGO) build --release -p chaos
+
+chaos: build chaos-build ## random operations under faults for SECONDS (1800), with histories checked; SEED replays
+	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds $(SECONDS) --faults $(CHAOS_FAULTS) $(if $(SEED),--seed $(SEED))
+
+power-cut: build chaos-build ## CUTS (200) power cuts at random block writes; needs root
+	$(RELEASE)/chaos power-cut --bin $(CHAOS_BIN) --clients 4 --seconds 20 --cuts $(CUTS) $(if $(SEED),--seed $(SEED))
+
+# The short forms, with seeds of their own so that they test the same plan every time.
+short-chaos: build chaos-build
+	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds 25 --faults $(CHAOS_FAULTS) --seed 1
+	@if [ "$$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then \
+	  $(RELEASE)/chaos power-cut --bin $(CHAOS_BIN) --clients 4 --seconds 5 --cuts 20 --seed 1; \
+	else echo "power-cut: skipped, it needs root, /dev/fuse and loop devices"; fi
 
 fmt: ## format everything
 	$(CARGO) fmt --all

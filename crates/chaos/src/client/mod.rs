@@ -1,0 +1,597 @@
+//! A client: carries out the steps of its plan and records what it was told.
+//!
+//! `mod` has what all operations need and those on keys that all clients share; `own` has the operations on the
+//! client's own thread.
+
+mod own;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use crate::{
+    http::{Answer, Failure, Http, Request},
+    ledger::{Expected, Ledger},
+    plan::{self, Action, FILES, ReadBy, Step, VARIABLES, WriteBy},
+    register::{self, INITIAL, Operation, Outcome},
+    report::{Report, lock},
+};
+
+/// Attempts to send a request with an `Idempotency-Key` or a `write_id`.
+const MAX_ATTEMPTS: usize = 40;
+/// How long a client waits between them.
+const RETRY_INTERVAL: Duration = Duration::from_millis(150);
+/// How long a command may take to end, its own timeout and all faults included.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+/// Receipts that a client keeps for a second look.
+const MAX_RECEIPTS: usize = 400;
+/// Parts of a receipt that never change once the command has ended.
+const FINAL_FIELDS: [&str; 11] = [
+    "status",
+    "exit_code",
+    "signal",
+    "timed_out",
+    "stdout",
+    "stderr",
+    "stdout_bytes",
+    "stderr_bytes",
+    "version",
+    "cwd",
+    "changes",
+];
+
+/// A thread and its default terminal.
+#[derive(Debug, Clone)]
+pub struct Thread {
+    /// The id that the client chose.
+    pub name: String,
+    /// The id of its default terminal.
+    pub terminal: String,
+}
+
+/// What all clients share.
+#[derive(Debug)]
+pub struct World {
+    /// How the server is reached.
+    pub http: Http,
+    /// Counts and violations.
+    pub report: Arc<Report>,
+    /// The project of all threads.
+    pub project: String,
+    /// Threads whose variables all clients use.
+    pub registers: Vec<Thread>,
+    /// Side effects of commands in each of these threads.
+    pub effects: Vec<Mutex<Ledger>>,
+    /// Operations by key.
+    pub histories: Mutex<BTreeMap<String, Vec<Operation>>>,
+    /// Whether faults end programs, so that typed input can be lost after it was acknowledged.
+    pub programs_die: bool,
+}
+
+/// How a command went.
+#[derive(Debug)]
+enum Ran {
+    /// It has ended, and this is the receipt.
+    Ended(Value),
+    /// It never started.
+    Refused,
+    /// The client does not know.
+    Unknown,
+}
+
+impl World {
+    /// Creates a thread in the project and starts its shell.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub fn create_thread(&self, name: &str) -> Result<Thread> {
+        let target = format!("/api/threads/{name}");
+        let body = json!({"project_id": self.project});
+        let answer = self.http.send(&Request::new("PUT", &target).json(&body), None);
+        let answer = expect_success("create a thread", answer)?;
+        let terminal = answer.json()["sandbox"]["terminal_id"].as_str().map(str::to_owned);
+        let terminal = terminal.context("a new thread has no terminal")?;
+        let exec = Request::new("POST", format!("{target}/exec")).json(&json!({"command": "true"}));
+        expect_success("run the first command", self.http.send(&exec, None))?;
+        Ok(Thread { name: name.to_owned(), terminal })
+    }
+
+    fn record(&self, key: String, operation: Operation) {
+        lock(&self.histories).entry(key).or_default().push(operation);
+    }
+}
+
+fn expect_success(what: &str, answer: Result<Answer, Failure>) -> Result<Answer> {
+    match answer {
+        Ok(answer) if answer.is_success() => Ok(answer),
+        Ok(answer) => bail!("cannot {what}: {}", answer.summary()),
+        Err(failure) => bail!("cannot {what}: {failure:?}"),
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    world: Arc<World>,
+    index: usize,
+    own: Thread,
+    receipts: Vec<(String, Value)>,
+    own_state: own::OwnState,
+}
+
+impl Client {
+    /// Creates a client with a thread of its own.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub fn new(world: Arc<World>, index: usize) -> Result<Client> {
+        let own = world.create_thread(&format!("own-{index}"))?;
+        let own_state = own::OwnState::default();
+        Ok(Client { world, index, own, receipts: Vec::new(), own_state })
+    }
+
+    /// Carries out the plan until the deadline.
+    pub fn run(&mut self, seed: u64, vanishing: bool, deadline: Instant) {
+        for index in 0.. {
+            if Instant::now() >= deadline {
+                break;
+            }
+            let step = plan::step(seed, self.index, index, vanishing);
+            self.step(&step);
+            std::thread::sleep(step.pause);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let word = format!("{:?}", step.action);
+        let word = word.split([' ', '{']).next().unwrap_or_default().to_owned();
+        self.world.report.count(format!("operation {word}"));
+        match step.action {
+            Action::WriteVariable { thread, variable, by } => {
+                self.write_variable(step, thread, variable, by);
+            }
+            Action::ReadVariable { thread, variable, by } => {
+                self.read_variable(step, thread, variable, by);
+            }
+            Action::WriteFile { file, length } => self.write_file(step, file, length),
+            Action::ReadFile { file } => self.read_file(file),
+            Action::AddVersion => self.add_version(step),
+            Action::Rollback => self.rollback(step),
+            Action::ReadVersion => self.read_version(step.choice),
+            Action::Fork => self.fork(step),
+            Action::Stream { lines } => self.stream(step, lines),
+            Action::Feed { lines } => self.feed(step, lines),
+            Action::Type => self.type_line(step),
+            Action::Message => self.message(step),
+            Action::TemporaryThread { shared } => self.temporary_thread(step, shared),
+            Action::ReadReceipt => self.read_receipt(step.choice),
+        }
+    }
+
+    /// Counts an answer, and reports one that must never come.
+    fn observe(&self, what: &str, answer: &Result<Answer, Failure>) {
+        let report = &self.world.report;
+        match answer {
+            Ok(answer) => {
+                report.count(format!("answer {}", answer.status));
+                if answer.status == 500 {
+                    report.violation("internal error", what, answer.summary());
+                }
+            }
+            Err(failure) => {
+                report.count(format!("answer {failure:?}"));
+                if *failure == Failure::Unanswered {
+                    let timeout = self.world.http.timeout;
+                    report.violation("unanswered", what, format!("no answer within {timeout:?}"));
+                }
+            }
+        }
+    }
+
+    fn get(&self, target: &str) -> Result<Answer, Failure> {
+        let answer = self.world.http.get(target);
+        self.observe(&format!("GET {target}"), &answer);
+        answer
+    }
+
+    /// Asks until the server answers with something other than 503; `None` if it does not for long.
+    fn get_patiently(&self, target: &str) -> Option<Answer> {
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
+        while Instant::now() < deadline {
+            match self.get(target) {
+                Ok(answer) if answer.status < 500 => return Some(answer),
+                Ok(_) | Err(_) => std::thread::sleep(RETRY_INTERVAL),
+            }
+        }
+        self.world.report.violation("unavailable", target, "nothing but 5xx for two minutes");
+        None
+    }
+
+    /// Runs a command to its end.
+    fn exec(&mut self, target: &str, body: &Value, step: &Step) -> Ran {
+        match self.start(target, body, step) {
+            Ran::Ended(receipt) => self.follow(receipt),
+            other => other,
+        }
+    }
+
+    /// Sends an exec; the receipt may be that of a command that still runs.
+    fn start(&self, target: &str, body: &Value, step: &Step) -> Ran {
+        let key = step.keyed.then(|| format!("chaos-{}", plan::name(step.id)));
+        let request = Request::new("POST", target).json(body).key(key);
+        let mut vanish = step.vanish;
+        let mut received = false;
+        for _ in 0..MAX_ATTEMPTS {
+            let answer = self.world.http.send(&request, vanish.take());
+            self.observe(&format!("POST {target} {body}"), &answer);
+            match answer {
+                Ok(answer) if answer.status == 200 => return Ran::Ended(answer.json()),
+                Ok(answer) if answer.json()["code"] == "in_flight" => {}
+                Ok(answer) if answer.json()["code"] == "outcome_unknown" => return Ran::Unknown,
+                Ok(answer) if answer.status < 500 => {
+                    self.unexpected(target, &answer);
+                    return if received { Ran::Unknown } else { Ran::Refused };
+                }
+                Ok(_) | Err(Failure::Broken | Failure::Unanswered) => received = true,
+                Err(Failure::NotSent) => {}
+            }
+            if !step.keyed {
+                break;
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+        if received { Ran::Unknown } else { Ran::Refused }
+    }
+
+    /// Reports a refusal of something that must work: the thing was there and nobody deleted it.
+    fn unexpected(&self, target: &str, answer: &Answer) {
+        let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
+        self.world.report.count(format!("refusal {} {code}", answer.status));
+        if matches!(answer.status, 400..=404 | 410 | 422) {
+            self.world.report.violation("lost or refused", target, answer.summary());
+        }
+    }
+
+    /// Waits for the end of a command and keeps its receipt.
+    fn follow(&mut self, mut receipt: Value) -> Ran {
+        let Some(id) = receipt["command_id"].as_str().map(str::to_owned) else {
+            self.world.report.violation("receipt", "exec", format!("no command id in {receipt}"));
+            return Ran::Unknown;
+        };
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
+        while receipt["status"] == "running" {
+            if Instant::now() > deadline {
+                let detail = format!("still running after {COMMAND_TIMEOUT:?}: {receipt}");
+                self.world.report.violation("endless command", id, detail);
+                return Ran::Unknown;
+            }
+            std::thread::sleep(RETRY_INTERVAL / 3);
+            match self.get(&format!("/api/commands/{id}")) {
+                Ok(answer) if answer.status == 200 => receipt = answer.json(),
+                Ok(answer) if answer.status < 500 => {
+                    self.unexpected(&format!("/api/commands/{id}"), &answer);
+                    return Ran::Unknown;
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let status = receipt["status"].as_str().unwrap_or_default().to_owned();
+        self.world.report.count(format!("command {status}"));
+        if self.receipts.len() < MAX_RECEIPTS && self.stays(&receipt) {
+            self.receipts.push((id, receipt.clone()));
+        }
+        match status.as_str() {
+            "lost" => Ran::Unknown,
+            "not_started" => Ran::Refused,
+            _ => Ran::Ended(receipt),
+        }
+    }
+
+    /// Returns whether a command's terminal lives as long as the run; receipts go with their terminal.
+    fn stays(&self, receipt: &Value) -> bool {
+        let terminal = receipt["terminal_id"].as_str().unwrap_or_default();
+        self.own.terminal == terminal
+            || self.world.registers.iter().any(|register| register.terminal == terminal)
+    }
+
+    fn write_variable(&mut self, step: &Step, thread: usize, variable: usize, by: WriteBy) {
+        let world = self.world.clone();
+        let (register, name) = (&world.registers[thread], plan::name(step.id));
+        let variable = VARIABLES[variable];
+        let invoked = world.report.tick();
+        let outcome = if by == WriteBy::Patch {
+            let target = format!("/api/terminals/{}/env", register.terminal);
+            let body = json!({"set": {variable: name}});
+            self.change(&Request::new("PATCH", target).json(&body), step)
+        } else {
+            let write = format!("export {variable}={name}; echo {name} >>effects-{thread}");
+            let body = match by {
+                WriteBy::YieldingExec => {
+                    json!({"command": format!("sleep 0.02; {write}"), "timeout_ms": 30_000, "yield_ms": 1})
+                }
+                WriteBy::TimedOutExec => {
+                    json!({"command": format!("{write}; sleep 60"), "timeout_ms": 200})
+                }
+                WriteBy::Exec | WriteBy::Patch => json!({"command": write, "timeout_ms": 30_000}),
+            };
+            let ran = self.exec(&format!("/api/threads/{}/exec", register.name), &body, step);
+            let (outcome, effect) = match &ran {
+                // A timeout is a transaction: the shell's state is as before, but not what was done outside it.
+                Ran::Ended(receipt) if receipt["status"] != "finished" => {
+                    (Outcome::Refused, Expected::AtMostOnce)
+                }
+                Ran::Ended(receipt) if receipt["exit_code"] == 0 => (Outcome::Done, Expected::Once),
+                Ran::Ended(receipt) if receipt["shell_restarted"] == true => {
+                    (Outcome::Unknown, Expected::AtMostOnce)
+                }
+                Ran::Ended(_) => (Outcome::Done, Expected::AtMostOnce),
+                Ran::Refused => (Outcome::Refused, Expected::Never),
+                Ran::Unknown => (Outcome::Unknown, Expected::AtMostOnce),
+            };
+            lock(&world.effects[thread]).expect(step.id, effect);
+            outcome
+        };
+        let action = register::Action::Write(step.id, outcome);
+        let returned = world.report.tick();
+        let how = match by {
+            WriteBy::Exec => "exec",
+            WriteBy::YieldingExec => "exec with yield_ms",
+            WriteBy::Patch => "PATCH env",
+            WriteBy::TimedOutExec => "exec beyond its timeout",
+        };
+        let operation = Operation { client: self.index, invoked, returned, action, how };
+        world.record(format!("{} ${variable}", register.name), operation);
+    }
+
+    /// Sends a request that changes something and has no key.
+    fn change(&self, request: &Request, step: &Step) -> Outcome {
+        let answer = self.world.http.send(request, step.vanish);
+        self.observe(&request.describe(), &answer);
+        match answer {
+            Ok(answer) if answer.is_success() => Outcome::Done,
+            Ok(answer) if answer.status < 500 => {
+                self.unexpected(&request.describe(), &answer);
+                Outcome::Refused
+            }
+            Ok(_) | Err(Failure::Broken | Failure::Unanswered) => Outcome::Unknown,
+            Err(Failure::NotSent) => Outcome::Refused,
+        }
+    }
+
+    fn read_variable(&mut self, step: &Step, thread: usize, variable: usize, by: ReadBy) {
+        let world = self.world.clone();
+        let register = &world.registers[thread];
+        let variable = VARIABLES[variable];
+        let key = format!("{} ${variable}", register.name);
+        let invoked = world.report.tick();
+        let text = match by {
+            ReadBy::Exec => {
+                // The brackets tell an empty variable from output that was lost.
+                let command = format!("printf '<%s>' \"${variable}\"");
+                let body = json!({"command": command, "timeout_ms": 30_000});
+                let target = format!("/api/threads/{}/exec", register.name);
+                match self.exec(&target, &body, step) {
+                    Ran::Ended(receipt) if receipt["exit_code"] == 0 => {
+                        let text = receipt["stdout"].as_str().unwrap_or_default();
+                        let inner = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
+                        match inner {
+                            Some(inner) => inner.to_owned(),
+                            None => {
+                                let detail = format!("of {command}: {receipt}");
+                                return world.report.violation("output lost", key, detail);
+                            }
+                        }
+                    }
+                    Ran::Ended(_) | Ran::Refused | Ran::Unknown => return,
+                }
+            }
+            ReadBy::State => match self.get(&format!("/api/terminals/{}", register.terminal)) {
+                Ok(answer) if answer.status == 200 => {
+                    answer.json()["env_delta"][variable].as_str().unwrap_or_default().to_owned()
+                }
+                Ok(answer) => return self.unexpected(&key, &answer),
+                Err(_) => return,
+            },
+        };
+        let returned = world.report.tick();
+        let value = if text.is_empty() { Some(INITIAL) } else { plan::parse_name(&text) };
+        let Some(value) = value else {
+            return world.report.violation("register", key, format!("reads {text:?}"));
+        };
+        let action = register::Action::Read(value);
+        let how = match by {
+            ReadBy::Exec => "exec",
+            ReadBy::State => "GET",
+        };
+        world.record(key, Operation { client: self.index, invoked, returned, action, how });
+    }
+
+    fn file_target(&self, operation: &str, file: usize) -> String {
+        format!("/api/threads/{}/fs/{operation}?path={}", self.world.registers[0].name, FILES[file])
+    }
+
+    fn write_file(&self, step: &Step, file: usize, length: usize) {
+        let content = file_content(step.id, length);
+        let request = Request::new("PUT", self.file_target("write", file)).body(content);
+        let invoked = self.world.report.tick();
+        let outcome = self.change(&request, step);
+        let returned = self.world.report.tick();
+        let action = register::Action::Write(step.id, outcome);
+        let operation = Operation { client: self.index, invoked, returned, action, how: "file" };
+        self.world.record(FILES[file].to_owned(), operation);
+    }
+
+    fn read_file(&self, file: usize) {
+        let invoked = self.world.report.tick();
+        let Ok(answer) = self.get(&self.file_target("read", file)) else { return };
+        let returned = self.world.report.tick();
+        let value = match answer.status {
+            404 => INITIAL,
+            200 => match parse_file(&answer.body) {
+                Some(value) => value,
+                None => {
+                    return self.world.report.violation("torn file", FILES[file], answer.summary());
+                }
+            },
+            _ => return,
+        };
+        let action = register::Action::Read(value);
+        let operation = Operation { client: self.index, invoked, returned, action, how: "file" };
+        self.world.record(FILES[file].to_owned(), operation);
+    }
+
+    fn read_receipt(&self, choice: u64) {
+        if self.receipts.is_empty() {
+            return;
+        }
+        let (id, first) = &self.receipts[choice as usize % self.receipts.len()];
+        if let Ok(answer) = self.get(&format!("/api/commands/{id}")) {
+            self.compare_receipt(id, first, &answer);
+        }
+    }
+
+    fn compare_receipt(&self, id: &str, first: &Value, answer: &Answer) {
+        if answer.status >= 500 {
+            return;
+        }
+        if answer.status != 200 {
+            return self.unexpected(&format!("/api/commands/{id}"), answer);
+        }
+        let receipt = answer.json();
+        for field in FINAL_FIELDS {
+            if receipt[field] != first[field] {
+                let detail = format!("{field} was {} and is {}", first[field], receipt[field]);
+                let detail = format!("{detail}; first {first}");
+                self.world.report.violation("receipt changed", id, detail);
+            }
+        }
+    }
+
+    /// Reads everything once more, when no fault is injected any longer, and compares.
+    pub fn verify(&mut self) {
+        for (id, first) in &self.receipts {
+            if let Some(answer) = self.get_patiently(&format!("/api/commands/{id}")) {
+                self.compare_receipt(id, first, &answer);
+            }
+        }
+        self.verify_own();
+        if self.index == 0 {
+            self.verify_shared();
+        }
+    }
+
+    fn verify_shared(&mut self) {
+        // Ids of these steps are beyond any plan's.
+        let mut index = 1 << 31;
+        let mut step = || {
+            index += 1;
+            let mut step = plan::step(0, self.index, index, false);
+            step.keyed = true;
+            step
+        };
+        let steps: Vec<Step> =
+            (0..VARIABLES.len() * self.world.registers.len()).map(|_| step()).collect();
+        for (position, step) in steps.iter().enumerate() {
+            let (thread, variable) = (position / VARIABLES.len(), position % VARIABLES.len());
+            self.read_variable(step, thread, variable, ReadBy::State);
+            self.read_variable(step, thread, variable, ReadBy::Exec);
+        }
+        for file in 0..FILES.len() {
+            self.read_file(file);
+        }
+        for thread in 0..self.world.registers.len() {
+            let path = format!("/workspace/effects-{thread}");
+            let found = self.names_in(&path);
+            for difference in lock(&self.world.effects[thread]).compare(&found) {
+                let key = &self.world.registers[thread].name;
+                self.world.report.violation("side effect", key, difference);
+            }
+        }
+        for register in self.world.registers.clone() {
+            self.verify_versions(&register.terminal);
+        }
+    }
+
+    /// Returns the names on the lines of a file, whose lines may end in anything.
+    fn names_in(&self, path: &str) -> Vec<u64> {
+        let target = format!("/api/threads/{}/fs/read?path={path}", self.world.registers[0].name);
+        match self.get_patiently(&target) {
+            Some(answer) if answer.status == 200 => {
+                let text = String::from_utf8_lossy(&answer.body).into_owned();
+                text.split_whitespace().filter_map(plan::parse_name).collect()
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// Checks that the versions of a terminal rise by exactly one.
+    fn verify_versions(&self, terminal: &str) {
+        let mut cursor = String::new();
+        let mut expected: Option<u64> = None;
+        loop {
+            let target = format!("/api/terminals/{terminal}/versions?limit=200{cursor}");
+            let Some(answer) = self.get_patiently(&target) else { return };
+            if answer.status != 200 {
+                return self.unexpected(&target, &answer);
+            }
+            let page = answer.json();
+            for item in page["items"].as_array().into_iter().flatten() {
+                let version = item["version"].as_u64().unwrap_or_default();
+                if expected.is_some_and(|expected| expected != version) {
+                    let detail = format!("version {version} follows {expected:?} + 1");
+                    return self.world.report.violation("versions", terminal, detail);
+                }
+                expected = version.checked_sub(1);
+            }
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Returns the content of a file that names its write and its length.
+fn file_content(id: u64, length: usize) -> Vec<u8> {
+    let line = format!("{} {length}\n", plan::name(id));
+    let mut content = line.clone().into_bytes();
+    while content.len() < line.len() + length {
+        content.extend_from_slice(line.as_bytes());
+    }
+    content.truncate(line.len() + length);
+    content
+}
+
+/// Returns the write that a file's content names, if the content is whole.
+fn parse_file(content: &[u8]) -> Option<u64> {
+    let line = content.split(|byte| *byte == b'\n').next()?;
+    let (name, length) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    let (id, length) = (plan::parse_name(name)?, length.parse().ok()?);
+    (file_content(id, length) == content).then_some(id)
+}
+
+/// Values that may be current although nobody acknowledged them.
+type Unsettled = BTreeSet<u64>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_one_wrong_byte_is_torn() {
+        let id = plan::id(1, 2);
+        for length in [0, 1, 500] {
+            let mut content = file_content(id, length);
+            assert_eq!(parse_file(&content), Some(id));
+            *content.last_mut().unwrap() ^= 1;
+            assert_eq!(parse_file(&content), None);
+            content.pop();
+            assert_eq!(parse_file(&content), None);
+        }
+    }
+}

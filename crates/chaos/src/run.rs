@@ -1,0 +1,268 @@
+//! One run: start, let clients and faults loose, verify, delete everything, look for leftovers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+
+use crate::{
+    client::{Client, World},
+    fault::{Fault, Injector},
+    http::{Http, Request},
+    leftovers::Traces,
+    plan::{self, REGISTER_THREADS},
+    register::{self, Action, Operation},
+    report::{Report, lock},
+    server::{Directory, Server},
+};
+
+/// The size of the home's own file system when it is to be filled.
+const HOME_BYTES: u64 = 1 << 30;
+/// Operations of a key that are printed around an anomaly.
+const MAX_PRINTED_OPERATIONS: usize = 60;
+/// How long the deletion of one thread may take.
+const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's executable.
+    pub binary: PathBuf,
+    /// Decides the plan of each client and the faults.
+    pub seed: u64,
+    /// How long clients run.
+    pub duration: Duration,
+    /// How many clients there are.
+    pub clients: usize,
+    /// The provider of all threads.
+    pub provider: String,
+    /// The faults that are injected.
+    pub faults: BTreeSet<Fault>,
+    /// Where the run's directory is created.
+    pub parent: PathBuf,
+}
+
+/// Runs and returns the number of violations.
+///
+/// # Errors
+/// If the run itself fails: the server does not start, or does not come back.
+pub fn run(options: &Options) -> Result<usize> {
+    let directory = Directory::create(&options.parent)?;
+    println!("directory {}", directory.path().display());
+    let small = options.faults.contains(&Fault::Disk).then(|| SmallHome::mount(&directory));
+    let small = small.transpose()?;
+    let report = Arc::new(Report::default());
+    let finished = run_in(options, &directory, &report);
+    println!("what was done and answered:");
+    report.print_counts();
+    if let Err(error) = &finished {
+        report.violation("run", "server", format!("{error:#}"));
+    }
+    let violations = report.violations();
+    print_summary(&violations.iter().map(|violation| violation.kind).collect::<Vec<_>>());
+    drop(small);
+    if violations.is_empty() {
+        std::fs::remove_dir_all(directory.path())?;
+    } else {
+        println!("kept {} with server.log", directory.path().display());
+    }
+    Ok(violations.len())
+}
+
+/// Prints how many violations of each kind there were.
+pub(crate) fn print_summary(kinds: &[&'static str]) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for kind in kinds {
+        *counts.entry(kind).or_default() += 1;
+    }
+    println!("violations: {}", kinds.len());
+    for (kind, count) in counts {
+        println!("  {count:>8}  {kind}");
+    }
+}
+
+fn run_in(options: &Options, directory: &Directory, report: &Arc<Report>) -> Result<()> {
+    let server = Server::start(&options.binary, directory, &options.provider)?;
+    let http = server.http();
+    let server = Arc::new(Mutex::new(server));
+    let world = Arc::new(create_world(http.clone(), report.clone(), options)?);
+    let mut clients = Vec::new();
+    for index in 0..options.clients {
+        clients.push(Client::new(world.clone(), index)?);
+    }
+    let mut injector = Injector {
+        server: server.clone(),
+        directory: directory.clone(),
+        report: report.clone(),
+        traces: Traces::default(),
+    };
+    injector.traces.collect(directory);
+    let started = Instant::now();
+    let deadline = started + options.duration;
+    let vanishing = options.faults.contains(&Fault::Vanish);
+    let injected = std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| client.run(options.seed, vanishing, deadline));
+        }
+        injector.run(options.seed, &options.faults, deadline)
+    });
+    injected?;
+    println!("clients ran for {:.0?}; verifying", started.elapsed());
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| client.verify());
+        }
+    });
+    check_histories(&world);
+    injector.traces.collect(directory);
+    delete_everything(&http, &world, report)?;
+    let pid = lock(&server).pid();
+    for left in injector.traces.wait_until_gone(directory, pid) {
+        report.violation("leftover", "machine", left);
+    }
+    let mut server = lock(&server);
+    match server.stop() {
+        Some(duration) => println!("SIGTERM took {duration:.1?}"),
+        None => report.violation("stop", "server", "SIGTERM did not end it within 60 s"),
+    }
+    Ok(())
+}
+
+fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<World> {
+    let request = Request::new("POST", "/api/projects").json(&json!({"prefix": "chaos"}));
+    let project = http
+        .send(&request, None)
+        .map_err(|failure| anyhow::anyhow!("cannot create a project: {failure:?}"))?;
+    let project = project.json()["project_id"].as_str().context("no project id")?.to_owned();
+    let mut world = World {
+        http,
+        report,
+        project,
+        registers: Vec::new(),
+        effects: (0..REGISTER_THREADS).map(|_| Mutex::default()).collect(),
+        histories: Mutex::default(),
+        programs_die: [Fault::HostKill, Fault::ShellKill, Fault::Disk]
+            .iter()
+            .any(|fault| options.faults.contains(fault)),
+    };
+    for index in 0..REGISTER_THREADS {
+        world.registers.push(world.create_thread(&format!("register-{index}"))?);
+    }
+    Ok(world)
+}
+
+fn check_histories(world: &World) {
+    for (key, history) in lock(&world.histories).iter() {
+        world.report.count(format!("history {key}: {} operations", history.len()));
+        if let Err(anomaly) = register::check(history) {
+            let names: Vec<String> = anomaly.values.iter().map(|v| plan::name(*v)).collect();
+            let mut lines = vec![format!("{} ({})", anomaly.reason, names.join(", "))];
+            let mut involved: Vec<Operation> = involved(history, &anomaly.values);
+            involved.sort_by_key(|operation| operation.invoked);
+            let hidden = involved.len().saturating_sub(MAX_PRINTED_OPERATIONS);
+            if hidden > 0 {
+                lines.push(format!("{hidden} earlier operations"));
+            }
+            lines.extend(involved.iter().skip(hidden).map(describe));
+            world.report.violation("linearizability", key, lines.join("\n    "));
+        }
+    }
+}
+
+/// Returns the operations on the values of an anomaly, and those of the same time.
+fn involved(history: &[Operation], values: &[u64]) -> Vec<Operation> {
+    let is_of = |operation: &&Operation| match operation.action {
+        Action::Read(value) | Action::Write(value, _) => values.contains(&value),
+    };
+    let start = history.iter().filter(is_of).map(|operation| operation.invoked).min();
+    let end = history.iter().filter(is_of).map(|operation| operation.returned).max();
+    let (start, end) = (start.unwrap_or(0), end.unwrap_or(u64::MAX));
+    let overlaps = |o: &&Operation| o.returned >= start && o.invoked <= end;
+    history.iter().filter(overlaps).copied().collect()
+}
+
+fn describe(operation: &Operation) -> String {
+    let Operation { client, invoked, returned, action, how } = operation;
+    let action = match action {
+        Action::Read(value) => format!("reads {}", plan::name(*value)),
+        Action::Write(value, outcome) => format!("writes {} ({outcome:?})", plan::name(*value)),
+    };
+    format!("[{invoked:>6} {returned:>6}] client {client} {action} by {how}")
+}
+
+/// Deletes all threads and the project, and waits until the lists are empty.
+fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> {
+    let deadline = Instant::now() + DELETION_TIMEOUT;
+    let mut left = vec!["?".to_owned()];
+    while !left.is_empty() {
+        if Instant::now() > deadline {
+            report.violation("rows", "threads", format!("not deleted: {left:?}"));
+            break;
+        }
+        let Ok(answer) = http.get("/api/threads?limit=200") else { continue };
+        left = names(&answer.json()["items"], "thread_id");
+        for thread in &left {
+            let target = format!("/api/threads/{thread}");
+            let answer = http.send(&Request::new("DELETE", &target), None);
+            match answer {
+                Ok(answer) if answer.is_success() || answer.status == 404 => {}
+                Ok(answer) => report.violation("deletion", target, answer.summary()),
+                Err(failure) => report.violation("deletion", target, format!("{failure:?}")),
+            }
+        }
+    }
+    let project = format!("/api/projects/{}", world.project);
+    match http.send(&Request::new("DELETE", &project), None) {
+        Ok(answer) if answer.is_success() => {}
+        Ok(answer) => report.violation("deletion", project, answer.summary()),
+        Err(failure) => report.violation("deletion", project, format!("{failure:?}")),
+    }
+    let deadline = Instant::now() + DELETION_TIMEOUT;
+    loop {
+        let answer = http.get("/api/leases?limit=200");
+        let Ok(answer) = answer else { bail!("the list of leases has no answer") };
+        let leases = names(&answer.json()["items"], "lease_id");
+        if leases.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            report.violation("rows", "leases", format!("still listed: {leases:?}"));
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn names(items: &serde_json::Value, field: &str) -> Vec<String> {
+    let items = items.as_array().into_iter().flatten();
+    items.filter_map(|item| item[field].as_str().map(str::to_owned)).collect()
+}
+
+/// A small file system for the home, so that it can be filled without harm to anybody else.
+#[derive(Debug)]
+struct SmallHome(PathBuf);
+
+impl SmallHome {
+    fn mount(directory: &Directory) -> Result<SmallHome> {
+        let home = directory.home();
+        let size = format!("size={HOME_BYTES},mode=700");
+        let mut command = Command::new("mount");
+        let command = command.args(["-t", "tmpfs", "-o", &size, "stead-chaos"]).arg(&home);
+        if !command.status().is_ok_and(|status| status.success()) {
+            bail!("the fault `disk` needs root, to mount a small file system");
+        }
+        Ok(SmallHome(home))
+    }
+}
+
+impl Drop for SmallHome {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}

@@ -1,0 +1,262 @@
+//! The server under test: its directory, its process, and the hosts it leaves running.
+
+use std::{
+    fs::{self, OpenOptions},
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{http::Http, rng::Rng};
+
+/// How long the server may take to answer after it was started, on a loaded machine.
+pub const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a request may take before it counts as unanswered.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a condition is polled.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The directory of one run: `home` for the server, `person` as the user's home, `server.log`.
+#[derive(Debug, Clone)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// Creates a directory below `parent`.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn create(parent: &Path) -> Result<Directory> {
+        let name = format!("stead-chaos-{}", std::process::id());
+        let path = parent.join(name);
+        for part in ["home", "person"] {
+            fs::create_dir_all(path.join(part))?;
+        }
+        Ok(Directory(path))
+    }
+
+    /// Returns the directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Returns the server's home.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    /// Returns the directories of instances that exist now, without the pool's.
+    #[must_use]
+    pub fn instances(&self) -> Vec<PathBuf> {
+        ["run", "sandboxes"]
+            .iter()
+            .flat_map(|part| fs::read_dir(self.home().join(part)).into_iter().flatten().flatten())
+            .map(|entry| entry.path())
+            .filter(|path| {
+                path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("inst"))
+            })
+            .collect()
+    }
+
+    /// Returns the pids of hosts that run now.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<i32> {
+        let mut pids = Vec::new();
+        for instance in self.instances() {
+            if let Ok(pid) = fs::read_to_string(instance.join("host.pid")) {
+                // A file that outlived its host may name a process of somebody else.
+                let pid = pid.trim().parse::<i32>().ok();
+                pids.extend(pid.filter(|pid| is_host_of(*pid, &instance)));
+                continue;
+            }
+            let Some(name) = instance.file_name().and_then(|name| name.to_str()) else { continue };
+            for cgroup in cgroups(name) {
+                let Ok(procs) = fs::read_to_string(cgroup.join("cgroup.procs")) else { continue };
+                // The launcher and the host are the first processes of a sandbox; shells come later.
+                pids.extend(
+                    procs.lines().filter_map(|pid| pid.parse().ok()).filter(|p| is_host(*p)),
+                );
+            }
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+}
+
+fn is_host_of(pid: i32, instance: &Path) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let directory = instance.as_os_str().as_encoded_bytes();
+    command.split(|byte| *byte == 0).any(|argument| argument == directory)
+}
+
+fn is_host(pid: i32) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).any(|argument| argument == b"host")
+}
+
+/// Returns the cgroups that carry an instance's name.
+#[must_use]
+pub fn cgroups(instance: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut roots = vec![PathBuf::from("/sys/fs/cgroup")];
+    roots.extend(
+        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path()),
+    );
+    for root in roots {
+        for parent in ["stead", "stead-sandboxes"] {
+            let path = root.join(parent).join(instance);
+            if path.is_dir() {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Sends a signal; a process that is gone already is fine.
+pub fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A server process and how to start it again.
+#[derive(Debug)]
+pub struct Server {
+    binary: PathBuf,
+    directory: Directory,
+    provider: String,
+    address: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Starts a server on a port of its own.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub fn start(binary: &Path, directory: &Directory, provider: &str) -> Result<Server> {
+        let mut server = Server {
+            binary: binary.to_owned(),
+            directory: directory.clone(),
+            provider: provider.to_owned(),
+            address: free_address()?,
+            child: None,
+        };
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Starts it again at the same address and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it ends, or is not ready in time.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        let log = self.directory.path().join("server.log");
+        let log = OpenOptions::new().create(true).append(true).open(log)?;
+        let child = Command::new(&self.binary)
+            .args(["serve", "--listen", &self.address.to_string(), "--home"])
+            .arg(self.directory.home())
+            .env("HOME", self.directory.path().join("person"))
+            .env("STEAD_PROVIDER", &self.provider)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        self.child = Some(child);
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(status) = self.child.as_mut().and_then(|c| c.try_wait().ok().flatten()) {
+                self.child = None;
+                bail!("the server ended at its start: {status}");
+            }
+            let mut http = self.http();
+            http.timeout = Duration::from_secs(5);
+            if !http.token.is_empty()
+                && matches!(http.get("/readyz"), Ok(answer) if answer.status == 200)
+            {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the server was not ready within {START_TIMEOUT:?}");
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Returns a client with the token.
+    #[must_use]
+    pub fn http(&self) -> Http {
+        let token = fs::read_to_string(self.directory.home().join("token")).unwrap_or_default();
+        let token = token.trim().to_owned();
+        Http { address: self.address, token, timeout: REQUEST_TIMEOUT }
+    }
+
+    /// Returns the pid while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok())
+    }
+
+    /// Kills it with SIGKILL and waits for its end.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Ends it with SIGTERM; returns how long that took, or `None` if it had to be killed.
+    pub fn stop(&mut self) -> Option<Duration> {
+        let started = Instant::now();
+        signal(self.pid()?, Signal::TERM);
+        while started.elapsed() < START_TIMEOUT {
+            let child = self.child.as_mut()?;
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                self.child = None;
+                return Some(started.elapsed());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        self.kill();
+        None
+    }
+
+    /// Removes every sandbox of the home, after the server has ended.
+    pub fn end_sandboxes(&self) {
+        let mut command = Command::new(&self.binary);
+        let _ = command.args(["sandbox", "end"]).arg(self.directory.home()).status();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        for pid in self.directory.hosts() {
+            signal(pid, Signal::KILL);
+        }
+        if self.directory.home().join("sandboxes").exists() {
+            self.end_sandboxes();
+        }
+    }
+}
+
+/// Finds an address outside the range that outgoing connections use, so that none takes it while the server is down.
+fn free_address() -> Result<SocketAddr> {
+    let mut rng = Rng::new(u64::from(std::process::id()), &[99]);
+    for _ in 0..1000 {
+        let address: SocketAddr = format!("127.0.0.1:{}", rng.between(12_000, 31_000)).parse()?;
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("no free port between 12000 and 31000")
+}
