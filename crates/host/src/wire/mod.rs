@@ -32,7 +32,8 @@ pub use request::Request;
 pub const VERSION: u16 = 1;
 
 /// The optional parts of the protocol this build has; a bit is given out once and keeps its meaning.
-pub const FEATURES: u64 = features::EXEC | features::UPGRADE | features::CGROUP;
+pub const FEATURES: u64 =
+    features::EXEC | features::UPGRADE | features::CGROUP | features::WITHDRAW;
 
 /// The bits of `features` in the two `Hello` messages.
 pub mod features {
@@ -42,6 +43,8 @@ pub mod features {
     pub const UPGRADE: u64 = 1 << 1;
     /// `TerminalInfo::cgroup` is filled in where there is a cgroup.
     pub const CGROUP: u64 = 1 << 2;
+    /// `ExecWithdraw` is understood.
+    pub const WITHDRAW: u64 = 1 << 3;
 }
 
 /// The longest frame, counted without its four length bytes. Data goes in far smaller pieces; the

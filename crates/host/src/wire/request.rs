@@ -197,6 +197,11 @@ messages! {
             seq: u32, /// Which terminal.
             terminal: String, /// At most [`MAX_DATA`](super::MAX_DATA) bytes.
             data: Vec<u8> }
+        /// Drops a command that is still queued; it ends as [`Outcome::NotStarted`](super::Outcome).
+        /// Refused with [`Code::StillRunning`](super::Code) once it has begun.
+        29 => ExecWithdraw { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String }
     }
 }
 
@@ -225,6 +230,7 @@ impl Request {
             | Self::ExecWatch { seq, .. }
             | Self::ExecUnwatch { seq, .. }
             | Self::ExecCancel { seq, .. }
+            | Self::ExecWithdraw { seq, .. }
             | Self::ExecForget { seq, .. }
             | Self::State { seq, .. }
             | Self::Apply { seq, .. }
