@@ -169,6 +169,9 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     if *request.method() == Method::POST && request.headers().contains_key("idempotency-key") {
         return super::idempotency::once(app, request, next).await;
     }
+    if !public && super::detach::outlives_client(&request) {
+        return super::detach::run(app, request, next).await;
+    }
     Ok(next.run(request).await)
 }
 

@@ -8,6 +8,7 @@ mod app;
 pub mod auth;
 mod commands;
 pub mod compat;
+mod detach;
 mod docs;
 pub mod error;
 mod events;
@@ -27,6 +28,7 @@ pub mod page;
 mod params;
 pub mod pass;
 mod projects;
+mod removal;
 mod shares;
 mod signal;
 pub mod sse;
@@ -57,6 +59,7 @@ use crate::{
 };
 
 pub use app::ThreadRuntimes;
+pub(crate) use removal::end;
 
 use error::{Code, Problem};
 
@@ -93,6 +96,10 @@ pub struct Parts {
     pub url: String,
     /// Room for requests being answered.
     room: Semaphore,
+    /// Requests that run on without their clients.
+    detached: detach::Detached,
+    /// What was deleted and is not gone yet.
+    removals: removal::Removals,
     answers: idempotency::Answers,
 }
 
@@ -143,6 +150,8 @@ impl App {
     ) -> App {
         App(Arc::new(Parts {
             room: Semaphore::new(settings.limits.requests),
+            detached: detach::Detached::new(settings.limits.requests),
+            removals: removal::Removals::default(),
             answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
             url: format!("http://{address}"),
