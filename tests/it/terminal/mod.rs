@@ -3,6 +3,7 @@
 mod conformance;
 mod exec;
 mod killed;
+mod leaving;
 mod limits;
 mod questions;
 mod stream;
