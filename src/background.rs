@@ -74,16 +74,19 @@ pub enum Warm {
 
 impl Background {
     /// Starts every loop; they end when `stop` is cancelled. `forget` is told which commands went, so
-    /// that their output can go too; `end` is told what deleted projects leave to be ended.
-    pub fn start<F, G>(
+    /// that their output can go too; `end` is told what deleted projects leave to be ended; `reap` removes
+    /// what terminals without a row have left.
+    pub fn start<F, G, H>(
         self,
         tasks: &TaskTracker,
         stop: &CancellationToken,
         forget: impl Fn(Pruned) -> F + Send + Sync + 'static,
         end: impl Fn(Gone) -> G + Send + Sync + 'static,
+        reap: impl Fn() -> H + Send + Sync + 'static,
     ) where
         F: Future<Output = ()> + Send,
         G: Future<Output = ()> + Send,
+        H: Future<Output = ()> + Send,
     {
         self.look_after_projects(tasks, stop, end);
         self.look_after_sandboxes(tasks, stop);
@@ -91,13 +94,23 @@ impl Background {
         let until = stop.clone();
         tasks.spawn(async move { sessions.run(until).await });
 
-        let leases = self.leases.clone();
-        tasks.spawn(every(REAP, stop.clone(), move || {
-            let leases = leases.clone();
+        let (leases, reap) = (self.leases.clone(), std::sync::Arc::new(reap));
+        let reap_all = move || {
+            let (leases, reap) = (leases.clone(), reap.clone());
             async move {
+                if let Err(error) = leases.reconcile_unfinished().await {
+                    warn!(%error, "cannot tell which leases are to be ended");
+                }
                 leases.reap().await;
+                reap().await;
             }
-        }));
+        };
+        let until = stop.clone();
+        tasks.spawn(async move {
+            // What the last server left is there to be found at once.
+            reap_all().await;
+            every(REAP, until, reap_all).await;
+        });
 
         let Self { store, clock, retention, .. } = self;
         let forget = std::sync::Arc::new(forget);

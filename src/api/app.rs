@@ -6,10 +6,15 @@ use crate::event::Happened;
 use crate::model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
 use crate::project::Attached;
 use crate::session::Runtimes;
-use crate::store::{Chain, FirstUse, Gone, Store, ThreadChoices};
+use crate::store::{Chain, FirstUse, Gone, Store, StoreError, ThreadChoices};
 use crate::terminal::{From, Resume, Terminals, Watcher};
 
-use super::{App, error::Problem, pass::Pass};
+use super::{
+    App,
+    error::Problem,
+    pass::Pass,
+    removal::{Removal, Removing},
+};
 
 /// The size of a terminal nobody has looked at yet.
 const FIRST_SIZE: (u16, u16) = (80, 24);
@@ -95,32 +100,45 @@ impl App {
         })
     }
 
-    /// Ends a terminal and everything it kept.
-    pub async fn delete_terminal(&self, terminal: &Terminal) -> Result<(), Problem> {
-        self.terminals.close(&terminal.terminal_id).await?;
-        let lease = self.store.delete_terminal(&terminal.terminal_id, self.now().at).await?;
-        let terminal_id = terminal.terminal_id.clone();
-        self.events.tell(Happened::TerminalDeleted { terminal_id });
-        if let Some(lease) = lease {
-            self.leases.destroy(&lease).await?;
+    /// Deletes a terminal. Its rows are gone when this returns; its processes go with the removal.
+    pub async fn delete_terminal(&self, terminal: &Terminal) -> Result<Removal, Problem> {
+        let id = &terminal.terminal_id;
+        let removing = self.removals.begin("terminal", id);
+        match self.store.delete_terminal(id, self.now().at).await {
+            Ok(lease) => {
+                let terminals = vec![(id.clone(), terminal.lease_id.clone())];
+                let gone = Gone { terminals, leases: lease.into_iter().collect() };
+                Ok(self.end_gone(removing, gone))
+            }
+            Err(error) => self.removed_by_another(removing, "terminal", id, error),
         }
-        Ok(())
     }
 
-    /// Ends a thread and everything only it used. The rows go first: what a crash leaves behind is
-    /// ended by the next start.
-    pub async fn delete_thread(&self, thread: &ThreadId) -> Result<(), Problem> {
-        let Gone { terminals, leases } = self.store.delete_thread(thread, self.now().at).await?;
-        self.sessions.thread_deleted(thread);
-        for (terminal_id, _) in terminals {
-            self.terminals.close(&terminal_id).await?;
-            self.events.tell(Happened::TerminalDeleted { terminal_id });
+    /// Deletes a thread and everything only it used. The rows are gone when this returns; what they stood
+    /// for goes with the removal.
+    pub async fn delete_thread(&self, id: &ThreadId) -> Result<Removal, Problem> {
+        let removing = self.removals.begin("thread", id);
+        match self.store.delete_thread(id, self.now().at).await {
+            Ok(gone) => {
+                self.sessions.thread_deleted(id);
+                let removal = self.end_gone(removing, gone);
+                self.events.tell(Happened::ThreadDeleted { thread_id: id.clone() });
+                Ok(removal)
+            }
+            Err(error) => self.removed_by_another(removing, "thread", id, error),
         }
-        for lease in leases {
-            self.leases.destroy(&lease).await?;
-        }
-        self.events.tell(Happened::ThreadDeleted { thread_id: thread.clone() });
-        Ok(())
+    }
+
+    /// The removal by another request, where the rows were gone already.
+    fn removed_by_another(
+        &self,
+        own: Removing,
+        noun: &str,
+        id: &dyn std::fmt::Display,
+        error: StoreError,
+    ) -> Result<Removal, Problem> {
+        drop(own);
+        self.removals.of(noun, id).ok_or_else(|| error.into())
     }
 }
 

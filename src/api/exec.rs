@@ -26,7 +26,9 @@ use super::{
 use crate::model::{
     Changes, CommandStatus, CwdChange, Env, EnvChange, Limit, SessionId, Terminal, ThreadId,
 };
-use crate::terminal::{ExecOptions, Execution, IfBusy, Receipt, Resume, Stdin, utf8};
+use crate::terminal::{
+    ExecOptions, Execution, IfAbandoned, IfBusy, Naming, Receipt, Resume, Stdin, utf8,
+};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(in_thread)).routes(routes!(in_terminal))
@@ -74,7 +76,7 @@ enum Busy {
 pub(super) struct Ran {
     /// Its id.
     command_id: String,
-    /// `finished`, `running`, `timed_out`, `lost` or `not_started`.
+    /// `finished`, `running`, `timed_out`, `cancelled`, `lost` or `not_started`.
     status: &'static str,
     /// Exit code; null on a time-out.
     exit_code: Option<i32>,
@@ -284,14 +286,16 @@ async fn run(
         resume: if exec.resume == Some(false) { Resume::No } else { Resume::Yes },
         touch: Some((session, app.now())),
         keyed: keyed.is_some(),
+        if_abandoned: match (&keyed, yield_after) {
+            (None, None) => IfAbandoned::Withdraw,
+            (Some(_), _) | (_, Some(_)) => IfAbandoned::Keep,
+        },
     };
-    let mut execution = app
-        .terminals
-        .exec(&terminal, options, async |id| match &keyed {
-            Some(keyed) => keyed.name(&app.store, id.as_str()).await,
-            None => Ok(()),
-        })
-        .await?;
+    let name = keyed.map(|keyed| -> Naming {
+        let store = app.store.clone();
+        Box::new(move |id| Box::pin(async move { keyed.name(&store, id.as_str()).await }))
+    });
+    let mut execution = app.terminals.exec(&terminal, options, name).await?;
     let accepts = headers
         .get_all(header::ACCEPT)
         .iter()
@@ -315,7 +319,7 @@ async fn run(
     Ok(axum::Json(Ran::new(receipt, &terminal)).into_response())
 }
 
-/// The command as events. It runs on if the client goes away.
+/// The command as events. Once it has begun, it runs on if the client leaves.
 async fn follow(
     app: App,
     terminal: Terminal,
@@ -325,16 +329,25 @@ async fn follow(
     execution.listen().await?;
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     app.tasks.spawn(async move {
-        let started = json!({"command_id": execution.id(), "terminal_id": terminal.terminal_id});
-        let _ = sender.send(sse::event("started", &started)).await;
-        let last = match tell(&mut execution, &sender).await {
-            Ok(()) => match execution.finished().await {
-                Ok(receipt) => sse::event("exit", &Ran::new(receipt, &terminal)),
-                Err(error) => problem(error.into()),
-            },
-            Err(error) => problem(error),
+        let left = sender.clone();
+        let events = async {
+            let started =
+                json!({"command_id": execution.id(), "terminal_id": terminal.terminal_id});
+            let _ = sender.send(sse::event("started", &started)).await;
+            let last = match tell(&mut execution, &sender).await {
+                Ok(()) => match execution.finished().await {
+                    Ok(receipt) => sse::event("exit", &Ran::new(receipt, &terminal)),
+                    Err(error) => problem(error.into()),
+                },
+                Err(error) => problem(error),
+            };
+            let _ = sender.send(last).await;
         };
-        let _ = sender.send(last).await;
+        // Dropped when the client leaves: a command that has not begun is withdrawn by that.
+        tokio::select! {
+            () = events => {}
+            () = left.closed() => {}
+        }
     });
     let events = futures_util::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|event| (event, receiver))

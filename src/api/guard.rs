@@ -178,6 +178,9 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     let answer = async {
         match caller.idempotency_scope() {
             Some(scope) if keyed => super::idempotency::once(app, scope, request, next).await,
+            Some(_) if open.is_none() && super::detach::outlives_client(&request) => {
+                super::detach::run(app, request, next).await
+            }
             Some(_) | None => Ok(next.run(request).await),
         }
     };

@@ -259,7 +259,7 @@ async fn fork(
     Path(id): Path<LeaseName>,
 ) -> Result<(StatusCode, axum::Json<Leased>), Problem> {
     let fork = app.leases.fork(&id.lease()?).await?;
-    let lease = app.leases.keep(&fork).await?;
+    let lease = app.leases.keep(fork).await?;
     Ok((StatusCode::CREATED, axum::Json(leased(&app, lease, None).await?)))
 }
 

@@ -9,6 +9,7 @@ pub mod auth;
 pub mod budget;
 mod commands;
 pub mod compat;
+mod detach;
 mod docs;
 pub mod error;
 mod events;
@@ -30,6 +31,7 @@ mod params;
 pub mod pass;
 mod projects;
 mod query;
+mod removal;
 mod sessions;
 mod shares;
 mod signal;
@@ -61,6 +63,7 @@ use crate::{
 };
 
 pub use app::ThreadRuntimes;
+pub(crate) use removal::end;
 
 use error::{Code, Problem};
 
@@ -97,6 +100,10 @@ pub struct Parts {
     pub url: String,
     /// What each class of caller may use at once.
     pub budgets: budget::Budgets,
+    /// Requests that run on without their clients.
+    detached: detach::Detached,
+    /// What was deleted and is not gone yet.
+    removals: removal::Removals,
     answers: idempotency::Answers,
 }
 
@@ -151,6 +158,8 @@ impl App {
                 settings.limits.requests,
                 &metrics.evicted,
             ),
+            detached: detach::Detached::new(settings.limits.requests),
+            removals: removal::Removals::default(),
             answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
             url: settings.public_url(address),

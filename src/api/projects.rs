@@ -19,6 +19,7 @@ use super::{
     extract::{Json, OptionalJson, Path, Query},
     page::{self, List, PageQuery},
     params::OfProject,
+    removal::RemovalQuery,
     transfer::{BodyReader, BodyWriter, Chunks},
 };
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
         CleanupItem, ImportLimits, Mode, ProjectChoices,
         cleanup::{self, Decision},
     },
-    store::{Gone, PageRequest, ProjectFilter, ThreadChoices},
+    store::{PageRequest, ProjectFilter, ThreadChoices},
 };
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -216,27 +217,21 @@ async fn change(
 
 /// Delete a project with its threads. It can be restored for some days.
 #[utoipa::path(delete, path = "/api/projects/{id}", tag = "projects",
-    params(OfProject),
-    responses((status = 204, description = "It is in the trash")))]
-async fn delete(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<StatusCode, Problem> {
-    app.projects.project(&id).await?;
-    let gone = app.projects.delete(&id, "deleted by a client").await?;
-    app.end_gone(gone).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-impl App {
-    /// Ends what deleted rows leave behind.
-    pub(crate) async fn end_gone(&self, gone: Gone) -> Result<(), Problem> {
-        for (terminal_id, _) in gone.terminals {
-            self.terminals.close(&terminal_id).await?;
-            self.events.tell(Happened::TerminalDeleted { terminal_id });
-        }
-        for lease in gone.leases {
-            self.leases.destroy(&lease).await?;
-        }
-        Ok(())
+    params(OfProject, RemovalQuery),
+    responses((status = 204, description = "The project is in the trash"),
+        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+async fn delete(
+    State(app): State<App>,
+    Path(id): Path<ProjectId>,
+    Query(query): Query<RemovalQuery>,
+) -> Result<StatusCode, Problem> {
+    if let Err(error) = app.projects.project(&id).await {
+        let under_way = app.removals.of("project", &id).ok_or(error)?;
+        return Ok(under_way.answer(query).await);
     }
+    let removing = app.removals.begin("project", &id);
+    let gone = app.projects.delete(&id, "deleted by a client").await?;
+    Ok(app.end_gone(removing, gone).answer(query).await)
 }
 
 /// The record of a session.
@@ -466,7 +461,8 @@ async fn cleanup_run(
 ) -> Result<axum::Json<List<Item>>, Problem> {
     let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
     let (items, gone) = app.projects.clean_up(mode).await?;
-    app.end_gone(gone).await?;
+    let removing = app.removals.begin("projects", &"unused");
+    app.end_gone(removing, gone).wait().await;
     let now = app.now().at;
     let items = items.into_iter().map(|found| item(now, found)).collect();
     Ok(axum::Json(List::whole(items)))

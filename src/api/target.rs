@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 
-use super::{App, error::Problem, extract::Path};
+use super::{App, error::Problem, extract::Path, removal::Removal};
 use crate::model::{Command, CommandId, Terminal, TerminalId, TerminalStatus};
 
 /// The terminal `{id}` of the path. Where the path names a session too, it must be that one's.
@@ -24,6 +24,29 @@ impl FromRequestParts<App> for Target {
             return Err(missing());
         }
         Ok(Target(terminal))
+    }
+}
+
+/// The terminal `{id}` of the path, to be deleted: it may be on its way already.
+pub(super) enum Deletable {
+    There(Terminal),
+    Going(Removal),
+}
+
+impl FromRequestParts<App> for Deletable {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Target::from_request_parts(parts, app).await {
+            Ok(Target(terminal)) => Ok(Deletable::There(terminal)),
+            Err(problem) => {
+                let names =
+                    Path::<HashMap<String, String>>::from_request_parts(parts, app).await?.0;
+                let id = names.get("id").map_or("", String::as_str);
+                let going = app.removals.of("terminal", &id);
+                going.map(Deletable::Going).ok_or(problem)
+            }
+        }
     }
 }
 

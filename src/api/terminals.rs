@@ -15,8 +15,9 @@ use super::{
     interactive::Size,
     page::{self, List, PageQuery},
     params::{OfTerminal, OfThread},
+    removal::RemovalQuery,
     signal,
-    target::Target,
+    target::{Deletable, Target},
 };
 use crate::model::{
     Cause, Env, ShellKind, StateVersion, Terminal, TerminalId, TerminalStatus, ThreadId,
@@ -329,22 +330,35 @@ async fn show_older(app: State<App>, target: Target) -> axum::Json<Shown> {
     show(app, target).await
 }
 
-/// End every process of a terminal and forget it.
+/// Delete a terminal and end all its processes.
 #[utoipa::path(delete, path = "/api/terminals/{id}", tag = "terminals",
-    params(OfTerminal),
-    responses((status = 204, description = "It is gone")))]
-async fn delete(State(app): State<App>, Target(terminal): Target) -> Result<StatusCode, Problem> {
-    app.delete_terminal(&terminal).await?;
-    Ok(StatusCode::NO_CONTENT)
+    params(OfTerminal, RemovalQuery),
+    responses((status = 204, description = "The terminal is deleted"),
+        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+async fn delete(
+    State(app): State<App>,
+    target: Deletable,
+    Query(query): Query<RemovalQuery>,
+) -> Result<StatusCode, Problem> {
+    let removal = match target {
+        Deletable::There(terminal) => app.delete_terminal(&terminal).await?,
+        Deletable::Going(removal) => removal,
+    };
+    Ok(removal.answer(query).await)
 }
 
-/// End every process of a terminal and forget it, by its older name.
+/// Delete a terminal and end all its processes, by its older name.
 #[utoipa::path(delete, path = "/session/{sid}/pty/{id}", tag = "interactive",
     params(("sid" = String, Path, description = "The thread"),
-        OfTerminal),
-    responses((status = 204, description = "It is gone")))]
-async fn delete_older(app: State<App>, target: Target) -> Result<StatusCode, Problem> {
-    delete(app, target).await
+        OfTerminal, RemovalQuery),
+    responses((status = 204, description = "The terminal is deleted"),
+        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+async fn delete_older(
+    app: State<App>,
+    target: Deletable,
+    query: Query<RemovalQuery>,
+) -> Result<StatusCode, Problem> {
+    delete(app, target, query).await
 }
 
 /// A change of the exported environment.

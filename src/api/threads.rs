@@ -15,6 +15,7 @@ use super::{
     leases::{Leased, leased},
     page::{self, List, PageQuery},
     params::OfThread,
+    removal::RemovalQuery,
 };
 use crate::model::{
     ChatSession, Ended, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId, Role,
@@ -401,12 +402,19 @@ async fn show(
 
 /// Destroy a thread with its session and terminals and, if no other thread shares it, its lease.
 #[utoipa::path(delete, path = "/api/threads/{tid}", tag = "threads",
-    params(OfThread),
-    responses((status = 204, description = "It is gone")))]
-async fn delete(State(app): State<App>, Path(id): Path<ThreadId>) -> Result<StatusCode, Problem> {
-    find(&app, &id).await?;
-    app.delete_thread(&id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    params(OfThread, RemovalQuery),
+    responses((status = 204, description = "The thread is deleted"),
+        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+async fn delete(
+    State(app): State<App>,
+    Path(id): Path<ThreadId>,
+    Query(query): Query<RemovalQuery>,
+) -> Result<StatusCode, Problem> {
+    let removal = match app.store.thread(&id).await? {
+        Some(_) => app.delete_thread(&id).await?,
+        None => app.removals.of("thread", &id).ok_or_else(|| Problem::missing("thread", &id))?,
+    };
+    Ok(removal.answer(query).await)
 }
 
 /// What was said in a thread, oldest first.

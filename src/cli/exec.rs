@@ -402,6 +402,10 @@ fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
     if let Some(limit) = receipt["limit_reached"].as_str() {
         eprintln!("stead: the sandbox met a limit: {}", limit.replace('_', " "));
     }
+    if receipt["status"] == "cancelled" {
+        eprintln!("stead: the command was cancelled");
+        return Ok(ExitCode::from(NO_RESULT));
+    }
     match (receipt["exit_code"].as_i64(), receipt["status"].as_str()) {
         (Some(code), _) => Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))),
         (None, status) => {

@@ -11,7 +11,7 @@ mod keeper;
 mod reaper;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -58,6 +58,8 @@ struct Shared {
     keepers: Mutex<HashMap<LeaseId, mpsc::Sender<Ask>>>,
     /// What was seen running by this process and not heard of otherwise since.
     running: Mutex<HashMap<LeaseId, Running>>,
+    /// Forks whose files are being copied, or whose thread is being made.
+    forks: Mutex<HashSet<LeaseId>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -73,6 +75,34 @@ pub struct Running {
     pub instance: Instance,
     /// Whether it was made because the one before it was lost, by whoever asked first.
     pub recreated: bool,
+}
+
+/// A fork that is wanted gone until it is kept. While this is held, the reaper leaves it alone.
+#[derive(Debug)]
+pub struct Fork {
+    /// The new lease.
+    pub lease: Lease,
+    _forking: Forking,
+}
+
+/// Keeps the reaper from a fork that is being made.
+#[derive(Debug)]
+struct Forking {
+    shared: Arc<Shared>,
+    id: LeaseId,
+}
+
+impl Forking {
+    fn begin(shared: Arc<Shared>, id: LeaseId) -> Self {
+        shared.forks.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        Self { shared, id }
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        self.shared.forks.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
 }
 
 /// What to do with a lease that is paused.
@@ -103,6 +133,7 @@ impl Leases {
             pace,
             keepers: Mutex::default(),
             running: Mutex::default(),
+            forks: Mutex::default(),
             tasks: TaskTracker::new(),
             stop,
         };
@@ -237,11 +268,12 @@ impl Leases {
     }
 
     /// Another lease like this one, with a copy of its files. It is wanted gone until it is
-    /// [kept](Self::keep) or becomes a thread's.
-    pub async fn fork(&self, id: &LeaseId) -> Result<Lease, LeaseError> {
+    /// [kept](Self::keep) or becomes a thread's, before the handle is dropped.
+    pub async fn fork(&self, id: &LeaseId) -> Result<Fork, LeaseError> {
         let lease = self.shared.store.lease(id).await?;
         let lease = lease.ok_or_else(|| LeaseError::Missing { lease: id.clone() })?;
         let fork = lease.fork(LeaseId::fresh(), self.shared.clock.wall());
+        let forking = Forking::begin(self.shared.clone(), fork.lease_id.clone());
         // On record first: files that no lease knows are removed.
         self.shared.store.add_lease(&fork).await?;
         let to = CopyTo::Lease(fork.lease_id.clone());
@@ -249,12 +281,12 @@ impl Leases {
             self.destroy(&fork.lease_id).await?;
             return Err(error);
         }
-        Ok(fork)
+        Ok(Fork { lease: fork, _forking: forking })
     }
 
     /// Keeps a fork that no thread stands on yet.
-    pub async fn keep(&self, fork: &Lease) -> Result<Lease, LeaseError> {
-        Ok(self.shared.store.save_lease(&fork.apply(LeaseEvent::Kept)?).await?)
+    pub async fn keep(&self, fork: Fork) -> Result<Lease, LeaseError> {
+        Ok(self.shared.store.save_lease(&fork.lease.apply(LeaseEvent::Kept)?).await?)
     }
 
     /// Keeps a copy of a lease's files under a name.
@@ -357,6 +389,10 @@ impl Shared {
     fn note_running(&self, running: Running) {
         let mut seen = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         seen.insert(running.lease_id.clone(), running);
+    }
+
+    fn forking(&self) -> HashSet<LeaseId> {
+        self.forks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn forget_running(&self, id: &LeaseId) {

@@ -1,7 +1,10 @@
 //! Finding and ending what no lease knows.
 
+use std::time::Duration;
+
 use futures_util::{StreamExt, stream};
 use serde_json::json;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{LeaseError, Leases, keeper::chain};
@@ -13,20 +16,43 @@ use crate::{
 
 /// How many leases are looked at at once.
 const AT_ONCE: usize = 64;
+/// How long the others wait for one lease.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Leases {
     /// What a server that starts does: every lease that may have been interrupted is brought in line,
     /// then what no lease knows is ended. A provider that does not answer delays only its own.
     pub async fn recover(&self) -> Result<(), LeaseError> {
         let unsettled = self.shared.store.unsettled_leases().await?;
-        let checks = stream::iter(unsettled).map(|lease| async move {
-            if let Err(error) = self.reconcile(&lease.lease_id).await {
-                warn!(lease = %lease.lease_id, error = chain(&error), "cannot reconcile a lease");
+        self.reconcile_all(unsettled).await;
+        self.reap().await;
+        Ok(())
+    }
+
+    /// Ends and pauses whatever was asked to be and is not, because a provider did not answer then or a
+    /// caller was cut short.
+    pub async fn reconcile_unfinished(&self) -> Result<(), LeaseError> {
+        let mut unfinished = self.shared.store.unfinished_leases().await?;
+        let forking = self.shared.forking();
+        // A fork is wanted gone until its files are copied.
+        unfinished.retain(|lease| !forking.contains(&lease.lease_id));
+        self.reconcile_all(unfinished).await;
+        Ok(())
+    }
+
+    async fn reconcile_all(&self, leases: Vec<Lease>) {
+        let checks = stream::iter(leases).map(|lease| async move {
+            let id = &lease.lease_id;
+            match timeout(RECONCILE_TIMEOUT, self.reconcile(id)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    warn!(lease = %id, error = chain(&error), "cannot reconcile a lease")
+                }
+                // Its worker goes on; only the others need not wait for it.
+                Err(_) => warn!(lease = %id, "a provider takes long to reconcile a lease"),
             }
         });
         checks.buffer_unordered(AT_ONCE).collect::<()>().await;
-        self.reap().await;
-        Ok(())
     }
 
     /// Ends everything that carries our label and that no lease knows; answers how many there were.

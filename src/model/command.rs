@@ -1,8 +1,8 @@
 //! One exec.
 //!
 //! ```text
-//!   Queued ──▶ Running ──▶ Finished | TimedOut | Lost
-//!      └─────────────────▶ NotStarted | Lost
+//!   Queued ──▶ Running ──▶ Finished | TimedOut | Cancelled | Lost
+//!      └─────────────────▶ NotStarted | Cancelled | Lost
 //! ```
 //! An end is final: a command is never run again by us, and its receipt never changes.
 
@@ -106,8 +106,10 @@ pub enum CommandStatus {
     Running,
     /// It ended by itself.
     Finished,
-    /// It was ended because its time was over or somebody said so.
+    /// It was ended because its time was over.
     TimedOut,
+    /// It was ended, or dropped from the queue, because somebody cancelled it.
+    Cancelled,
     /// Nobody knows how it ended.
     Lost,
     /// It certainly never ran.
@@ -120,7 +122,9 @@ impl CommandStatus {
     pub fn is_end(self) -> bool {
         match self {
             Self::Queued | Self::Running => false,
-            Self::Finished | Self::TimedOut | Self::Lost | Self::NotStarted => true,
+            Self::Finished | Self::TimedOut | Self::Cancelled | Self::Lost | Self::NotStarted => {
+                true
+            }
         }
     }
 
@@ -132,6 +136,7 @@ impl CommandStatus {
             Self::Running => "running",
             Self::Finished => "finished",
             Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
             Self::Lost => "lost",
             Self::NotStarted => "not_started",
         }
@@ -177,12 +182,13 @@ impl EnvChange {
     }
 }
 
-/// How a command ended: one of the four ends.
+/// How a command ended: one of the five ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the words are those of `CommandStatus`")]
 pub enum CommandEnd {
     Finished { exit_code: Option<i32>, signal: Option<i32> },
     TimedOut,
+    Cancelled,
     Lost,
     NotStarted,
 }
@@ -237,6 +243,7 @@ impl Command {
             CommandStatus::Running
             | CommandStatus::Finished
             | CommandStatus::TimedOut
+            | CommandStatus::Cancelled
             | CommandStatus::Lost
             | CommandStatus::NotStarted => Err(self.refused("start")),
         }
@@ -251,6 +258,9 @@ impl Command {
             (CommandStatus::Running, CommandEnd::TimedOut) => {
                 Self { status: CommandStatus::TimedOut, ..self.clone() }
             }
+            (CommandStatus::Queued | CommandStatus::Running, CommandEnd::Cancelled) => {
+                Self { status: CommandStatus::Cancelled, ..self.clone() }
+            }
             (CommandStatus::Queued | CommandStatus::Running, CommandEnd::Lost) => {
                 Self { status: CommandStatus::Lost, ..self.clone() }
             }
@@ -261,6 +271,7 @@ impl Command {
                 return Err(self.refused(match end {
                     CommandEnd::Finished { .. } => "finish",
                     CommandEnd::TimedOut => "time out",
+                    CommandEnd::Cancelled => "be cancelled",
                     CommandEnd::Lost => "be lost",
                     CommandEnd::NotStarted => "stay unstarted",
                 }));
@@ -283,7 +294,7 @@ mod tests {
     proptest! {
         /// The reference: a word, and which words may follow it.
         #[test]
-        fn an_end_is_final(events in prop::collection::vec(0u8..5, 0..8)) {
+        fn an_end_is_final(events in prop::collection::vec(0u8..6, 0..8)) {
             let at = Timestamp::UNIX_EPOCH;
             let mut real = Command::asked(
                 CommandId::fresh(), TerminalId::fresh(), "true".into(), Source::Agent, 0, at);
@@ -296,6 +307,10 @@ mod tests {
                         [("running", "finished")].as_slice(),
                     ),
                     2 => (real.end(CommandEnd::TimedOut, at), [("running", "timed_out")].as_slice()),
+                    4 => (
+                        real.end(CommandEnd::Cancelled, at),
+                        [("queued", "cancelled"), ("running", "cancelled")].as_slice(),
+                    ),
                     3 => (
                         real.end(CommandEnd::Lost, at),
                         [("queued", "lost"), ("running", "lost")].as_slice(),

@@ -9,7 +9,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::compute::Compute;
 use crate::{
-    api::{Engine, ThreadRuntimes},
+    api::{self, Engine, ThreadRuntimes},
     background::{Background, Sandboxes},
     clock::Clock,
     config::Settings,
@@ -192,17 +192,15 @@ pub fn start(
             let (terminals, leases) = (engine.terminals.clone(), engine.leases.clone());
             move |gone: Gone| {
                 let (terminals, leases) = (terminals.clone(), leases.clone());
+                async move { api::end(&terminals, &leases, gone).await }
+            }
+        },
+        {
+            let terminals = engine.terminals.clone();
+            move || {
+                let terminals = terminals.clone();
                 async move {
-                    for (terminal, _) in gone.terminals {
-                        if let Err(error) = terminals.close(&terminal).await {
-                            tracing::warn!(%terminal, %error, "cannot end a deleted terminal");
-                        }
-                    }
-                    for lease in gone.leases {
-                        if let Err(error) = leases.destroy(&lease).await {
-                            tracing::warn!(%lease, %error, "cannot end a deleted lease");
-                        }
-                    }
+                    terminals.reap().await;
                 }
             }
         },

@@ -130,6 +130,7 @@ async fn talk(
     };
     let shaken = tokio::select! {
         () = app.stopping.cancelled() => return,
+        () = peer.cut().cancelled() => return,
         shaken = tls.handshake(stream, patient) => shaken,
     };
     match shaken {

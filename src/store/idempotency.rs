@@ -191,7 +191,7 @@ mod tests {
                 )?;
                 for at in 0..KEPT_OF_CALLER {
                     let key = scoped_key("sandbox b", &at.to_string());
-                    insert.execute(params![key, [0; 32], micros(Timestamp::now())])?;
+                    insert.execute(params![key, [0_u8; 32], micros(Timestamp::now())])?;
                 }
                 Ok(())
             })

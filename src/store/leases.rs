@@ -80,6 +80,20 @@ impl Store {
         .await
     }
 
+    /// Leases beneath which something has still to be ended or paused because somebody asked for it.
+    pub async fn unfinished_leases(&self) -> Result<Vec<Lease>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM leases
+                 WHERE (desired = 'destroyed' AND word <> 'destroyed')
+                    OR (desired = 'stopped' AND word NOT IN ('idle', 'destroyed'))
+                    OR (desired = 'paused' AND word IN ('creating', 'running'))",
+            )?;
+            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
     /// The threads that stand on a lease, by their default or by any open terminal.
     pub async fn lease_threads(&self, id: &LeaseId) -> Result<Vec<ThreadId>, StoreError> {
         let id = id.clone();

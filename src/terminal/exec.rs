@@ -1,17 +1,21 @@
 //! Running a command in a terminal's live shell, and following it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::wire::{Request, StdinMode, Stream};
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::flight::Stage;
 use super::link::{Link, Progress};
 use super::output::{self, Chunk};
 use super::{Resume, TerminalError, Terminals};
-use crate::model::{Command, CommandId, CommandStatus, Env, Moment, SessionId, Source, Terminal};
+use crate::model::{
+    Command, CommandEnd, CommandId, CommandStatus, Env, Moment, SessionId, Source, Terminal,
+};
 use crate::store::{Outputs, StoreError};
 
 /// A command that runs longer than this is put on record while it runs, so that even a kill of
@@ -73,7 +77,23 @@ pub struct ExecOptions {
     pub touch: Option<(SessionId, Moment)>,
     /// Whether the caller may ask again and must then find this command.
     pub keyed: bool,
+    /// What happens to it if the caller leaves before it has begun.
+    pub if_abandoned: IfAbandoned,
 }
+
+/// What happens to a queued command whose caller has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfAbandoned {
+    /// It never starts: nobody would learn that it ran.
+    Withdraw,
+    /// It stays queued, for the caller to come back to.
+    Keep,
+}
+
+/// Records a command's id before anything runs.
+pub type Naming = Box<
+    dyn FnOnce(CommandId) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send,
+>;
 
 /// A command with what it wrote.
 #[derive(Debug, Clone)]
@@ -101,20 +121,47 @@ pub struct Execution {
     recorded: bool,
     /// When the command is over at the latest, if its host answers.
     deadline: Option<Instant>,
+    if_abandoned: IfAbandoned,
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        let queued = matches!(&*self.stage.borrow(),
+            Stage::Open(command) if command.status == CommandStatus::Queued);
+        if self.if_abandoned == IfAbandoned::Withdraw && queued {
+            let (terminals, terminal) = (self.terminals.clone(), self.terminal.clone());
+            let id = self.id.clone();
+            self.terminals.0.tasks.spawn(async move { terminals.withdraw(&terminal, &id).await });
+        }
+    }
 }
 
 impl Terminals {
-    /// Hands a command to the terminal's shell. It runs on whatever becomes of the caller. Before
-    /// anything runs, `name` is told its id.
-    pub async fn exec<F>(
+    /// Hands a command to the terminal's shell. Once it has begun it runs on whatever becomes of the
+    /// caller; until then `if_abandoned` says what happens. Before anything runs, `name` is told its id.
+    pub async fn exec(
         &self,
         terminal: &Terminal,
         options: ExecOptions,
-        name: F,
-    ) -> Result<Execution, TerminalError>
-    where
-        F: AsyncFnOnce(&CommandId) -> Result<(), StoreError>,
-    {
+        name: Option<Naming>,
+    ) -> Result<Execution, TerminalError> {
+        // In a task of its own: a caller that leaves would cut it short between two records.
+        let caller = CancellationToken::new();
+        let (terminals, terminal) = (self.clone(), terminal.clone());
+        let left = caller.clone();
+        let task = async move { terminals.begin_exec(&terminal, options, name, &left).await };
+        let task = self.0.tasks.spawn(task);
+        let _leaves = caller.drop_guard();
+        task.await.unwrap_or(Err(TerminalError::Gone))
+    }
+
+    async fn begin_exec(
+        &self,
+        terminal: &Terminal,
+        options: ExecOptions,
+        name: Option<Naming>,
+        left: &CancellationToken,
+    ) -> Result<Execution, TerminalError> {
         let live = self.live(terminal).await;
         let link = self.alive_again(terminal, &live, options.resume).await?;
         let id = CommandId::fresh();
@@ -129,8 +176,18 @@ impl Terminals {
         );
         if options.keyed {
             self.0.store.save_command(&command).await?;
-            name(&id).await?;
         }
+        if let Some(name) = name {
+            name(id.clone()).await?;
+        }
+        if options.if_abandoned == IfAbandoned::Withdraw && left.is_cancelled() {
+            let end = command.end(CommandEnd::NotStarted, Timestamp::now());
+            if let Ok(withdrawn) = end {
+                self.0.store.save_command(&withdrawn).await?;
+            }
+            return Err(TerminalError::Gone);
+        }
+        let if_abandoned = options.if_abandoned;
         let (max_output, recorded) = (options.max_output.min(MAX_OUTPUT), options.keyed);
         let options = Arc::new(options);
         let stage = self.0.flights.begin(command, Some(options.clone()));
@@ -151,7 +208,30 @@ impl Terminals {
         };
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (terminals, terminal) = (self.clone(), terminal.clone());
-        Ok(Execution { terminals, terminal, id, stage, progress, max_output, recorded, deadline })
+        Ok(Execution {
+            terminals,
+            terminal,
+            id,
+            stage,
+            progress,
+            max_output,
+            recorded,
+            deadline,
+            if_abandoned,
+        })
+    }
+
+    /// Drops a command that has not begun; it ends as not started.
+    async fn withdraw(&self, terminal: &Terminal, id: &CommandId) {
+        self.0.flights.abandon(id);
+        let Ok(link) = self.link_of(terminal).await else { return };
+        let command = id.to_string();
+        match link.call(|seq| Request::ExecWithdraw { seq, command }).await {
+            Ok(_) => tracing::info!(command = %id, "withdrawn: its caller left before it began"),
+            // It has begun meanwhile, and runs to its end as any command does; or the host is gone, and
+            // what it held is seen to elsewhere.
+            Err(error) => tracing::debug!(command = %id, %error, "a command was not withdrawn"),
+        }
     }
 
     /// A command that still runs, to be followed by another caller.
@@ -160,8 +240,17 @@ impl Terminals {
         let stage = self.0.flights.watch(id)?;
         let progress = self.link_of(terminal).await.ok()?.progress(id.as_str())?;
         let (terminals, terminal) = (self.clone(), terminal.clone());
-        let (id, max_output, recorded, deadline) = (id.clone(), MAX_OUTPUT, true, None);
-        Some(Execution { terminals, terminal, id, stage, progress, max_output, recorded, deadline })
+        Some(Execution {
+            terminals,
+            terminal,
+            id: id.clone(),
+            stage,
+            progress,
+            max_output: MAX_OUTPUT,
+            recorded: true,
+            deadline: None,
+            if_abandoned: IfAbandoned::Keep,
+        })
     }
 
     /// Feeds a command that was started with [`Stdin::Open`], at most once.

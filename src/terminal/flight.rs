@@ -42,6 +42,8 @@ struct Flight {
     host: String,
     /// What it takes to hand it to another, until it begins.
     options: Option<Arc<ExecOptions>>,
+    /// Its caller has left, and it is not to begin.
+    abandoned: bool,
 }
 
 /// All commands in flight.
@@ -58,21 +60,28 @@ impl Flights {
         let (stage, receiver) = watch::channel(Stage::Open(command.clone().into()));
         let touch = options.as_ref().and_then(|options| options.touch.clone());
         let id = command.command_id.clone();
-        self.lock().insert(id, Flight { command, touch, stage, host: String::new(), options });
+        let host = String::new();
+        let flight = Flight { command, touch, stage, host, options, abandoned: false };
+        self.lock().insert(id, flight);
         receiver
+    }
+
+    /// Its caller has left: if it has not begun, it is not to.
+    pub fn abandon(&self, id: &CommandId) {
+        if let Some(flight) = self.lock().get_mut(id) {
+            flight.abandoned = true;
+        }
+    }
+
+    /// Whether its caller has left and it is not to begin.
+    pub fn is_abandoned(&self, id: &CommandId) -> bool {
+        self.lock().get(id).is_some_and(|flight| flight.abandoned)
     }
 
     /// It is being handed to this host.
     pub fn handed_to(&self, id: &CommandId, host: &str) {
         if let Some(flight) = self.lock().get_mut(id) {
             flight.host = host.to_owned();
-        }
-    }
-
-    /// Its caller was told that its outcome is unknown: it is never handed to another host.
-    pub fn abandon(&self, id: &CommandId) {
-        if let Some(flight) = self.lock().get_mut(id) {
-            flight.options = None;
         }
     }
 

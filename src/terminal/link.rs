@@ -381,7 +381,9 @@ fn limit_of(request: &Request) -> (&'static str, Duration) {
         Request::ExecWatch { .. } => "host.exec_watch",
         Request::ExecUnwatch { .. } => "host.exec_unwatch",
         Request::ExecCancel { .. } => "host.exec_cancel",
+        Request::ExecWithdraw { .. } => "host.exec_withdraw",
         Request::ExecForget { .. } => "host.exec_forget",
+        Request::EndWithProgram { .. } => "host.end_with_program",
         Request::Upgrade { .. } => "host.upgrade",
     };
     (name, CALL_TIMEOUT)

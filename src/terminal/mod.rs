@@ -19,6 +19,7 @@ mod link;
 mod open;
 mod output;
 mod owner;
+mod reap;
 mod runtime;
 mod scribe;
 pub mod state;
@@ -42,7 +43,7 @@ use tokio_util::task::TaskTracker;
 
 pub use drive::{ClientId, Mode};
 pub use error::TerminalError;
-pub use exec::{ExecOptions, Execution, IfBusy, MAX_OUTPUT, Receipt, Stdin};
+pub use exec::{ExecOptions, Execution, IfAbandoned, IfBusy, MAX_OUTPUT, Naming, Receipt, Stdin};
 pub use flight::Stage;
 pub use history::Offsets;
 pub use open::NewTerminal;
@@ -343,27 +344,29 @@ impl Terminals {
         (info.pid != 0).then_some(info.pid)
     }
 
-    /// Ends every process of a terminal and removes what it kept. The row is the caller's affair.
+    /// Ends every process of a terminal and removes what it kept; safe to repeat. The row is the caller's
+    /// affair.
     pub async fn close(&self, id: &TerminalId) -> Result<(), TerminalError> {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
         if let Some(live) = live {
-            if let Some(alive) = live.runtime.lock().await.take() {
+            let _ = live.ask(Ask::Lost("the terminal was deleted".into())).await;
+            let mut runtime = live.runtime.lock().await;
+            if let Some(alive) = &*runtime {
                 let terminal = id.to_string();
-                let closed = alive.link.call(|seq| Request::Close { seq, terminal }).await;
-                alive.link.unlisten(id.as_str());
-                match closed {
+                match alive.link.call(|seq| Request::Close { seq, terminal }).await {
                     Ok(_) | Err(link::LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
+                    // The host is gone, or is found again, which ends what has no row.
+                    Err(link::LinkError::Closed) => {}
+                    // Known until it is closed, so that this can be tried again.
                     Err(error) => return Err(error.into()),
                 }
+                alive.link.unlisten(id.as_str());
             }
-            let _ = live.ask(Ask::Lost("the terminal was deleted".into())).await;
+            *runtime = None;
+            self.0.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
         self.lose_commands(id).await;
-        let directory = self.directory(id);
-        tokio::task::spawn_blocking(move || host::shell::place::remove(&directory))
-            .await
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|source| TerminalError::Remove { terminal: id.clone(), source })
+        self.remove_directory(id).await
     }
 
     /// How many terminals stand on a live program, and how many clients are connected.

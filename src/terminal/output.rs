@@ -58,6 +58,26 @@ impl Terminals {
     }
 }
 
+impl Terminals {
+    /// The command with the lengths of what its host, which is gone, left of its output.
+    pub(super) async fn with_lengths(&self, command: &Command) -> Command {
+        let directory = self.directory(&command.terminal_id);
+        let id = command.command_id.clone();
+        let lengths = tokio::task::spawn_blocking(move || {
+            let length = |stream| {
+                let left = Output::left(file(&directory, &id, stream));
+                left.map_or(0, |output| output.written())
+            };
+            (length(Stream::Stdout), length(Stream::Stderr))
+        });
+        let (stdout, stderr) = lengths.await.unwrap_or_default();
+        let mut command = command.clone();
+        command.stdout_bytes = command.stdout_bytes.max(stdout);
+        command.stderr_bytes = command.stderr_bytes.max(stderr);
+        command
+    }
+}
+
 /// Asks the host for bytes of a stream.
 pub async fn from_host(
     link: &Link,

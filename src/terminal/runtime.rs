@@ -76,7 +76,7 @@ impl Live {
 }
 
 /// What is beneath a lease.
-enum Found {
+pub(super) enum Found {
     Running(Link),
     Paused,
     Nothing,
@@ -319,7 +319,7 @@ impl Terminals {
     }
 
     /// The host of a lease if it has one; makes none.
-    async fn find(&self, lease: &LeaseId) -> Result<Found, TerminalError> {
+    pub(super) async fn find(&self, lease: &LeaseId) -> Result<Found, TerminalError> {
         let lease = self.0.leases.reconcile(lease).await?;
         match lease.state {
             LeaseState::Running(instance) => {
@@ -488,7 +488,7 @@ impl Terminals {
     }
 
     /// Whether what is beneath a lease may be out of reach for a while and be there all the same.
-    async fn is_far(&self, lease: &LeaseId) -> bool {
+    pub(super) async fn is_far(&self, lease: &LeaseId) -> bool {
         let lease = self.0.store.lease(lease).await.ok().flatten();
         lease.is_some_and(|lease| self.0.leases.patience(&lease) > FAR)
     }
@@ -788,6 +788,7 @@ impl Terminals {
             let queued = command.status == CommandStatus::Queued;
             let waited = queued && !self.began(&command).await;
             let end = if waited { CommandEnd::NotStarted } else { CommandEnd::Lost };
+            let command = self.with_lengths(&command).await;
             if let Ok(lost) = command.end(end, Timestamp::now())
                 && let Err(error) = self.0.store.save_command(&lost).await
             {

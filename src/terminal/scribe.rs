@@ -209,15 +209,20 @@ impl Scribe {
         let Ok(id) = id.parse::<CommandId>() else { return };
         let Some(mut command) = self.asked(&id).await else { return };
         let now = Timestamp::now();
-        if command.status == CommandStatus::Queued
-            && !matches!(outcome, Outcome::NotStarted | Outcome::Lost)
-        {
+        // One that was cancelled in the queue took no time.
+        let never_ran = match outcome {
+            Outcome::NotStarted | Outcome::Lost => true,
+            Outcome::Cancelled => duration_us == 0,
+            Outcome::Finished | Outcome::TimedOut | Outcome::Other(_) => false,
+        };
+        if command.status == CommandStatus::Queued && !never_ran {
             command.status = CommandStatus::Running;
             command.started_at.get_or_insert(now - Duration::from_micros(duration_us));
         }
         let end = match outcome {
             Outcome::Finished => CommandEnd::Finished { exit_code, signal },
-            Outcome::TimedOut | Outcome::Cancelled => CommandEnd::TimedOut,
+            Outcome::TimedOut => CommandEnd::TimedOut,
+            Outcome::Cancelled => CommandEnd::Cancelled,
             Outcome::NotStarted => CommandEnd::NotStarted,
             Outcome::Lost | Outcome::Other(_) => CommandEnd::Lost,
         };
@@ -376,8 +381,11 @@ impl Scribe {
             StoreError::Unavailable { .. } => {
                 tracing::warn!(terminal = %self.id, %error, "cannot record yet; trying again");
             }
-            // Trying again would meet the same rows.
-            StoreError::Exists { .. } | StoreError::Refused(_) | StoreError::Damaged { .. } => {
+            // Trying again would meet the same rows, or a store that is closed for writing.
+            StoreError::SyncFailed { .. }
+            | StoreError::Exists { .. }
+            | StoreError::Refused(_)
+            | StoreError::Damaged { .. } => {
                 tracing::error!(terminal = %self.id, %error, "cannot record; giving up");
                 return false;
             }

@@ -186,6 +186,10 @@ impl Terminals {
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let id = &command.command_id;
+            if self.0.flights.is_abandoned(id) {
+                self.end_as(&command, CommandEnd::NotStarted).await;
+                return;
+            }
             let options = ExecOptions { if_busy: IfBusy::Wait, ..(*options).clone() };
             let handed = tokio::select! {
                 handed = self.to_another_host(&command.terminal_id, id, &options) => handed,
@@ -213,6 +217,7 @@ impl Terminals {
 
     /// Puts on record that a command ended without its host.
     async fn end_as(&self, command: &Command, end: CommandEnd) {
+        let command = &self.with_lengths(command).await;
         if let Ok(ended) = command.end(end, Timestamp::now())
             && let Err(error) = self.0.store.save_command(&ended).await
         {

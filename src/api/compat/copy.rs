@@ -25,13 +25,15 @@ impl Sandbox {
 impl App {
     /// Makes a sandbox that begins with the files of another. Its processes stay where they are.
     pub async fn fork_sandbox(&self, of: &Sandbox, new: NewSandbox) -> Result<Sandbox, Problem> {
-        let lease = self.leases.fork(&of.thread.lease_id).await?.lease_id;
+        let fork = self.leases.fork(&of.thread.lease_id).await?;
+        let lease = fork.lease.lease_id.clone();
         // Wanted gone until the sandbox's thread stands on it: nothing is left if we are killed here.
         let made = self.make_sandbox(NewSandbox { fork: Some(lease.clone()), ..new }).await;
         if made.is_err() {
             // Gone with the sandbox, unless that was never there.
             let _ = self.leases.destroy(&lease).await;
         }
+        drop(fork);
         made
     }
 

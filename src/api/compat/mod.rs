@@ -18,6 +18,7 @@ mod build;
 mod copy;
 pub mod daytona;
 pub mod e2b;
+mod expiry;
 mod home;
 mod instance;
 mod interpreter;
@@ -32,7 +33,8 @@ mod usage;
 mod volume;
 mod wrap;
 
-pub use sandbox::{Sandboxes, expire};
+pub use expiry::expire;
+pub use sandbox::Sandboxes;
 pub use unread::read_away;
 pub use usage::measure;
 

@@ -28,8 +28,8 @@ use crate::{
     model::{Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, Timestamp},
     store::{CommandQuery, PageRequest},
     terminal::{
-        Event, ExecOptions, Execution, From, IfBusy, NewTerminal, Resume, Stdin, TerminalError,
-        Told,
+        Event, ExecOptions, Execution, From, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin,
+        TerminalError, Told,
     },
 };
 
@@ -49,6 +49,8 @@ pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
 pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
 /// The signals that programs die of.
 const FATAL: std::ops::RangeInclusive<i32> = 1..=15;
+/// The number of SIGKILL.
+const KILL: i32 = 9;
 /// The size of a worker, which nobody needs to look at.
 const WORKER_SIZE: (u16, u16) = (80, 24);
 
@@ -362,6 +364,7 @@ impl App {
             resume: Resume::No,
             touch: None,
             keyed: false,
+            if_abandoned: IfAbandoned::Keep,
         };
         let (terminal, mut execution) = self.hand_to_worker(sandbox, processes, options).await?;
         let begun = begun(&mut execution).await;
@@ -413,7 +416,7 @@ impl App {
             // A shell that is only starting is not busy.
             let starting = is_new || !self.terminals.facts(&terminal).await.live;
             options.if_busy = if starting { IfBusy::Wait } else { IfBusy::Fail };
-            match self.terminals.exec(&terminal, options.clone(), async |_| Ok(())).await {
+            match self.terminals.exec(&terminal, options.clone(), None).await {
                 Ok(execution) => return Ok((terminal, execution)),
                 // A person is using it. It is theirs until the next start.
                 Err(TerminalError::Busy | TerminalError::QueueFull | TerminalError::Exited)
@@ -582,6 +585,7 @@ impl Process {
         let sent = self.signalled.load(Ordering::Relaxed);
         match (command.status, command.exit_code, command.signal) {
             (CommandStatus::TimedOut, ..) => End::TimedOut,
+            (CommandStatus::Cancelled, ..) => End::Signal(KILL),
             (CommandStatus::Finished, _, Some(signal)) if signal != 0 => End::Signal(signal),
             // A shell tells the end by a signal as an exit code.
             (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {

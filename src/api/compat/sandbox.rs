@@ -11,7 +11,6 @@ use std::{
 
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     build::{self, Builds, OF_BUILD},
@@ -47,8 +46,6 @@ pub const LASTING: SessionPolicy = SessionPolicy {
 const TURNS: usize = 64;
 /// How often a sandbox that may have stopped by itself is looked at.
 const LOOK: Duration = Duration::from_secs(20);
-/// How long an expiry that failed waits for its next try.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// The longest time a sandbox can be given.
 pub const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -299,11 +296,12 @@ pub struct Sandboxes {
     /// One of them is held while a sandbox's labels change or it is deleted: neither may undo the other.
     changing: [tokio::sync::Mutex<()>; TURNS],
     /// Told when one of the times changed.
-    changed: Notify,
+    pub(super) changed: Notify,
 }
 
 impl Sandboxes {
-    /// Those of a server with this token and home; what the store remembers is found by [`expire`].
+    /// Those of a server with this token and home; what the store remembers is found by
+    /// [`expire`](super::expire).
     pub fn new(token: &str, home: &Path) -> Sandboxes {
         Sandboxes {
             keys: Keys::new(token),
@@ -320,7 +318,7 @@ impl Sandboxes {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<ThreadId, Timestamp>> {
+    pub(super) fn known(&self) -> MutexGuard<'_, HashMap<ThreadId, Timestamp>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -341,7 +339,7 @@ impl Sandboxes {
         all.entry(id.clone()).or_default().clone()
     }
 
-    fn note(&self, id: &ThreadId, at: Timestamp) {
+    pub(super) fn note(&self, id: &ThreadId, at: Timestamp) {
         self.known().insert(id.clone(), at);
         self.changed.notify_one();
     }
@@ -655,16 +653,19 @@ impl App {
 
     /// Deletes a sandbox with everything in it; `false` if there is none.
     pub async fn kill_sandbox(&self, id: &ThreadId) -> Result<bool, Problem> {
-        let _turn = self.sandboxes.turn(id).await;
+        let turn = self.sandboxes.turn(id).await;
         if self.sandbox(id).await?.is_none() {
             return Ok(false);
         }
-        self.delete_thread(id).await?;
+        let removal = self.delete_thread(id).await?;
         self.sandboxes.forget(id);
+        // Others wait for the same turn; what a provider takes to end an instance is not their time.
+        drop(turn);
+        removal.wait().await;
         Ok(true)
     }
 
-    async fn load_sandboxes(&self) -> Result<(), StoreError> {
+    pub(super) async fn load_sandboxes(&self) -> Result<(), StoreError> {
         let mut request = PageRequest::first(1000);
         loop {
             let page = self.store.threads(ThreadFilter::default(), request.clone()).await?;
@@ -679,8 +680,15 @@ impl App {
         }
     }
 
+    /// The provider beneath a sandbox; empty if there is none.
+    pub(super) async fn provider_of(&self, id: &ThreadId) -> Result<String, Problem> {
+        let Some(thread) = self.store.thread(id).await? else { return Ok(String::new()) };
+        let lease = self.store.lease(&thread.lease_id).await?;
+        Ok(lease.map_or_else(String::new, |lease| lease.provider))
+    }
+
     /// Ends or pauses a sandbox whose time is over.
-    async fn expire_sandbox(&self, id: &ThreadId) -> Result<(), Problem> {
+    pub(super) async fn expire_sandbox(&self, id: &ThreadId) -> Result<(), Problem> {
         let Some(sandbox) = self.sandbox(id).await? else {
             self.sandboxes.forget(id);
             return Ok(());
@@ -732,44 +740,5 @@ async fn home_on(provider: &str, api: Api) -> String {
     match tokio::fs::create_dir_all(home).await {
         Ok(()) => home.to_owned(),
         Err(_) => std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned()),
-    }
-}
-
-/// Finds the sandboxes that the store remembers, and ends or pauses each when its time is over.
-pub async fn expire(app: App, stop: CancellationToken) {
-    while let Err(error) = app.load_sandboxes().await {
-        tracing::warn!(%error, "cannot look for the sandboxes yet");
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(TRY_AGAIN) => {}
-        }
-    }
-    if let Err(problem) = app.recover_builds().await {
-        tracing::warn!(detail = problem.detail(), "cannot tell of the builds that were given up");
-    }
-    loop {
-        let now = app.now().at;
-        let (mut due, mut next) = (Vec::new(), Timestamp::MAX);
-        for (id, at) in app.sandboxes.known().iter() {
-            if *at <= now {
-                due.push(id.clone());
-            } else {
-                next = next.min(*at);
-            }
-        }
-        for id in due {
-            if let Err(problem) = app.expire_sandbox(&id).await {
-                tracing::warn!(sandbox = %id, detail = problem.detail(), "cannot end a sandbox yet");
-                let later = app.now().at.checked_add(TRY_AGAIN).unwrap_or(Timestamp::MAX);
-                app.sandboxes.note(&id, later);
-            }
-        }
-        let wait = Duration::try_from(next.duration_since(app.now().at)).unwrap_or_default();
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = app.sandboxes.changed.notified() => {}
-            // The clock may be set meanwhile.
-            () = tokio::time::sleep(wait.min(Duration::from_secs(60))) => {}
-        }
     }
 }

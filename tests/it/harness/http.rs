@@ -114,7 +114,8 @@ impl Request {
         self
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// The request as it goes over the wire.
+    pub fn bytes(&self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));

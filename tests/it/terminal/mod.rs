@@ -6,6 +6,7 @@ mod counted;
 mod ends;
 mod exec;
 mod killed;
+mod leaving;
 mod limits;
 mod questions;
 mod stream;

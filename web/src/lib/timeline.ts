@@ -66,6 +66,7 @@ export function outcome(command: Command): { text: string; tone: "good" | "bad" 
     return { text: command.waiting_for_input ? "waits for input" : command.status, tone: "busy" };
   }
   if (command.timed_out || command.status === "timed_out") return { text: "timed out", tone: "bad" };
+  if (command.status === "cancelled") return { text: "cancelled", tone: "warn" };
   if (command.status === "lost" || command.status === "not_started") {
     return { text: command.status.replace("_", " "), tone: "warn" };
   }

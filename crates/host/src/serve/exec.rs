@@ -569,6 +569,11 @@ impl Host {
                 gone(self.drive(key, |driver, _, effects| driver.cancel(&command, effects)))?;
                 ok(seq)
             }
+            Request::ExecWithdraw { seq, command } => {
+                let key = self.find_command(&command)?;
+                gone(self.drive(key, |driver, _, effects| driver.withdraw(&command, effects)))?;
+                ok(seq)
+            }
             Request::ExecRead { seq, command, stream, from, limit } => {
                 let key = self.find_command(&command)?;
                 let nth = number(stream)?;

@@ -188,6 +188,7 @@ impl Host {
             | Request::ExecWatch { .. }
             | Request::ExecUnwatch { .. }
             | Request::ExecCancel { .. }
+            | Request::ExecWithdraw { .. }
             | Request::ExecForget { .. } => self.handle_exec(connection, request),
             Request::Upgrade { seq, path } => {
                 self.try_executable(&path, connection, seq)?;

@@ -118,12 +118,21 @@ impl Driver {
 
     /// Ends a command: a queued one is dropped, a running one ends as by a time-out.
     pub fn cancel(&mut self, command: &str, effects: &mut Vec<Effect>) -> Result<(), Code> {
-        if self.unqueue(command, effects) {
+        if self.unqueue(command, Outcome::Cancelled, effects) {
             return Ok(());
         }
         self.running(command)?;
         self.end_running((Outcome::Cancelled, None, None));
         Ok(())
+    }
+
+    /// Drops a command that is still queued. One that has begun runs on.
+    pub fn withdraw(&mut self, command: &str, effects: &mut Vec<Effect>) -> Result<(), Code> {
+        if self.unqueue(command, Outcome::NotStarted, effects) {
+            return Ok(());
+        }
+        self.running(command)?;
+        Err(Code::StillRunning)
     }
 
     /// Signals a running command: the group that has the terminal, or all of its processes. An

@@ -5,7 +5,8 @@
 //! file:  [ "STEADOUT" | keep_head | keep_tail | written | head: keep_head bytes | ring: keep_tail bytes ]
 //! offset o < keep_head lies at o, any other at keep_head + (o - keep_head) % keep_tail
 //! ```
-//! Little output stays in memory and does not meet the disk while the command is remembered. A file
+//! Little output of a short command stays in memory and does not meet the disk while the command is
+//! remembered. A file
 //! tells its own limits, so that the server can read it when the host that wrote it is gone.
 
 use std::fs::{File, OpenOptions};
@@ -38,6 +39,8 @@ pub struct Output {
     keep: Keep,
     written: u64,
     place: Place,
+    /// Whether what is written next goes to disk at once, however little it is.
+    persistent: bool,
 }
 
 #[derive(Debug)]
@@ -65,12 +68,13 @@ impl Output {
     /// Nothing yet; `path` is where it goes when it becomes much.
     pub fn new(path: PathBuf, keep: Keep) -> Self {
         let place = Place::Memory(Vec::new());
-        Self { path, keep, written: 0, place }
+        Self { path, keep, written: 0, place, persistent: false }
     }
 
     /// Output that was in memory when another executable of this host took over.
     pub fn remembered(path: PathBuf, keep: Keep, bytes: Vec<u8>) -> Self {
-        Self { path, keep, written: bytes.len() as u64, place: Place::Memory(bytes) }
+        let written = bytes.len() as u64;
+        Self { path, keep, written, place: Place::Memory(bytes), persistent: false }
     }
 
     /// Output that is on disk, to be read or gone on with.
@@ -90,7 +94,7 @@ impl Output {
         }
         let keep = Keep { head: u64::from_le_bytes(*head), tail: u64::from_le_bytes(*tail) };
         let written = u64::from_le_bytes(*written);
-        Ok(Self { path, keep, written, place: Place::Disk(file) })
+        Ok(Self { path, keep, written, place: Place::Disk(file), persistent: true })
     }
 
     /// Output that a host left behind, only to be read. One that was killed did not note how much there
@@ -127,7 +131,7 @@ impl Output {
     pub fn append(&mut self, bytes: &[u8]) {
         if let Place::Memory(kept) = &mut self.place {
             let most = SMALL.min(usize::try_from(self.keep.head).unwrap_or(SMALL));
-            if kept.len() + bytes.len() <= most {
+            if kept.len() + bytes.len() <= most && (!self.persistent || bytes.is_empty()) {
                 kept.extend_from_slice(bytes);
                 self.written += bytes.len() as u64;
                 return;
@@ -144,6 +148,17 @@ impl Output {
             self.place = Place::Nowhere;
         }
         self.written += bytes.len() as u64;
+    }
+
+    /// Puts what is in memory on disk, and everything that is written from now on: whoever reads the file
+    /// finds it there if this process is killed.
+    pub fn persist(&mut self) {
+        self.persistent = true;
+        if let Place::Memory(kept) = &self.place
+            && !kept.is_empty()
+        {
+            self.place = spill(&self.path, self.keep, kept).map_or(Place::Nowhere, Place::Disk);
+        }
     }
 
     /// What lies between the end and a later offset was written and not kept.
@@ -349,6 +364,20 @@ mod tests {
         assert_eq!(read.read(29_999, 2).unwrap().bytes, b"xy");
         std::fs::write(&path, "something else that is long enough").unwrap();
         assert!(Output::open(path).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_host_had_persisted_is_there_to_be_read() {
+        let scratch = Scratch::new("persist");
+        let path = scratch.0.join("o");
+        let mut output = Output::new(path.clone(), Keep { head: 100, tail: 5 });
+        output.append(b"before");
+        assert!(!path.exists(), "little of a short command stays in memory");
+        output.persist();
+        output.append(b", after");
+        drop(output);
+        let read = Output::left(path).unwrap();
+        assert_eq!(read.read(0, 100).unwrap().bytes, b"before, after");
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use rustix::termios::tcgetattr;
 
 use super::dialect::Paths;
 use super::driver::{Driver, Phase};
+use super::output::Output;
 use super::queue::SETTLE;
 use super::run::{Job, SLOW};
 use super::start::START;
@@ -92,11 +93,13 @@ impl Driver {
             super::ending::cook_modes(at.master);
         }
         let waiting = super::ending::foreground_reads(at.master);
-        if let Some(command) = self.commands.get_mut(&id)
-            && command.waiting != waiting
-        {
-            command.waiting = waiting;
-            effects.push(Effect::Emit(Happened::Waiting { command: id.clone(), waiting }));
+        if let Some(command) = self.commands.get_mut(&id) {
+            // If this process is killed, what a command that takes its time has written is not lost.
+            command.outputs.iter_mut().for_each(Output::persist);
+            if command.waiting != waiting {
+                command.waiting = waiting;
+                effects.push(Effect::Emit(Happened::Waiting { command: id.clone(), waiting }));
+            }
         }
         self.feed(&id, at.now);
     }

@@ -174,20 +174,19 @@ impl Driver {
     }
 
     /// Takes a queued command out; false when it is not queued.
-    pub(super) fn unqueue(&mut self, command: &str, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn unqueue(
+        &mut self,
+        command: &str,
+        outcome: Outcome,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let found = self.queue.iter().position(
             |waiting| matches!(waiting, Waiting::Command { spec, .. } if spec.command == command),
         );
         let Some(nth) = found else { return false };
         self.queue.remove(nth);
-        self.finish_command(
-            command,
-            (Outcome::Cancelled, None, None),
-            Duration::ZERO,
-            false,
-            None,
-            effects,
-        );
+        let end = (outcome, None, None);
+        self.finish_command(command, end, Duration::ZERO, false, None, effects);
         true
     }
 

@@ -32,8 +32,11 @@ pub use request::Request;
 pub const VERSION: u16 = 1;
 
 /// The optional parts of the protocol this build has; a bit is given out once and keeps its meaning.
-pub const FEATURES: u64 =
-    features::EXEC | features::UPGRADE | features::CGROUP | features::END_WITH_PROGRAM;
+pub const FEATURES: u64 = features::EXEC
+    | features::UPGRADE
+    | features::CGROUP
+    | features::END_WITH_PROGRAM
+    | features::WITHDRAW;
 
 /// The bits of `features` in the two `Hello` messages.
 pub mod features {
@@ -45,6 +48,8 @@ pub mod features {
     pub const CGROUP: u64 = 1 << 2;
     /// `EndWithProgram` is understood.
     pub const END_WITH_PROGRAM: u64 = 1 << 3;
+    /// `ExecWithdraw` is understood.
+    pub const WITHDRAW: u64 = 1 << 4;
 }
 
 /// The longest frame, counted without its four length bytes. Data goes in far smaller pieces; the

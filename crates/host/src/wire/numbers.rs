@@ -42,7 +42,7 @@ numbers! {
         16 => Unsupported,
         /// The terminal's directory cannot be used.
         17 => Storage,
-        /// The terminal's program is still running.
+        /// The terminal's program, or the command, is running.
         18 => StillRunning,
         /// The offset is beyond the end.
         19 => BadOffset,

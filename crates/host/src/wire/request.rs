@@ -202,6 +202,11 @@ messages! {
         29 => EndWithProgram { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String }
+        /// Drops a command that is still queued; it ends as [`Outcome::NotStarted`](super::Outcome).
+        /// Refused with [`Code::StillRunning`](super::Code) once it has begun.
+        30 => ExecWithdraw { /// Repeated in the answer.
+            seq: u32, /// Which command.
+            command: String }
     }
 }
 
@@ -230,6 +235,7 @@ impl Request {
             | Self::ExecWatch { seq, .. }
             | Self::ExecUnwatch { seq, .. }
             | Self::ExecCancel { seq, .. }
+            | Self::ExecWithdraw { seq, .. }
             | Self::ExecForget { seq, .. }
             | Self::State { seq, .. }
             | Self::Apply { seq, .. }

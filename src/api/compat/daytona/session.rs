@@ -28,7 +28,8 @@ use crate::{
     model::{Command, CommandId, Env, ShellKind, Terminal},
     store::{CommandQuery, PageRequest},
     terminal::{
-        ExecOptions, Execution, IfBusy, MAX_OUTPUT, NewTerminal, Resume, Stdin, TerminalError,
+        ExecOptions, Execution, IfAbandoned, IfBusy, MAX_OUTPUT, NewTerminal, Resume, Stdin,
+        TerminalError,
     },
 };
 
@@ -138,7 +139,7 @@ pub(super) async fn delete(
     Path(names): Path<Names>,
 ) -> Result<StatusCode, Refusal> {
     let terminal = find(&app, &sandbox, &names.session).await?;
-    app.delete_terminal(&terminal).await?;
+    app.delete_terminal(&terminal).await?.wait().await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -174,8 +175,9 @@ pub(super) async fn exec(
         resume: Resume::Yes,
         touch: None,
         keyed: false,
+        if_abandoned: if waits { IfAbandoned::Withdraw } else { IfAbandoned::Keep },
     };
-    let mut execution = app.terminals.exec(&terminal, options, async |_| Ok(())).await?;
+    let mut execution = app.terminals.exec(&terminal, options, None).await?;
     let id = execution.id().to_string();
     if !waits {
         execution.put_on_record().await?;

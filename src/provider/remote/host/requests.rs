@@ -161,6 +161,10 @@ impl Host {
                 self.cancel(&command)?;
                 ok(seq)
             }
+            Request::ExecWithdraw { command, .. } => {
+                self.withdraw(&command)?;
+                ok(seq)
+            }
             Request::ExecForget { command, .. } => {
                 self.forget(&command)?;
                 ok(seq)
@@ -338,11 +342,7 @@ impl Host {
 
     pub(super) fn cancel(&mut self, command: &str) -> Result<(), Code> {
         let id = self.terminal_of(command)?;
-        let terminal = self.terminal(&id)?;
-        if let Some(at) = terminal.queue.iter().position(|waits| waits == command) {
-            terminal.queue.remove(at);
-            self.ended(&id, command, Ending::NotStarted);
-            self.sealed(&id, command);
+        if self.unqueue(&id, command, Ending::Cancelled)? {
             return Ok(());
         }
         match self.command(&id, command) {
@@ -352,6 +352,30 @@ impl Host {
             }
             Some(_) | None => Err(Code::CommandEnded),
         }
+    }
+
+    /// Drops a command that is still queued. One that has begun runs on.
+    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), Code> {
+        let id = self.terminal_of(command)?;
+        if self.unqueue(&id, command, Ending::NotStarted)? {
+            return Ok(());
+        }
+        match self.command(&id, command) {
+            Some(found) if found.phase == Phase::Running => Err(Code::StillRunning),
+            Some(_) | None => Err(Code::CommandEnded),
+        }
+    }
+
+    /// Takes a command out of its terminal's queue; returns `false` if it is not queued.
+    fn unqueue(&mut self, id: &str, command: &str, ending: Ending) -> Result<bool, Code> {
+        let terminal = self.terminal(id)?;
+        let Some(at) = terminal.queue.iter().position(|waits| waits == command) else {
+            return Ok(false);
+        };
+        terminal.queue.remove(at);
+        self.ended(id, command, ending);
+        self.sealed(id, command);
+        Ok(true)
     }
 
     pub(super) fn signal(

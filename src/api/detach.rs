@@ -1,0 +1,72 @@
+//! Runs what a request asks for in a task of the server, so that a client that leaves changes nothing.
+//!
+//! A handler that runs in the connection's own future is dropped at its next `.await` when the client
+//! disconnects: rows may be written and the work they call for never started. Every request that changes
+//! something therefore runs here, apart from `exec`: a command that is still queued is withdrawn when its
+//! caller leaves, so that handler has to notice.
+
+use std::sync::Arc;
+
+use axum::{extract::Request, http::Method, middleware::Next, response::Response};
+use tokio::sync::Semaphore;
+
+use super::{
+    App,
+    error::{Code, Problem},
+};
+
+/// Bounds the requests that run on after their clients have left.
+#[derive(Debug, Clone)]
+pub(super) struct Detached(Arc<Semaphore>);
+
+impl Detached {
+    /// At most `most` at once; a request beyond that is refused before anything is done.
+    pub(super) fn new(most: usize) -> Detached {
+        Detached(Arc::new(Semaphore::new(most)))
+    }
+}
+
+/// Returns whether a request runs to its end without its client.
+pub(super) fn outlives_client(request: &Request) -> bool {
+    let changes = match *request.method() {
+        Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
+        Method::GET | Method::HEAD | Method::OPTIONS => false,
+        _ => false,
+    };
+    changes && !request.uri().path().ends_with("/exec")
+}
+
+/// Runs a request to its end, and returns its answer if the client still waits for it.
+pub(super) async fn run(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
+    let Ok(permit) = app.detached.0.clone().try_acquire_owned() else {
+        return Err(Problem::new(Code::Overloaded, "too many changes are under way"));
+    };
+    let task = app.tasks.spawn(async move {
+        let response = next.run(request).await;
+        drop(permit);
+        response
+    });
+    task.await.map_err(|error| Problem::internal("answer a request", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[test]
+    fn only_exec_notices_that_its_client_has_left() {
+        let check = |method: &str, path: &str, expected: bool| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            assert_eq!(outlives_client(&request), expected, "{method} {path}");
+        };
+        check("DELETE", "/api/threads/a", true);
+        check("POST", "/api/leases/a/fork", true);
+        check("PUT", "/api/threads/a/fs/write?path=/workspace/x", true);
+        check("PATCH", "/api/terminals/a/env", true);
+        check("GET", "/api/threads", false);
+        check("POST", "/api/threads/a/exec", false);
+        check("POST", "/api/terminals/a/exec?x=1", false);
+    }
+}

@@ -1,0 +1,271 @@
+//! Clients that disconnect: what they asked for happens, or does not, as it is recorded.
+
+use std::{fs, io::Read, net::Shutdown, path::Path};
+
+use serde_json::{Value, json};
+
+use super::exec;
+use crate::harness::{Client, Home, Server, wait_for};
+
+/// Ids of all processes that have this directory as an argument: the hosts of a server.
+fn hosts(home: &Path) -> Vec<i32> {
+    let name = home.to_string_lossy().into_owned();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_host = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(&name) && line.contains(" host") && !line.contains(" serve ")
+    };
+    ids.filter(is_host).collect()
+}
+
+/// Waits until nothing is left of any thread: no lease, no host, no directory.
+fn nothing_is_left(client: &Client, home: &Home) {
+    wait_for("everything to be gone", || {
+        let leases = client.get("/api/leases").expect(200)["items"].clone();
+        let hosts = hosts(home.path());
+        let directories: Vec<_> = fs::read_dir(home.path().join("terminals"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        let is_left = leases != json!([]) || !hosts.is_empty() || !directories.is_empty();
+        if is_left { Err(format!("{leases} {hosts:?} {directories:?}")) } else { Ok(()) }
+    });
+}
+
+/// The newest command of a thread's default terminal whose text is this.
+fn command(client: &Client, thread: &str, text: &str) -> Result<Value, String> {
+    let terminal = client.get(&format!("/api/threads/{thread}/terminal")).expect(200);
+    let id = terminal["terminal_id"].as_str().unwrap();
+    let all = client.get(&format!("/api/terminals/{id}/commands")).expect(200);
+    let found = all["items"].as_array().unwrap().iter().find(|it| it["command"] == text);
+    found.cloned().ok_or_else(|| all.to_string())
+}
+
+#[test]
+fn a_client_that_leaves_during_delete_leaves_nothing_behind() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    for thread in ["alone", "shared"] {
+        exec(&client, thread, "true");
+    }
+    for _ in 0..3 {
+        client.post("/api/threads/alone/terminals", json!({})).expect(201);
+    }
+    for thread in ["alone", "shared"] {
+        // Whole, so that it is heard; left before anything of the answer is read.
+        let stream = client.request("DELETE", &format!("/api/threads/{thread}")).start();
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    nothing_is_left(&client, &home);
+    client.delete("/api/threads/alone").expect_status(404);
+}
+
+#[test]
+fn a_deletion_is_accepted_at_once_and_can_be_asked_for_again_until_it_is_done() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", "true");
+    client.delete("/api/threads/t?wait=false").expect_status(202);
+    client.get("/api/threads/t").expect_status(404);
+    wait_for("404 once it is gone", || match client.delete("/api/threads/t").status {
+        404 => Ok(()),
+        204 => Err("204".to_owned()),
+        other => panic!("{other}"),
+    });
+    nothing_is_left(&client, &home);
+}
+
+#[test]
+fn what_a_killed_server_had_begun_to_delete_is_removed_by_the_next() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "kept", "true");
+    let more = client.post("/api/threads/kept/terminals", json!({})).expect(201);
+    let more = more["terminal_id"].as_str().unwrap().to_owned();
+    exec(&client, "gone", "true");
+    server.attempt("DELETE", &format!("/api/terminals/{more}?wait=false"), "");
+    server.attempt("DELETE", "/api/threads/gone?wait=false", "");
+    server.kill_and_start(&home);
+    let client = server.client();
+    client.get("/api/threads/gone").expect_status(404);
+    client.get(&format!("/api/terminals/{more}")).expect_status(404);
+    wait_for("one lease, one host, one directory", || {
+        let leases = client.get("/api/leases").expect(200)["items"].as_array().unwrap().len();
+        let left = fs::read_dir(home.path().join("terminals")).unwrap().count();
+        let hosts = hosts(home.path()).len();
+        if (leases, hosts, left) == (1, 1, 1) { Ok(()) } else { Err((leases, hosts, left)) }
+    });
+    assert_eq!(exec(&client, "kept", "echo here")["stdout"], "here\n");
+}
+
+#[test]
+fn a_queued_command_whose_caller_has_left_never_starts() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let flag = home.path().join("ran");
+    let first = client.post(
+        "/api/threads/t/exec",
+        json!({"command": "while ! test -e go; do sleep 0.05; done", "yield_ms": 1}),
+    );
+    let first = first.expect(200);
+    let text = |name: &str| format!("touch {}.{name}", flag.display());
+    for (name, accept) in [("plain", "*/*"), ("events", "text/event-stream")] {
+        let request = client
+            .request("POST", "/api/threads/t/exec")
+            .header("accept", accept)
+            .json(&json!({"command": text(name)}));
+        let stream = request.start();
+        wait_for("it to be queued", || command(&client, "t", &text(name)));
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    // One that can be come back to stays.
+    let keyed = client
+        .request("POST", "/api/threads/t/exec")
+        .header("idempotency-key", "k")
+        .json(&json!({"command": text("keyed")}));
+    let stream = keyed.start();
+    wait_for("it to be queued", || command(&client, "t", &text("keyed")));
+    stream.shutdown(Shutdown::Both).unwrap();
+    for name in ["plain", "events"] {
+        wait_for("not_started", || match command(&client, "t", &text(name))? {
+            it if it["status"] == "not_started" => Ok(()),
+            it => Err(it.to_string()),
+        });
+    }
+    let cwd = first["cwd"].as_str().unwrap();
+    fs::write(Path::new(cwd).join("go"), "").unwrap();
+    assert_eq!(keyed.send().expect(200)["status"], "finished");
+    let there = |name: &str| fs::exists(format!("{}.{name}", flag.display())).unwrap();
+    assert_eq!([there("plain"), there("events"), there("keyed")], [false, false, true]);
+}
+
+#[test]
+fn a_cancelled_command_says_so_whether_or_not_it_had_begun() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let ask = |command: &str| {
+        let asked = json!({"command": command, "yield_ms": 1});
+        let ran = client.post("/api/threads/t/exec", asked).expect(200);
+        ran["command_id"].as_str().unwrap().to_owned()
+    };
+    let (runs, waits) = (ask("sleep 1000"), ask("echo never"));
+    for id in [&waits, &runs] {
+        let ended = client.post(&format!("/api/commands/{id}/cancel"), json!({}));
+        assert!(ended.status < 300, "{ended:?}");
+        let receipt = wait_for("its receipt", || {
+            let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+            if receipt["status"] == "running" { Err(receipt.to_string()) } else { Ok(receipt) }
+        });
+        assert_eq!(receipt["status"], "cancelled", "{receipt}");
+        assert_eq!(receipt["timed_out"], false);
+        assert_eq!(receipt["exit_code"], Value::Null);
+    }
+}
+
+#[test]
+fn what_a_command_wrote_before_its_host_was_killed_is_in_its_receipt() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", "true");
+    let command = "echo partial; echo problem >&2; sleep 1000";
+    let asked = json!({"command": command, "yield_ms": 1});
+    let ran = client.post("/api/threads/t/exec", asked).expect(200);
+    let id = ran["command_id"].as_str().unwrap().to_owned();
+    let files = || {
+        let all = fs::read_dir(home.path().join("terminals")).unwrap().flatten();
+        all.map(|entry| entry.path().join("commands").join(format!("{id}.err"))).next().unwrap()
+    };
+    wait_for("its output to be on disk", || if files().exists() { Ok(()) } else { Err(files()) });
+    for pid in hosts(home.path()) {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let receipt = wait_for("its receipt", || {
+        let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+        if receipt["status"] == "running" { Err(receipt.to_string()) } else { Ok(receipt) }
+    });
+    assert_eq!(receipt["status"], "lost", "{receipt}");
+    assert_eq!(
+        (&receipt["stdout"], &receipt["stderr"]),
+        (&json!("partial\n"), &json!("problem\n"))
+    );
+    assert_eq!(receipt["stdout_bytes"], 8, "{receipt}");
+}
+
+/// A request, and what there is to see once it was carried out.
+struct Route {
+    method: &'static str,
+    target: &'static str,
+    body: Value,
+}
+
+fn routes() -> Vec<Route> {
+    let route = |method, target, body| Route { method, target, body };
+    vec![
+        route("PUT", "/api/threads/walk", json!({"labels": {"a": "b"}})),
+        route("GET", "/api/threads", Value::Null),
+        route("GET", "/api/threads/walk", Value::Null),
+        route("POST", "/api/threads/walk/messages", json!({"role": "user", "content": "hello"})),
+        route("GET", "/api/threads/walk/messages", Value::Null),
+        route("POST", "/api/threads/walk/exec", json!({"command": "true"})),
+        route("POST", "/api/threads/walk/terminals", json!({})),
+        route("GET", "/api/threads/walk/terminals", Value::Null),
+        route("GET", "/api/threads/walk/terminal", Value::Null),
+        route("GET", "/api/threads/walk/session", Value::Null),
+        route("POST", "/api/threads/walk/session/touch", json!({})),
+        route("GET", "/api/threads/walk/lease", Value::Null),
+        route("PUT", "/api/threads/walk/fs/write?path=/workspace/x", json!("whole")),
+        route("GET", "/api/threads/walk/fs/read?path=/workspace/x", Value::Null),
+        route("GET", "/api/threads/walk/fs/list?path=/workspace", Value::Null),
+        route("POST", "/api/threads/walk/session/close", json!({})),
+        route("GET", "/api/leases", Value::Null),
+        route("POST", "/api/projects", json!({"prefix": "walk"})),
+        route("GET", "/api/projects", Value::Null),
+        route("GET", "/api/events", Value::Null),
+        route("DELETE", "/api/threads/walk", Value::Null),
+    ]
+}
+
+#[test]
+fn a_client_may_leave_at_any_byte_of_any_route() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    for route in routes() {
+        let mut request = client.request(route.method, route.target);
+        if !route.body.is_null() {
+            request = request.json(&route.body);
+        }
+        let whole = request.bytes();
+        // Within the request line, the head and the body, at the end, and into the answer.
+        let places = [1, whole.len() / 2, whole.len() - 1, whole.len()];
+        for (nth, place) in places.into_iter().enumerate() {
+            let mut stream = client.connect();
+            std::io::Write::write_all(&mut stream, &whole[..place]).unwrap();
+            if nth == places.len() - 1 {
+                let _ = stream.read(&mut [0; 16]);
+            }
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        client.get("/healthz").expect_status(200);
+    }
+    // Half a request changes nothing, so that the last whole one decides.
+    nothing_is_left(&client, &home);
+    let (mut answered, metrics) = (0, client.get("/metrics").expect_status(200).text());
+    for line in metrics.lines().filter(|line| line.starts_with("stead_http_requests")) {
+        let is_fault = line.contains("status=\"5");
+        assert!(!is_fault || line.ends_with(" 0"), "{line}");
+        answered += 1;
+    }
+    assert!(answered > 0, "{metrics}");
+}
