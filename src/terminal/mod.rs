@@ -20,6 +20,7 @@ mod open;
 mod output;
 mod owner;
 mod reap;
+mod recovery;
 mod runtime;
 mod scribe;
 pub mod state;
@@ -49,7 +50,8 @@ pub use history::Offsets;
 pub use open::NewTerminal;
 pub use output::Chunk;
 pub use owner::{Ask, Facts, Format, Picture};
-pub use runtime::{Recovery, Resume};
+pub use recovery::Recovery;
+pub use runtime::Resume;
 pub use watch::{From, Gone, Told, Watcher};
 pub use window::Event;
 

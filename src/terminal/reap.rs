@@ -9,7 +9,7 @@ use host::wire::Request;
 
 use super::link::Link;
 use super::owner::Ask;
-use super::runtime::Found;
+use super::recovery::Found;
 use super::{TerminalError, Terminals};
 use crate::model::{LeaseId, LeaseState, TerminalId};
 
