@@ -26,7 +26,7 @@ use super::{
 };
 use crate::model::{Command, CommandId, Limit, Source, Terminal};
 use crate::store::CommandQuery;
-use crate::terminal::{Receipt, TerminalError};
+use crate::terminal::{Execution, Receipt, TerminalError};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -75,6 +75,7 @@ pub(super) async fn again(
     app: &App,
     begun: &str,
     terminal: &Terminal,
+    yield_after: Option<Duration>,
 ) -> Result<Option<Response>, Problem> {
     let id: CommandId = begun.parse().map_err(|_| Problem::missing("command", begun))?;
     let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
@@ -82,11 +83,26 @@ pub(super) async fn again(
         return Ok(None);
     }
     if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
-        let receipt = execution.finished().await?;
+        let receipt = wait_for_receipt(&mut execution, yield_after).await?;
         return Ok(Some(axum::Json(Ran::new(receipt, terminal)).into_response()));
     }
     let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
     Ok(Some(axum::Json(read_receipt(app, command, terminal).await?).into_response()))
+}
+
+/// The receipt of a command that has ended, or where it stands when `yield_after` is over.
+pub(super) async fn wait_for_receipt(
+    execution: &mut Execution,
+    yield_after: Option<Duration>,
+) -> Result<Receipt, Problem> {
+    let Some(wait) = yield_after else { return Ok(execution.finished().await?) };
+    match tokio::time::timeout(wait, execution.ended()).await {
+        Ok(ended) => {
+            ended?;
+            Ok(execution.finished().await?)
+        }
+        Err(_) => Ok(execution.so_far().await?),
+    }
 }
 
 async fn head(

@@ -262,12 +262,12 @@ async fn run(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let keyed = keyed.map(|Extension(keyed)| keyed);
+    let yield_after = exec.yield_ms.map(Duration::from_millis);
     if let Some(begun) = keyed.as_ref().and_then(Keyed::begun)
-        && let Some(answer) = super::commands::again(&app, begun, &terminal).await?
+        && let Some(answer) = super::commands::again(&app, begun, &terminal, yield_after).await?
     {
         return Ok(answer);
     }
-    let yield_after = exec.yield_ms.map(Duration::from_millis);
     let options = ExecOptions {
         stdin: match (exec.stdin, yield_after) {
             (Some(text), _) => Stdin::Given(text.into_bytes()),
@@ -304,16 +304,7 @@ async fn run(
         return follow(app, terminal, execution).await;
     }
     let began = std::time::Instant::now();
-    let receipt = match yield_after {
-        None => execution.finished().await?,
-        Some(wait) => match tokio::time::timeout(wait, execution.ended()).await {
-            Ok(ended) => {
-                ended?;
-                execution.finished().await?
-            }
-            Err(_) => execution.so_far().await?,
-        },
-    };
+    let receipt = super::commands::wait_for_receipt(&mut execution, yield_after).await?;
     app.metrics.commands.inc();
     app.metrics.command_seconds.observe(began.elapsed().as_secs_f64());
     Ok(axum::Json(Ran::new(receipt, &terminal)).into_response())

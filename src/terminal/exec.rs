@@ -406,6 +406,10 @@ impl Execution {
         self.put_on_record().await?;
         let Outputs { stdout, stderr } = self.heads().await?;
         let mut command = self.command_or_lost().await?;
+        if command.status.is_end() {
+            // What is told as ended is on stable storage, with the version of its state.
+            command = self.recorded().await?;
+        }
         let progress = *self.progress.borrow();
         if !command.status.is_end() {
             command.stdout_bytes = progress.stdout.max(stdout.len() as u64);

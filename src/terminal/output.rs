@@ -35,14 +35,28 @@ impl Terminals {
     ) -> Result<Chunk, TerminalError> {
         let live = self.live(terminal).await;
         let link = live.runtime.lock().await.as_ref().map(|alive| alive.link.clone());
+        // While its host follows a command, more may come; after that the copy beside the receipt is
+        // the more durable one: the files of a host are not synced.
+        let followed =
+            link.as_ref().is_some_and(|link| link.progress(command.command_id.as_str()).is_some());
+        let copy = match command.status.is_end() {
+            true => self.0.store.command_output(&command.command_id).await?,
+            false => None,
+        };
+        if let Some(copy) = &copy
+            && !followed
+            && total(command, stream) <= whole(copy, stream).len() as u64
+        {
+            return Ok(from_memory(copy, stream, from, limit));
+        }
         if let Some(link) = link {
             match from_host(&link, &command.command_id, stream, from, limit).await {
                 Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
                 other => return other,
             }
         }
-        if let Some(kept) = self.0.store.command_output(&command.command_id).await? {
-            return Ok(from_memory(&kept, stream, from, limit));
+        if let Some(copy) = copy {
+            return Ok(from_memory(&copy, stream, from, limit));
         }
         let directory = self.directory(&terminal.terminal_id);
         let id = command.command_id.clone();
@@ -121,11 +135,15 @@ pub async fn head(
     }
 }
 
+fn whole(outputs: &Outputs, stream: Stream) -> &[u8] {
+    match stream {
+        Stream::Stderr => &outputs.stderr,
+        Stream::Stdout | Stream::Other(_) => &outputs.stdout,
+    }
+}
+
 fn from_memory(kept: &Outputs, stream: Stream, from: u64, limit: u32) -> Chunk {
-    let all = match stream {
-        Stream::Stderr => &kept.stderr,
-        Stream::Stdout | Stream::Other(_) => &kept.stdout,
-    };
+    let all = whole(kept, stream);
     let start = usize::try_from(from).unwrap_or(usize::MAX).min(all.len());
     let end = start.saturating_add(limit as usize).min(all.len());
     let bytes = all[start..end].to_vec();

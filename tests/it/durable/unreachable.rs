@@ -124,3 +124,18 @@ fn a_command_whose_host_stops_is_answered_and_its_receipt_found_later() {
     });
     assert_eq!(receipt["status"], "timed_out", "{receipt}");
 }
+
+#[test]
+fn a_thread_whose_host_is_stopped_can_be_deleted() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "stuck", "KEPT=stuck");
+    let stopped = Stopped::of(&home, &client, "stuck");
+    client.delete("/api/threads/stuck").expect(204);
+    wait_for("the host to be ended", || {
+        let alive = rustix::process::test_kill_process(stopped.0).is_ok();
+        if alive { Err("it lives") } else { Ok(()) }
+    });
+    client.get("/api/threads/stuck").expect(404);
+}

@@ -163,3 +163,21 @@ fn what_a_command_wrote_can_be_read_when_its_host_is_gone() {
     let read = client.get(&format!("/api/commands/{id}/output?stream=stderr"));
     assert_eq!(read.text(), "1\n2\n3\n4\n5\n");
 }
+
+#[test]
+fn a_repeated_key_is_answered_when_its_time_to_yield_is_over() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let mark = home.path().join("began");
+    let body = json!({"command": format!("touch '{}'; cat", mark.display()), "yield_ms": 3000});
+    let request = |server: &Server| {
+        let request = server.client().request("POST", "/api/threads/t/exec");
+        request.header("idempotency-key", "one").json(&body)
+    };
+    let first = request(&server).start();
+    wait_for("the command to begin", || if mark.exists() { Ok(()) } else { Err("it has not") });
+    server.kill_and_start(&home);
+    drop(first);
+    let again = request(&server).send().expect(200);
+    assert_eq!(again["status"], "running", "{again}");
+}
