@@ -143,7 +143,8 @@ mod tests {
             if sent == pieces {
                 return None;
             }
-            tokio::time::sleep(pause).await;
+            // The clock of these tests stands still until all wait.
+            tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
             Some((Ok::<_, std::io::Error>(vec![b'x'; bytes]), sent + 1))
         }))
     }

@@ -246,7 +246,7 @@ impl Link {
     pub async fn call(&self, make: impl FnOnce(u32) -> Request) -> Result<Event, LinkError> {
         // A host that was paused a moment ago gets the chance to say that it runs again.
         let mut reachable = self.reachable();
-        let waited = tokio::time::timeout(self.0.silence.limit, reachable.wait_for(|it| *it));
+        let waited = tokio::time::timeout(Silence::NEAR.limit, reachable.wait_for(|it| *it));
         if !matches!(waited.await, Ok(Ok(_))) {
             return Err(self.unreachable());
         }

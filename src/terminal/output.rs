@@ -35,23 +35,29 @@ impl Terminals {
     ) -> Result<Chunk, TerminalError> {
         let live = self.live(terminal).await;
         let link = live.runtime.lock().await.as_ref().map(|alive| alive.link.clone());
-        // While its host follows a command, more may come; after that the copy beside the receipt is
-        // the more durable one: the files of a host are not synced.
+        // While its host follows a command, more may come. After that the copy beside the receipt is the
+        // more durable one, where it is whole: the files of a host are not synced.
         let followed =
             link.as_ref().is_some_and(|link| link.progress(command.command_id.as_str()).is_some());
-        let copy = match command.status.is_end() {
-            true => self.0.store.command_output(&command.command_id).await?,
-            false => None,
-        };
-        if let Some(copy) = &copy
-            && !followed
-            && total(command, stream) <= whole(copy, stream).len() as u64
-        {
-            return Ok(from_memory(copy, stream, from, limit));
+        let mut copy = None;
+        if command.status.is_end() {
+            copy = self.0.store.command_output(&command.command_id).await?;
         }
+        if let (false, Some(copy)) = (followed, &copy) {
+            let recorded = self.0.store.command(&command.command_id).await?;
+            let written = recorded.map_or(0, |command| total(&command, stream));
+            if written <= whole(copy, stream).len() as u64 {
+                return Ok(from_memory(copy, stream, from, limit));
+            }
+        }
+        let mut unreachable = None;
         if let Some(link) = link {
             match from_host(&link, &command.command_id, stream, from, limit).await {
                 Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
+                // What has ended may be here whole all the same.
+                Err(error @ TerminalError::Unreachable { .. }) if command.status.is_end() => {
+                    unreachable = Some(error);
+                }
                 other => return other,
             }
         }
@@ -63,6 +69,9 @@ impl Terminals {
         let read =
             tokio::task::spawn_blocking(move || from_files(&directory, &id, stream, from, limit));
         match read.await.map_err(|_| TerminalError::Gone)? {
+            Err(TerminalError::NotKept) if unreachable.is_some() => {
+                Err(unreachable.unwrap_or(TerminalError::NotKept))
+            }
             // Nothing was written, or little that went with its host.
             Err(TerminalError::NotKept) if total(command, stream) == 0 => {
                 Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() })

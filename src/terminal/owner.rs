@@ -579,6 +579,8 @@ impl Owner {
             let saved = tokio::task::spawn_blocking(move || checkpoint::save(&directory, &bytes));
             let result = match saved.await {
                 Ok(Ok(())) => Some(offset),
+                // Its directory went with the terminal, which somebody still watches.
+                Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Some(offset),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "cannot write a checkpoint; it is tried again");
                     None

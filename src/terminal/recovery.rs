@@ -304,7 +304,23 @@ impl Terminals {
                     true => self.note_reachable(&lease),
                     // A paused host is silent because it was asked to be.
                     false if self.is_paused(&lease).await => {}
-                    false => self.note_unreachable(&lease),
+                    false => {
+                        self.note_unreachable(&lease);
+                        // Silent, or gone without a word: its provider knows.
+                        let asked = self.0.leases.lost(&lease, &instance).await;
+                        let there = asked.map_or(true, |lease| match &lease.state {
+                            LeaseState::Running(it) | LeaseState::Paused(it) => {
+                                it.instance_id == instance
+                            }
+                            LeaseState::Idle
+                            | LeaseState::Creating { .. }
+                            | LeaseState::Dead { .. }
+                            | LeaseState::Destroyed => false,
+                        });
+                        if !there {
+                            link.close();
+                        }
+                    }
                 }
             }
             self.note_reachable(&lease);

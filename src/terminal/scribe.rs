@@ -141,10 +141,11 @@ impl Scribe {
             }
             done @ Event::Done { .. } => self.finish(done).await,
             Event::Sealed { command, stdout_bytes, stderr_bytes } => {
-                self.link.forget(&command);
+                // On record first: who finds that it is followed no more reads its lengths there.
                 if let Ok(id) = command.parse::<CommandId>() {
                     self.late(&id, stdout_bytes, stderr_bytes).await;
                 }
+                self.link.forget(&command);
                 self.link.post(|seq| Request::ExecForget { seq, command });
             }
             Event::Typed {

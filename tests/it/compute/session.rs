@@ -291,6 +291,7 @@ async fn what_a_crash_left_running_after_an_expiry_is_settled_at_the_next_start(
     let world = world.crash().await;
     world.leases.recover().await.unwrap();
     world.sessions.recover().await.unwrap();
+    world.sessions.settle_ended().await;
     let state = world.store.lease(&chain.lease.lease_id).await.unwrap().unwrap().state;
     assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
     world.leases.destroy(&chain.lease.lease_id).await.unwrap();

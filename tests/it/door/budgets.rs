@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::{Answer, Client, Home, PATIENCE, Server, let_pass, wait_for};
 use crate::terminal::exec;
@@ -181,23 +181,21 @@ fn a_key_belongs_to_its_caller_and_its_target() {
     let (one, other) = (sandbox(&server), sandbox(&server));
     let folder = home.path().join("made");
     let path = folder.to_str().unwrap();
-    let make = |sandbox: &Sandbox, key: &str, by_host: bool| {
+    let make = |sandbox: &Sandbox| {
         let request = server.stranger().request("POST", "/filesystem.Filesystem/MakeDir");
-        let request = request.header("idempotency-key", "k").header("x-access-token", key);
-        let request = match by_host {
-            true => request.header("host", &host_of(&server, 49_983, sandbox)),
-            false => request.header("e2b-sandbox-id", &sandbox.id),
-        };
+        let request = request.header("idempotency-key", "k").header("x-access-token", &sandbox.key);
+        let request = request.header("host", &host_of(&server, 49_983, sandbox));
         request.json(&json!({"path": path})).send()
     };
-    // Each holder makes the folder, which is there the second time: no answer is another's.
-    let made = |answer: &Answer| -> (u16, Value) { (answer.status, answer.json()["code"].clone()) };
-    assert_eq!(make(&one, &one.key, true).status, 200);
-    assert_eq!(make(&one, &one.key, true).status, 200, "its own answer again");
-    assert_eq!(made(&make(&other, &other.key, true)), (409, json!("already_exists")));
-    // The owner's key, used for one sandbox, is not good for another.
-    assert_eq!(made(&make(&one, &server.token, false)), (409, json!("already_exists")));
-    assert_eq!(make(&other, &server.token, false).status, 422);
+    // Whether a request did its work, instead of getting the answer of another.
+    let works = |sandbox: &Sandbox| {
+        let _ = std::fs::remove_dir(&folder);
+        assert_eq!(make(sandbox).status, 200);
+        folder.exists()
+    };
+    assert!(works(&one));
+    assert!(!works(&one), "its own answer again");
+    assert!(works(&other), "the answer of another holder");
 }
 
 #[test]
@@ -236,14 +234,19 @@ fn out_of_descriptors_is_logged_now_and_then_and_service_returns() {
     let used = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
     let limit = |current| Rlimit { current: Some(current), maximum: Some(20_000) };
     prlimit(Some(pid), Resource::Nofile, limit(used)).unwrap();
-    let waiting = server.client().request("GET", "/healthz").start();
+    // Some kernels drop a connection that there is no descriptor for, so each attempt needs its own.
+    for _ in 0..100 {
+        drop(TcpStream::connect(server.address));
+    }
     wait_for("a line in the log", || {
         let log = server.log();
         if log.contains("cannot accept a connection") { Ok(()) } else { Err(log) }
     });
-    let_pass(Duration::from_secs(2));
-    let lines = server.log().matches("cannot accept a connection").count();
-    assert!(lines <= 2, "{lines} lines in two seconds");
     prlimit(Some(pid), Resource::Nofile, limit(20_000)).unwrap();
-    assert_eq!(Answer::read(&mut BufReader::new(waiting)).status, 200);
+    wait_for("service to return", || match server.client().request("GET", "/healthz").attempt() {
+        Some(answer) if answer.status == 200 => Ok(()),
+        answer => Err(answer.map(|answer| answer.status)),
+    });
+    let lines = server.log().matches("cannot accept a connection").count();
+    assert!(lines <= 2, "{lines} lines for a hundred attempts");
 }

@@ -50,15 +50,20 @@ fn a_client_that_leaves_during_delete_leaves_nothing_behind() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
-    for thread in ["alone", "shared"] {
+    for thread in ["alone", "other"] {
         exec(&client, thread, "true");
     }
     for _ in 0..3 {
         client.post("/api/threads/alone/terminals", json!({})).expect(201);
     }
-    for thread in ["alone", "shared"] {
-        // Whole, so that it is heard; left before anything of the answer is read.
-        let stream = client.request("DELETE", &format!("/api/threads/{thread}")).start();
+    for thread in ["alone", "other"] {
+        let target = format!("/api/threads/{thread}");
+        let stream = client.request("DELETE", &target).start();
+        // The rows go first; the client leaves before anything of the answer is read.
+        wait_for("the request to be heard", || match client.get(&target).status {
+            404 => Ok(()),
+            status => Err(status),
+        });
         stream.shutdown(Shutdown::Both).unwrap();
     }
     nothing_is_left(&client, &home);
@@ -111,11 +116,9 @@ fn a_queued_command_whose_caller_has_left_never_starts() {
     let server = Server::start(&home);
     let client = server.client();
     let flag = home.path().join("ran");
-    let first = client.post(
-        "/api/threads/t/exec",
-        json!({"command": "while ! test -e go; do sleep 0.05; done", "yield_ms": 1}),
-    );
-    let first = first.expect(200);
+    let go = home.path().join("go");
+    let waits = format!("while ! test -e {}; do sleep 0.05; done", go.display());
+    client.post("/api/threads/t/exec", json!({"command": waits, "yield_ms": 1})).expect(200);
     let text = |name: &str| format!("touch {}.{name}", flag.display());
     for (name, accept) in [("plain", "*/*"), ("events", "text/event-stream")] {
         let request = client
@@ -140,8 +143,7 @@ fn a_queued_command_whose_caller_has_left_never_starts() {
             it => Err(it.to_string()),
         });
     }
-    let cwd = first["cwd"].as_str().unwrap();
-    fs::write(Path::new(cwd).join("go"), "").unwrap();
+    fs::write(go, "").unwrap();
     assert_eq!(keyed.send().expect(200)["status"], "finished");
     let there = |name: &str| fs::exists(format!("{}.{name}", flag.display())).unwrap();
     assert_eq!([there("plain"), there("events"), there("keyed")], [false, false, true]);

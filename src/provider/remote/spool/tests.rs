@@ -162,7 +162,8 @@ fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
     assert!(report.out >= 4 || report.seen == Seen::Running, "{report:?}");
     sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(0) && report.left > 0);
     std::fs::write(&gate, "").unwrap();
-    let (_, out) = sandbox.wait(&place, Until::Silence, |report| report.left == 0);
+    let gone = |report: &Report| report.left == 0 && report.out == 9;
+    let (_, out) = sandbox.wait(&place, Until::Silence, gone);
     assert_eq!(out, b"now\nlate\n");
     let place = sandbox.place();
     sandbox.ask(&place.start(&sandbox.plain(&place, "echo up; kill -9 $PPID; sleep 1000"), &[]));
