@@ -152,9 +152,10 @@ fn must_be_json(headers: &HeaderMap) -> Result<(), Problem> {
     if !kind.eq_ignore_ascii_case("application/json") {
         return unsupported(format!("expected content-type application/json, got {kind:?}"));
     }
-    let mut charsets = parts.filter_map(|part| part.split_once('=')).filter_map(|(name, value)| {
-        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
-    });
+    let mut charsets = parts
+        .filter_map(|part| part.split_once('='))
+        .filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))
+        .map(|(_, value)| value.trim().trim_matches('"'));
     let other =
         |charset: &&str| !["utf-8", "utf8"].iter().any(|it| charset.eq_ignore_ascii_case(it));
     match charsets.find(other) {

@@ -29,7 +29,7 @@ impl FromRequestParts<App> for Target {
 
 /// The terminal `{id}` of the path, to be deleted: it may be on its way already.
 pub(super) enum Deletable {
-    There(Terminal),
+    There(Box<Terminal>),
     Going(Removal),
 }
 
@@ -38,7 +38,7 @@ impl FromRequestParts<App> for Deletable {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match Target::from_request_parts(parts, app).await {
-            Ok(Target(terminal)) => Ok(Deletable::There(terminal)),
+            Ok(Target(terminal)) => Ok(Deletable::There(Box::new(terminal))),
             Err(problem) => {
                 let names =
                     Path::<HashMap<String, String>>::from_request_parts(parts, app).await?.0;

@@ -262,7 +262,7 @@ mod tests {
         fs::write(files.cert(), cert).unwrap();
         fs::write(files.key(), key).unwrap();
         let tls = files.load().unwrap();
-        assert_eq!(files.left(), [first.clone()]);
+        assert_eq!(files.left(), std::slice::from_ref(&first));
         let seen = tls.check(None);
         assert!(seen.is_some() && tls.check(seen) == seen);
 
