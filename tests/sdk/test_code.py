@@ -129,7 +129,7 @@ class Code(unittest.TestCase):
         SERVER.kill()
         SERVER.start()
         self.assertIn(made.id, [context.id for context in self.sandbox.list_code_contexts()])
-        self.assertEqual(self.sandbox.run_code("kept", context=made).text, "'yes'")
+        self.assertEqual(self.sandbox.run_code("kept", context=made).text, "yes")
         self.assertEqual(self.sandbox.commands.list(), [])
 
 
