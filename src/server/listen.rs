@@ -74,8 +74,9 @@ async fn accept(
     room: &Arc<Semaphore>,
     app: &App,
 ) -> io::Result<(TcpStream, Arc<Connection>, OwnedSemaphorePermit)> {
-    // A permit first: who finds none waits in the kernel's queue. Where others have used up what the
-    // unauthenticated connections leave, one of those makes room.
+    let (stream, peer) = listener.accept().await?;
+    // A newcomer that finds all permits taken makes one unauthenticated connection leave. Those behind it
+    // wait in the kernel's queue.
     let permit = match room.clone().try_acquire_owned() {
         Ok(permit) => permit,
         Err(_) => {
@@ -83,7 +84,6 @@ async fn accept(
             room.clone().acquire_owned().await.map_err(io::Error::other)?
         }
     };
-    let (stream, peer) = listener.accept().await?;
     let local = stream.local_addr()?;
     // Keys and their echo are small and must not wait for more.
     stream.set_nodelay(true)?;
