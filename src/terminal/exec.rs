@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use host::wire::{Request, StdinMode, Stream};
 use jiff::Timestamp;
@@ -23,10 +23,9 @@ use crate::store::{Outputs, StoreError};
 const RECORD_AFTER: Duration = Duration::from_millis(100);
 /// How long input waits for its command to begin.
 const START_WAIT: Duration = Duration::from_secs(30);
-/// How long after its time-out a command is waited for whose host does not answer.
-const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
-/// How long a command is waited for whose host does not answer.
-const UNREACHABLE_WAIT: Duration = Duration::from_secs(30);
+/// How long a command is waited for whose host does not answer. A host that writes the output of a flood
+/// may be held up by the disk for seconds.
+const UNREACHABLE_WAIT: Duration = Duration::from_secs(20);
 /// How often it is looked whether a command has come to another host.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes kept at least from either end of each stream.
@@ -119,8 +118,6 @@ pub struct Execution {
     progress: watch::Receiver<Progress>,
     max_output: u64,
     recorded: bool,
-    /// When the command is over at the latest, if its host answers.
-    deadline: Option<Instant>,
     if_abandoned: IfAbandoned,
 }
 
@@ -206,7 +203,6 @@ impl Terminals {
                 return Err(error);
             }
         };
-        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (terminals, terminal) = (self.clone(), terminal.clone());
         Ok(Execution {
             terminals,
@@ -216,7 +212,6 @@ impl Terminals {
             progress,
             max_output,
             recorded,
-            deadline,
             if_abandoned,
         })
     }
@@ -248,7 +243,6 @@ impl Terminals {
             progress,
             max_output: MAX_OUTPUT,
             recorded: true,
-            deadline: None,
             if_abandoned: IfAbandoned::Keep,
         })
     }
@@ -512,11 +506,7 @@ impl Execution {
         let lease = &self.terminal.lease_id;
         loop {
             self.terminals.is_unreachable(lease).await;
-            let mut until = Instant::now() + UNREACHABLE_WAIT;
-            if let Some(deadline) = self.deadline {
-                until = until.min(deadline + TIMEOUT_GRACE);
-            }
-            tokio::time::sleep_until(until.into()).await;
+            tokio::time::sleep(UNREACHABLE_WAIT).await;
             if self.terminals.unreachable_since(lease).is_some() {
                 return;
             }
