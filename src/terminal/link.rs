@@ -100,15 +100,23 @@ pub struct Silence {
     pub ping_after: Duration,
     /// When it counts as unreachable.
     pub limit: Duration,
+    /// The same for one that is not known to be stopped: a disk may hold it up for seconds.
+    pub busy_limit: Duration,
 }
 
 impl Silence {
     /// A host on this machine.
-    pub const NEAR: Silence =
-        Silence { ping_after: Duration::from_millis(700), limit: Duration::from_secs(2) };
+    pub const NEAR: Silence = Silence {
+        ping_after: Duration::from_millis(700),
+        limit: Duration::from_secs(2),
+        busy_limit: Duration::from_secs(20),
+    };
     /// A host behind a vendor's network.
-    pub const FAR: Silence =
-        Silence { ping_after: Duration::from_secs(10), limit: Duration::from_secs(30) };
+    pub const FAR: Silence = Silence {
+        ping_after: Duration::from_secs(10),
+        limit: Duration::from_secs(30),
+        busy_limit: Duration::from_secs(30),
+    };
 }
 
 struct Inner {
@@ -393,7 +401,7 @@ fn limit_of(request: &Request) -> (&'static str, Duration) {
 /// stays silent. Reachable again is whatever the reader hears from: the pings are in the host's socket.
 async fn monitor(link: Link) {
     let inner = &link.0;
-    let Silence { ping_after, limit } = inner.silence;
+    let Silence { ping_after, limit, busy_limit } = inner.silence;
     let mut awaited = inner.awaited.subscribe();
     loop {
         tokio::select! {
@@ -407,12 +415,12 @@ async fn monitor(link: Link) {
             let silent = since.elapsed();
             let next = if silent < ping_after {
                 ping_after
-            } else if silent < limit {
+            } else if silent < limit || silent < busy_limit && !is_stopped(inner.pid) {
                 if pinged != Some(since) {
                     pinged = Some(since);
                     link.post(|seq| Request::Ping { seq });
                 }
-                limit
+                if silent < limit { limit } else { silent + ping_after }
             } else {
                 inner.reachable.send_if_modified(|reachable| std::mem::replace(reachable, false));
                 break;
@@ -430,6 +438,13 @@ async fn monitor(link: Link) {
             _ = reachable.wait_for(|it| *it) => {}
         }
     }
+}
+
+/// Whether a process of this machine is stopped. A host that is shut in has another number here, and is
+/// then taken for one that is busy.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
 /// An answer of another kind than the request's.
