@@ -57,7 +57,7 @@ pub(super) struct Removals(Arc<Mutex<HashMap<String, Vec<Removal>>>>);
 #[derive(Debug, Clone)]
 pub struct Removal(watch::Receiver<bool>);
 
-/// Held by whoever removes something; when it is dropped, the removal is over.
+/// Held by the task that removes something; when it is dropped, the removal is over.
 pub(super) struct Removing {
     removals: Removals,
     names: Vec<String>,

@@ -24,7 +24,7 @@ impl Terminals {
     pub async fn discard(&self, id: &TerminalId) {
         let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(live) = live {
-            // Held by whoever is starting a shell, which fails when the instance goes.
+            // Held by a task that is starting a shell, which fails when the instance goes.
             if let Ok(mut runtime) = live.runtime.try_lock()
                 && let Some(alive) = runtime.take()
             {

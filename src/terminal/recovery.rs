@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   looked for ──▶ found: its terminals are taken up again
-//!        │  ├────▶ paused: whoever needs it resumes it
+//!        │  ├────▶ paused: the next use resumes it
 //!        │  └────▶ gone: its terminals are lost, their state is not
 //!        └───────▶ unreachable: shown on its lease, looked for again until it is one of the others
 //! ```
@@ -188,7 +188,7 @@ impl Terminals {
             let live = self.live_at(&terminal, info.end_offset);
             let mut slot = live.runtime.lock().await;
             if slot.as_ref().is_some_and(|alive| alive.is_on(link)) {
-                // Whoever needed it was faster.
+                // A request has adopted it meanwhile.
                 continue;
             }
             // Before the scribe listens: one that has exited meanwhile is recorded as exited last.
@@ -414,7 +414,7 @@ impl Terminals {
                     }
                     Err(error) => tracing::warn!(%lease, %error, "a host was lost again"),
                 },
-                // Its shells are there; whoever needs one first resumes it.
+                // Its shells are kept; the next use resumes it.
                 Ok(Found::Paused) if keeps => {
                     if let Some(looked) = looked.take() {
                         looked();

@@ -123,7 +123,7 @@ fn the_command_line_speaks_https() {
         format!("the certificate of localhost:{} is not trusted; --cacert", server.address.port());
     assert!(said(&output).contains(&untrusted), "{output:?}");
     assert_eq!(output.status.code(), Some(125));
-    // Whoever forgets the s is told.
+    // A client that speaks plain HTTP is told to use https.
     let plain = url.replace("https", "http");
     let output = run(&["threads", "ls"], &[("STEAD_HOME", path), ("STEAD_URL", &plain)]);
     assert!(said(&output).contains("the URL must begin with https://"), "{output:?}");

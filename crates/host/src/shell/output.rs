@@ -150,7 +150,7 @@ impl Output {
         self.written += bytes.len() as u64;
     }
 
-    /// Puts what is in memory on disk, and everything that is written from now on: whoever reads the file
+    /// Puts what is in memory on disk, and everything that is written from now on: a reader of the file
     /// finds it there if this process is killed.
     pub fn persist(&mut self) {
         self.persistent = true;

@@ -384,7 +384,7 @@ impl Driver {
         }
     }
 
-    /// Closes the streams of a command that has ended, whoever else holds them.
+    /// Closes the streams of a command that has ended, even if other processes hold them.
     pub(super) fn close_streams(&mut self, id: &str, effects: &mut Vec<Effect>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.phase = Progress::Sealed;
