@@ -15,17 +15,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use stead::{
-    clock::Clock,
-    event::Events,
-    project::{
-        AttendancePolicy, InstanceFiles, ProjectChoices, ProjectSettings, Projects, TreePath,
-        cleanup::CleanupPolicy,
-        files::{Directory, Reach},
-        memory::{Change, Expect, HotLimits},
-    },
-    store::{PageRequest, ProjectFilter, Store},
+use base::{clock::Clock, event::Events};
+use engine::project::{
+    AttendancePolicy, InstanceFiles, ProjectChoices, ProjectSettings, Projects,
+    cleanup::CleanupPolicy,
 };
+use files::{
+    Directory, Reach, TreePath,
+    memory::{Change, Expect, HotLimits},
+};
+use store::{PageRequest, ProjectFilter, Store};
 
 const PROJECTS: u64 = 1000;
 /// What a read is held against: of a hot memory, and of a file.
@@ -75,7 +74,7 @@ async fn in_process(home: &Path) -> Result<String> {
     })?;
     for (what, root) in [("persistent", &workspace.memories), ("workspace", &workspace.repo)] {
         let directory = Directory::open(root, Some(&workspace.tmp), Reach::Beneath)?;
-        let name = stead::project::Relative::parse("today")?;
+        let name = files::Relative::parse("today")?;
         let mut buffer = Vec::with_capacity(2048);
         report(&format!("  {what} read"), 20_000, FILE, || {
             buffer.clear();

@@ -1,5 +1,9 @@
 //! The `stead` executable.
 
+mod cli;
+mod server;
+mod web;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -9,9 +13,9 @@ fn main() -> ExitCode {
     host::ignore_file_size_signal();
     match arguments.next() {
         Some(verb) if verb == "host" => host::main(arguments),
-        Some(verb) if verb == "sandbox" => stead::provider::namespace::main(arguments),
-        Some(verb) if verb == "cloud" => stead::provider::cloud::main(arguments),
-        Some(verb) if verb == "container" => stead::provider::docker::main(arguments),
-        _ => stead::cli::main(),
+        Some(verb) if verb == "sandbox" => machine::namespace::main(arguments),
+        Some(verb) if verb == "cloud" => cloud::main(arguments),
+        Some(verb) if verb == "container" => machine::docker::main(arguments),
+        _ => cli::main(),
     }
 }

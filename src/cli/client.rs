@@ -27,10 +27,8 @@ use tokio_tungstenite::{WebSocketStream, tungstenite};
 use tokio_util::io::ReaderStream;
 
 use super::trust::Trust;
-use crate::{
-    config::{self, Said, Scheme},
-    server::{certificate_path, read_address, read_token},
-};
+use crate::server::{certificate_path, read_address, read_token};
+use config::{self, Said, Scheme};
 
 /// How long the server may take to accept a connection, and again for the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ pub(super) struct ConfigArgs {
 }
 
 pub(super) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
-    let shown = crate::config::load(&args.settings.said()?)?.shown;
+    let shown = config::load(&args.settings.said()?)?.shown;
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &shown)?;

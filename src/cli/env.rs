@@ -10,7 +10,7 @@ use super::{
     client::{Found, Target},
     show::{self, line},
 };
-use crate::model::{AccessToken, TokenPrefix};
+use model::{AccessToken, TokenPrefix};
 
 /// A kind of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

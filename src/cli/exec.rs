@@ -20,7 +20,7 @@ use super::{
     names,
     show::{Form, line},
 };
-use crate::config::parse_duration;
+use config::parse_duration;
 
 /// What a shell says for a command that was ended by a time limit.
 const TIMED_OUT: u8 = 124;

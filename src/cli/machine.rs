@@ -11,10 +11,8 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
 use super::SettingArgs;
-use crate::{
-    provider::namespace::{Check, Verdict, is_image_name},
-    server,
-};
+use crate::server;
+use machine::namespace::{Check, Verdict, is_image_name};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead doctor")]
@@ -31,7 +29,7 @@ pub(super) struct DoctorArgs {
 
 /// Says what this machine can give and how to get what it cannot; fails if there are no sandboxes.
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut settings = crate::config::load(&args.settings.said()?)?.settings;
+    let mut settings = config::load(&args.settings.said()?)?.settings;
     // A home of its own: a server that runs would take the trial for something it lost.
     let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
     settings.home = home.clone();
@@ -120,7 +118,7 @@ pub(super) fn image(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
 }
 
 fn images(settings: &SettingArgs) -> anyhow::Result<PathBuf> {
-    Ok(crate::config::load(&settings.said()?)?.settings.home.join("images"))
+    Ok(config::load(&settings.said()?)?.settings.home.join("images"))
 }
 
 fn checked(name: &str) -> anyhow::Result<&str> {

@@ -23,7 +23,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::{config::Said, server};
+use crate::server;
+use ::config::Said;
 
 /// Durable terminals for agents and people.
 #[derive(Debug, Parser)]
@@ -276,7 +277,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
 }
 
 fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let settings = crate::config::load(&args.settings.said()?)?.settings;
+    let settings = ::config::load(&args.settings.said()?)?.settings;
     server::start_log(settings.log_format, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(server::run(settings));

@@ -43,7 +43,7 @@ pub(super) struct CreateArgs {
     /// The terminal or thread
     terminal: String,
     /// How long it works: 90s, 30m, 2h, 7d
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::config::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = config::parse_duration)]
     lifetime: Option<std::time::Duration>,
     /// Whom or what it is for
     #[arg(long, default_value = "")]

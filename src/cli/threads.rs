@@ -67,10 +67,10 @@ pub(super) enum ThreadsVerb {
         #[arg(long)]
         project: Option<String>,
         /// Idle time after which its sessions expire
-        #[arg(long, value_parser = crate::config::parse_duration)]
+        #[arg(long, value_parser = config::parse_duration)]
         idle: Option<std::time::Duration>,
         /// Longest life of its sessions
-        #[arg(long, value_parser = crate::config::parse_duration)]
+        #[arg(long, value_parser = config::parse_duration)]
         longest: Option<std::time::Duration>,
         /// Set a variable
         #[arg(short, long, value_name = "KEY=VALUE")]

@@ -6,16 +6,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    config::{Runtime, Sandbox, Settings},
-    event::Events,
-    provider::{
-        Cloud, Docker, Local, Namespace, Provider, Providers,
-        cloud::{self, AgentBayOptions, DaytonaOptions, E2bOptions, Key},
-        docker,
-        namespace::{Check, Confined, Options},
-    },
+use base::event::Events;
+use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, Key};
+use config::{Runtime, Sandbox, Settings};
+use machine::{
+    Docker, Namespace, docker,
+    namespace::{Check, Confined, Options},
 };
+use provider::{Local, Provider, Providers};
 
 /// The providers, and the one of a thread that names none.
 pub struct Compute {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use base::{
     event::{Event, Events, Happened, Heard},
     metrics::Metrics,
-    model::{SessionId, Timestamp},
 };
+use model::{SessionId, Timestamp};
 
 /// Counts until told to stop. Sessions that were open before the server started have no length.
 pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {

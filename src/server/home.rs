@@ -9,11 +9,9 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::{
-    durable::replace,
-    model::{AccessToken, TOKEN_BYTES},
-    store::{HomeLock, LockError},
-};
+use base::durable::replace;
+use model::{AccessToken, TOKEN_BYTES};
+use store::{HomeLock, LockError};
 
 /// How long the lock of another server is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);

@@ -22,7 +22,7 @@ use tokio_util::{sync::WaitForCancellationFutureOwned, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::tls::Tls;
-use crate::api::{self, App, budget::Connection};
+use api::{self, App, budget::Connection};
 
 /// Largest request head.
 const HEAD_BYTES: usize = 64 * 1024;
@@ -37,8 +37,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// Serves until the server stops; ends when every connection has.
-pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, app: App) {
-    let router = api::router(app.clone());
+pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, router: Router, app: App) {
     let connections = TaskTracker::new();
     let room = Arc::new(Semaphore::new(app.settings.limits.connections));
     let mut failures = Failures::default();

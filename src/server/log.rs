@@ -5,7 +5,13 @@ use std::io::IsTerminal;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::config::{LogFormat, LogLevel};
+use config::{LogFormat, LogLevel};
+
+/// The crates whose log lines the chosen level is for; a test compares it with the workspace.
+const OUR_CRATES: [&str; 12] = [
+    "api", "base", "cloud", "compat", "config", "engine", "files", "machine", "model", "provider",
+    "stead", "store",
+];
 
 /// Starts logging for the whole process.
 pub fn start(format: LogFormat, level: LogLevel) {
@@ -17,7 +23,9 @@ pub fn start(format: LogFormat, level: LogLevel) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     // Libraries below us log whole requests at their lower levels, headers included.
-    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("stead", level);
+    let filter = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_targets(OUR_CRATES.map(|name| (name, level)));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());

@@ -8,13 +8,11 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    api::Engine,
-    event::Measured,
-    lease::Leases,
-    model::{InstanceState, LeaseId},
-    store::Store,
-};
+use api::Engine;
+use base::event::Measured;
+use engine::lease::Leases;
+use model::{InstanceState, LeaseId};
+use store::Store;
 
 /// Time between two looks at the same instance.
 const EVERY: Duration = Duration::from_secs(2);

@@ -2,9 +2,10 @@
 //!
 //! Stopping ends no shell: those live in hosts, which are found again at the next start.
 
+mod assembly;
+mod background;
 mod compute;
 mod count;
-mod engine;
 mod home;
 mod listen;
 mod log;
@@ -21,20 +22,17 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    api::{
-        App,
-        auth::{Auth, Open},
-        compat::{Sandboxes, expire, measure},
-        pass::Shares,
-    },
-    background::{self, Warm},
-    clock::Clock,
-    config::Settings,
-    event::Events,
-    metrics::Metrics,
-    store::Store,
+use crate::web::ASSETS;
+use api::{
+    App, Entrance,
+    auth::{Auth, Open},
+    pass::Shares,
 };
+use background::Warm;
+use base::{clock::Clock, event::Events, metrics::Metrics};
+use compat::Compat;
+use config::Settings;
+use store::Store;
 
 pub use compute::{confined, sandboxes};
 pub use home::{Home, certificate_path, read_address, read_token};
@@ -74,22 +72,25 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),
     };
-    let engine = engine::build(&settings, compute, &store, events, &metrics, &stopping).await?;
+    let engine = assembly::build(&settings, compute, &store, events, &metrics, &stopping).await?;
     let tasks = TaskTracker::new();
-    engine::recover(&engine, &tasks, &stopping).await?;
-    engine::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
-    let doors = (auth, shares, Sandboxes::new(&token, &settings.home));
-    let app = App::new(settings, address, store, engine, doors, metrics, stopping.clone());
+    assembly::recover(&engine, &tasks, &stopping).await?;
+    assembly::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
+    let path = settings.home.clone();
+    let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
+    let compat = Compat::new(app.clone(), &token, &path);
     drop(token);
-    tasks.spawn(expire(app.clone(), stopping.clone()));
-    tasks.spawn(measure(app.clone(), stopping.clone()));
+    tasks.spawn(compat::expire(compat.clone(), stopping.clone()));
+    tasks.spawn(compat::measure(compat.clone(), stopping.clone()));
+    let entrance = Entrance { app: app.clone(), doors: compat.doors(), assets: ASSETS };
+    let router = api::router(entrance, compat.routes());
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     if let Some(tls) = &tls {
         tasks.spawn(tls.clone().reload_on_change(stopping.clone()));
     }
-    let serving = tokio::spawn(listen::serve(listener, tls, app.clone()));
+    let serving = tokio::spawn(listen::serve(listener, tls, router, app.clone()));
 
     home.write_address(&app.settings.local_url(address))?;
     say_ready(&app, address).context("cannot say that the server is ready")?;

@@ -3,10 +3,8 @@
 //! `stead env e2b` puts our token into `E2B_API_KEY`, where the server looks for the key of a vendor. A
 //! server started from such a shell would offer that vendor our token with every request.
 
-use crate::{
-    config::{Secret, Settings},
-    model::{AccessToken, TokenPrefix},
-};
+use config::{Secret, Settings};
+use model::{AccessToken, TokenPrefix};
 
 /// Clears the vendor keys that are the server's own token; returns their names.
 pub(super) fn clear_own_token(settings: &mut Settings, token: &str) -> Vec<&'static str> {
@@ -31,7 +29,7 @@ pub(super) fn clear_own_token(settings: &mut Settings, token: &str) -> Vec<&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Said, load};
+    use config::{Said, load};
 
     #[test]
     fn a_vendor_never_gets_the_token_of_this_server_in_any_form() {

@@ -1,8 +1,9 @@
 //! What is AgentBay's own: two ways to its sessions, calls that get lost on either, its PTYs, and its words. The rest it
 //! has in common with others (`commands_only`, `cloud`, `provider`).
 
+use cloud::Runtime;
+use provider::{Provider, ProviderError};
 use serde_json::{Value, json};
-use stead::provider::{Provider, ProviderError, cloud::Runtime};
 
 use super::{
     cloud::{end, said},

@@ -2,11 +2,9 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
+use model::{InstanceId, LeaseId, Timestamp};
+use provider::{Intent, Observed, Provider};
 use serde_json::{Value, json};
-use stead::{
-    model::{InstanceId, LeaseId, Timestamp},
-    provider::{Intent, Observed, Provider},
-};
 
 use super::registry;
 use crate::{

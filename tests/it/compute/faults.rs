@@ -14,13 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stead::{
-    model::{
-        Cause, CommandEnd, CommandId, CommandStatus, LeaseState, SessionStatus, Source, ThreadId,
-    },
-    provider::Observed,
-    store::{FinishCommand, PageRequest, Section, StateChange, Store, StoreError},
+use model::{
+    Cause, CommandEnd, CommandId, CommandStatus, LeaseState, SessionStatus, Source, ThreadId,
 };
+use provider::Observed;
+use store::{FinishCommand, PageRequest, Section, StateChange, Store, StoreError};
 
 use super::{Hands, World, local, provider::living};
 use crate::harness::{Home, PATIENCE, busiest, wait_for};
@@ -92,13 +90,12 @@ async fn everything(home: &Path, ack: &mut impl FnMut(&str)) -> Result<(), anyho
     Ok(())
 }
 
-fn finish(chain: &stead::store::Chain, version: u64) -> (CommandId, FinishCommand) {
+fn finish(chain: &store::Chain, version: u64) -> (CommandId, FinishCommand) {
     let at = chain.thread.created_at;
     let id = CommandId::fresh();
     let terminal = chain.terminal.terminal_id.clone();
     let text = format!("A={version}");
-    let asked =
-        stead::model::Command::asked(id.clone(), terminal, text, Source::Agent, version, at);
+    let asked = model::Command::asked(id.clone(), terminal, text, Source::Agent, version, at);
     let end = CommandEnd::Finished { exit_code: Some(0), signal: None };
     let finish = FinishCommand {
         command: asked.start(at, 0).unwrap().end(end, at).unwrap(),
@@ -238,7 +235,7 @@ async fn check_after(home: Arc<Home>, point: &str) {
 }
 
 /// At most one instance, and it is as its lease says.
-async fn check_compute(world: &World, lease: &stead::model::LeaseId, context: &str) {
+async fn check_compute(world: &World, lease: &model::LeaseId, context: &str) {
     let lease = world.store.lease(lease).await.unwrap().unwrap();
     let found = world.provider.find_by_label(None).await.unwrap();
     let seen: Vec<_> = found.iter().map(|f| (f.instance_id.clone(), f.observed)).collect();
@@ -282,7 +279,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
     let unmount = Unmount(disk.clone());
     let store = Store::open(&disk).unwrap();
     store.probe().await.unwrap();
-    let at = stead::model::Timestamp::now();
+    let at = model::Timestamp::now();
     let mut acknowledged = 0;
     let refused = loop {
         let detail = serde_json::json!({ "filler": "x".repeat(20_000) });
@@ -293,7 +290,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
         assert!(acknowledged < 1000, "the disk is never full");
     };
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
-    assert_ne!(store.health(), stead::store::Health::Good);
+    assert_ne!(store.health(), store::Health::Good);
     let kept = store.ledger_last(1000).await.unwrap();
     assert_eq!(kept.len(), acknowledged, "reads go on, and see what was acknowledged");
 
@@ -305,7 +302,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
         assert!(since.elapsed() < PATIENCE, "service does not return");
     }
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
-    assert_eq!(store.health(), stead::store::Health::Good);
+    assert_eq!(store.health(), store::Health::Good);
     drop(store);
     let store = Store::open(&disk).unwrap();
     assert_eq!(store.ledger_last(1000).await.unwrap().len(), acknowledged);

@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use stead::{
-    model::{Instance, LeaseId},
-    provider::{
-        Capabilities, Connection, Created, Found, Intent, Local, Metrics, Observed, Provider,
-        ProviderError, Reply,
-    },
+use model::{Instance, LeaseId};
+use provider::{
+    Capabilities, Connection, Created, Found, Intent, Local, Metrics, Observed, Provider,
+    ProviderError, Reply,
 };
 use tokio::time::sleep;
 

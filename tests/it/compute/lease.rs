@@ -2,13 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stead::{
-    event::Happened,
-    lease::{IfPaused, LeaseError},
-    model::{Desired, InstanceState, LeaseState, OnExpiry, SessionPolicy},
-    provider::{Found, Intent, Observed, Provider},
-    store::{LeaseFilter, PageRequest},
-};
+use base::event::Happened;
+use engine::lease::{IfPaused, LeaseError};
+use model::{Desired, InstanceState, LeaseState, OnExpiry, SessionPolicy};
+use provider::{Found, Intent, Observed, Provider};
+use store::{LeaseFilter, PageRequest};
 
 use super::{
     Hands, World,
@@ -103,7 +101,7 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
 }
 
 /// Tells the keeper of a loss until the kernel has closed the host's socket.
-async fn wait_lost(world: &World, running: &stead::lease::Running) -> LeaseState {
+async fn wait_lost(world: &World, running: &engine::lease::Running) -> LeaseState {
     let deadline = std::time::Instant::now() + crate::harness::PATIENCE;
     loop {
         let id = &running.instance.instance_id;
@@ -134,10 +132,9 @@ async fn a_crash_between_intent_and_record_ends_in_one_instance() {
     for made in [false, true] {
         let world = World::new();
         let lease = world.open("t").await.lease;
-        let instance = stead::model::InstanceId::fresh();
-        let intended = lease
-            .apply(stead::model::LeaseEvent::Intended(instance.clone(), lease.created_at))
-            .unwrap();
+        let instance = model::InstanceId::fresh();
+        let intended =
+            lease.apply(model::LeaseEvent::Intended(instance.clone(), lease.created_at)).unwrap();
         let intended = world.store.save_lease(&intended).await.unwrap();
         let intent = Intent {
             lease_id: lease.lease_id.clone(),
@@ -165,7 +162,7 @@ async fn a_crash_while_pausing_resuming_or_ending_is_finished_by_the_next_start(
     world.leases.running(&lease).await.unwrap();
     // Paused is wanted and recorded, and not done.
     let stored = world.store.lease(&lease).await.unwrap().unwrap();
-    let wanted = stored.apply(stead::model::LeaseEvent::Wanted(Desired::Paused)).unwrap();
+    let wanted = stored.apply(model::LeaseEvent::Wanted(Desired::Paused)).unwrap();
     world.store.save_lease(&wanted).await.unwrap();
     let world = world.crash().await;
     world.leases.recover().await.unwrap();
@@ -174,7 +171,7 @@ async fn a_crash_while_pausing_resuming_or_ending_is_finished_by_the_next_start(
     // Resumed was done and not recorded.
     let LeaseState::Paused(instance) = world.state("t").await else { panic!("not paused") };
     let stored = world.store.lease(&lease).await.unwrap().unwrap();
-    let wanted = stored.apply(stead::model::LeaseEvent::Wanted(Desired::Running)).unwrap();
+    let wanted = stored.apply(model::LeaseEvent::Wanted(Desired::Running)).unwrap();
     world.store.save_lease(&wanted).await.unwrap();
     world.provider.resume(&instance).await.unwrap();
     let world = world.crash().await;
@@ -198,15 +195,15 @@ async fn orphans_are_ended_and_written_down() {
     let lease = world.lease("t").await;
     let running = world.leases.running(&lease).await.unwrap();
     let orphan = Intent {
-        lease_id: stead::model::LeaseId::fresh(),
+        lease_id: model::LeaseId::fresh(),
         generation: 1,
-        instance_id: stead::model::InstanceId::fresh(),
+        instance_id: model::InstanceId::fresh(),
         spec: serde_json::Value::Null,
     };
     world.provider.create(&orphan).await.unwrap();
     // A second instance of a lease that has one.
     let double = Intent { lease_id: lease.clone(), generation: 9, ..orphan.clone() };
-    let double = Intent { instance_id: stead::model::InstanceId::fresh(), ..double };
+    let double = Intent { instance_id: model::InstanceId::fresh(), ..double };
     world.provider.create(&double).await.unwrap();
     assert_eq!(world.instances().await, 3);
     assert_eq!(world.leases.reap().await, 2);

@@ -3,7 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use host::wire::{self, Code, Decoder, Event, Request, Shell};
-use stead::{model::TerminalId, provider::Connection};
+use model::TerminalId;
+use provider::Connection;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,

@@ -23,15 +23,18 @@ use std::{
     time::Duration,
 };
 
-use stead::{
+use ::provider::{Local, Provider, Providers};
+use base::{
     clock::Clock,
     event::{Events, Happened, Listener},
-    lease::{Leases, Pace},
-    model::{LeaseId, Moment, ShellKind, Timestamp},
-    provider::{Docker, Local, Namespace, Provider, Providers, docker, namespace},
-    session::Sessions,
-    store::{Chain, FirstUse, Store, ThreadChoices},
 };
+use engine::{
+    lease::{Leases, Pace},
+    session::Sessions,
+};
+use machine::{Docker, Namespace, docker, namespace};
+use model::{LeaseId, Moment, ShellKind, Timestamp};
+use store::{Chain, FirstUse, Store, ThreadChoices};
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::Home;

@@ -8,14 +8,12 @@ use std::{
     time::Duration,
 };
 
-use stead::{
-    model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp},
-    provider::{
-        CopyTo, Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
-        ProviderError,
-        cloud::Runtime,
-        namespace::{Check, with_rights_of},
-    },
+use cloud::Runtime;
+use machine::namespace::{Check, with_rights_of};
+use model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp};
+use provider::{
+    CopyTo, Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
+    ProviderError,
 };
 
 use super::{

@@ -10,12 +10,10 @@ use std::{
     time::Duration,
 };
 
-use stead::{
-    event::Happened,
-    model::{Ended, Hours, LeaseState, Money, OnExpiry, SessionPolicy, SessionStatus, ThreadId},
-    session::Runtimes,
-    store::StoreError,
-};
+use base::event::Happened;
+use engine::session::Runtimes;
+use model::{Ended, Hours, LeaseState, Money, OnExpiry, SessionPolicy, SessionStatus, ThreadId};
+use store::StoreError;
 
 use super::World;
 
@@ -286,7 +284,7 @@ async fn what_a_crash_left_running_after_an_expiry_is_settled_at_the_next_start(
     world.leases.running(&chain.lease.lease_id).await.unwrap();
     world.hands.turn(1800 * SECOND);
     let now = world.first_use("t").now;
-    let event = stead::model::SessionEvent::Elapsed(now);
+    let event = model::SessionEvent::Elapsed(now);
     world.store.apply_session(&chain.session.session_id, event).await.unwrap();
     let world = world.crash().await;
     world.leases.recover().await.unwrap();

@@ -27,7 +27,12 @@ impl StandIn {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("stead-agentbay-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agentbay/stand_in.py");
+        // Tests of the product and of the crate `cloud` both include this file.
+        let program = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .map(|directory| directory.join("tests/agentbay/stand_in.py"))
+            .find(|program| program.exists())
+            .unwrap();
         std::fs::create_dir_all(&directory).unwrap();
         let started = Command::new("python3")
             .args(["-B".as_ref(), program.as_os_str(), directory.as_os_str()])

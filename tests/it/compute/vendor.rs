@@ -9,11 +9,8 @@ use std::{
     time::Duration,
 };
 
+use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, Key, Runtime};
 use serde_json::{Value, json};
-use stead::provider::{
-    Cloud,
-    cloud::{self, AgentBayOptions, DaytonaOptions, E2bOptions, Key, Runtime},
-};
 
 use super::stand_in::{self, StandIn};
 use crate::harness::{Client, Home, Server};

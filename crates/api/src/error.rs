@@ -1,0 +1,487 @@
+//! Every refusal, and the one place that gives it a status.
+//!
+//! A handler returns `Result<_, Problem>`. A problem has a [`Code`], which decides status and
+//! title, and a detail that names the thing. What went wrong inside is logged here, once, with its
+//! whole chain, and never shown to the client.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use engine::{lease::LeaseError, project::ProjectError, terminal::TerminalError};
+use files::FileError;
+use machine::volume::VolumeError;
+use model::Refused;
+use provider::ProviderError;
+use store::StoreError;
+
+/// What kind of refusal it is. Clients decide by it, so a name never changes its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    InvalidRequest,
+    InvalidJson,
+    InvalidBody,
+    InvalidQuery,
+    InvalidPath,
+    InvalidHeader,
+    Unauthorized,
+    HostNotAllowed,
+    OriginNotAllowed,
+    Forbidden,
+    NotFound,
+    NoSuchRoute,
+    MethodNotAllowed,
+    BodyTimeout,
+    Conflict,
+    Busy,
+    VersionConflict,
+    LeasePaused,
+    NotDriver,
+    NotSupported,
+    NotRunning,
+    OutcomeUnknown,
+    InFlight,
+    Gone,
+    BodyTooLarge,
+    RangeNotSatisfiable,
+    OutsideRoute,
+    NotAFile,
+    IsADirectory,
+    NotADirectory,
+    NotEmpty,
+    AlreadyExists,
+    QuotaExceeded,
+    UnsupportedMediaType,
+    KeyReused,
+    Unprocessable,
+    TooManyTerminals,
+    TooManyRequests,
+    TooManyFailures,
+    Overloaded,
+    Stopping,
+    StoreUnavailable,
+    ProviderUnavailable,
+    Unreachable,
+    OutOfTerminals,
+    OutOfDescriptors,
+    DiskFull,
+    Internal,
+}
+
+impl Code {
+    /// The status and the title: the only such table there is.
+    pub fn status(self) -> (StatusCode, &'static str) {
+        match self {
+            Code::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
+            Code::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Code::InvalidBody => (StatusCode::BAD_REQUEST, "The body is not valid"),
+            Code::InvalidQuery => (StatusCode::BAD_REQUEST, "The query is not valid"),
+            Code::InvalidPath => (StatusCode::BAD_REQUEST, "The path is not valid"),
+            Code::InvalidHeader => (StatusCode::BAD_REQUEST, "A header is not valid"),
+            Code::Unauthorized => (StatusCode::UNAUTHORIZED, "A valid token is needed"),
+            Code::HostNotAllowed => (StatusCode::FORBIDDEN, "This Host is not served here"),
+            Code::OriginNotAllowed => (StatusCode::FORBIDDEN, "This Origin is not allowed"),
+            Code::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
+            Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
+            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "There is no such route"),
+            Code::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, "The route does not know this method")
+            }
+            Code::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
+            Code::Conflict => (StatusCode::CONFLICT, "The state does not allow it"),
+            Code::Busy => (StatusCode::CONFLICT, "The terminal is busy"),
+            Code::VersionConflict => (StatusCode::CONFLICT, "It was changed meanwhile"),
+            Code::LeasePaused => (StatusCode::CONFLICT, "The lease is paused"),
+            Code::NotDriver => (StatusCode::CONFLICT, "Somebody else has the keyboard"),
+            Code::NotSupported => (StatusCode::CONFLICT, "The provider cannot do this"),
+            Code::NotRunning => (StatusCode::CONFLICT, "It is not running"),
+            Code::OutcomeUnknown => {
+                (StatusCode::CONFLICT, "The first request with this key was interrupted")
+            }
+            Code::InFlight => {
+                (StatusCode::CONFLICT, "The first request with this key is still being answered")
+            }
+            Code::Gone => (StatusCode::GONE, "It is no longer kept"),
+            Code::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Code::RangeNotSatisfiable => {
+                (StatusCode::RANGE_NOT_SATISFIABLE, "The range begins after the end")
+            }
+            Code::OutsideRoute => (StatusCode::FORBIDDEN, "The path leads out of its route"),
+            Code::NotAFile => (StatusCode::CONFLICT, "It is not a file"),
+            Code::IsADirectory => (StatusCode::CONFLICT, "It is a directory"),
+            Code::NotADirectory => (StatusCode::CONFLICT, "It is not a directory"),
+            Code::NotEmpty => (StatusCode::CONFLICT, "The directory is not empty"),
+            Code::AlreadyExists => (StatusCode::CONFLICT, "It exists already"),
+            Code::QuotaExceeded => (StatusCode::CONFLICT, "There is no room for more"),
+            Code::UnsupportedMediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "This content type is not accepted")
+            }
+            Code::KeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The Idempotency-Key was used with another request",
+            ),
+            Code::Unprocessable => (StatusCode::UNPROCESSABLE_ENTITY, "It cannot be done"),
+            Code::TooManyTerminals => (StatusCode::TOO_MANY_REQUESTS, "Too many terminals"),
+            Code::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
+            Code::TooManyFailures => (StatusCode::TOO_MANY_REQUESTS, "Too many failed attempts"),
+            Code::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "Too much to do just now"),
+            Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
+            Code::StoreUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The store cannot be written")
+            }
+            Code::ProviderUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The provider does not answer")
+            }
+            Code::Unreachable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The host of this lease does not answer")
+            }
+            Code::OutOfTerminals => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more terminals")
+            }
+            Code::OutOfDescriptors => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more descriptors")
+            }
+            Code::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "The disk is full"),
+            Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong inside"),
+        }
+    }
+
+    /// The name clients see.
+    pub fn name(self) -> String {
+        let quoted = serde_json::to_string(&self).expect("a unit variant is a JSON string");
+        quoted.trim_matches('"').to_owned()
+    }
+}
+
+/// One thing that is wrong with the input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    /// JSON pointer into the body; for a parameter, its name after a slash.
+    pub pointer: String,
+    /// What is wrong there.
+    pub detail: String,
+}
+
+/// A refusal, answered as `application/problem+json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    code: Code,
+    detail: String,
+    errors: Vec<FieldError>,
+    retry_after_seconds: Option<u64>,
+}
+
+/// The JSON of a [`Problem`].
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemBody {
+    /// Names the kind of problem; the same as `code`, as a relative URI.
+    #[serde(rename = "type")]
+    #[schema(example = "/docs#not_found")]
+    kind: String,
+    /// The kind of problem in words.
+    title: &'static str,
+    /// The HTTP status.
+    #[schema(example = 404)]
+    status: u16,
+    /// What happened this time.
+    detail: String,
+    /// What kind of refusal it is.
+    code: Code,
+    /// For bad input: each thing that is wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    errors: Vec<FieldError>,
+}
+
+impl Problem {
+    /// A refusal of that kind.
+    pub fn new(code: Code, detail: impl Into<String>) -> Problem {
+        let retry_after_seconds = match code.status().0 {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
+            _ => None,
+        };
+        Problem { code, detail: detail.into(), errors: Vec::new(), retry_after_seconds }
+    }
+
+    /// Bad input at one place.
+    pub fn field(code: Code, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+        let (pointer, detail) = (pointer.into(), detail.into());
+        let whole =
+            if pointer.is_empty() { detail.clone() } else { format!("{pointer}: {detail}") };
+        Problem::new(code, whole).with(pointer, detail)
+    }
+
+    /// A field of the body that parses but has a value we refuse.
+    pub fn body(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+        Problem::field(Code::InvalidBody, pointer, detail)
+    }
+
+    /// A query parameter that parses but has a value we refuse.
+    pub fn query(name: &str, detail: impl Into<String>) -> Problem {
+        Problem::field(Code::InvalidQuery, format!("/{name}"), detail)
+    }
+
+    /// Nothing of that name: `Problem::missing("terminal", &id)`.
+    pub fn missing(noun: &str, id: impl std::fmt::Display) -> Problem {
+        let mut id = id.to_string();
+        if id.len() > 80 {
+            let end = (0..=80).rev().find(|&at| id.is_char_boundary(at)).unwrap_or(0);
+            id.truncate(end);
+            id.push('…');
+        }
+        Problem::new(Code::NotFound, format!("there is no {noun} {id:?}"))
+    }
+
+    /// Our own fault. The chain of `error` is logged; the client is told nothing of it.
+    pub fn internal(doing: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
+        let mut chain = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            chain.push_str(": ");
+            chain.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        tracing::error!(error = %chain, "{doing}");
+        Problem::new(Code::Internal, format!("{doing}: see the server's log"))
+    }
+
+    /// Adds one more thing that is wrong.
+    #[must_use]
+    pub fn with(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+        self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
+        self
+    }
+
+    /// Says when to come again.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Problem {
+        self.retry_after_seconds = Some(seconds.max(1));
+        self
+    }
+
+    /// What kind of refusal it is.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// What happened.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl From<LeaseError> for Problem {
+    fn from(error: LeaseError) -> Problem {
+        match &error {
+            LeaseError::Missing { .. } => Problem::new(Code::NotFound, error.to_string()),
+            LeaseError::Paused { .. } => Problem::new(Code::LeasePaused, error.to_string()),
+            LeaseError::Destroyed { .. } => Problem::new(Code::Conflict, error.to_string()),
+            LeaseError::NoInstance { .. } => Problem::new(Code::NotRunning, error.to_string()),
+            LeaseError::Exhausted { retry_after, .. } => {
+                Problem::new(Code::ProviderUnavailable, error.to_string())
+                    .retry_after(retry_after.as_secs())
+            }
+            LeaseError::Provider { source, .. } => of_provider(&error, source),
+            LeaseError::Refused(refused) => Problem::from(refused.clone()),
+            LeaseError::Store(error) => Problem::from(error.clone()),
+            LeaseError::Stopping => Problem::new(Code::Stopping, error.to_string()),
+        }
+    }
+}
+
+fn of_provider(error: &LeaseError, source: &ProviderError) -> Problem {
+    let mut detail = format!("{error}: {source}");
+    let mut cause = std::error::Error::source(source);
+    while let Some(why) = cause {
+        detail.push_str(&format!(": {why}"));
+        cause = why.source();
+    }
+    match source {
+        ProviderError::Unknown { .. } | ProviderError::Unsupported { .. } => {
+            Problem::new(Code::NotSupported, detail)
+        }
+        ProviderError::Busy { retry_after, .. } => Problem::new(Code::ProviderUnavailable, detail)
+            .retry_after(retry_after.map_or(1, |wait| wait.as_secs())),
+        ProviderError::TimedOut { .. } => Problem::new(Code::Unreachable, detail),
+        ProviderError::Gone { .. }
+        | ProviderError::Refused { .. }
+        | ProviderError::Failed { .. } => {
+            tracing::warn!(error = %detail, cause = ?source, "a provider failed");
+            Problem::new(Code::ProviderUnavailable, detail)
+        }
+    }
+}
+
+impl From<TerminalError> for Problem {
+    fn from(error: TerminalError) -> Problem {
+        let code = match &error {
+            TerminalError::Store(error) => return Problem::from(error.clone()),
+            TerminalError::Exited | TerminalError::Gone | TerminalError::NoInput => {
+                Code::NotRunning
+            }
+            TerminalError::Busy => Code::Busy,
+            TerminalError::QueueFull => Code::TooManyRequests,
+            TerminalError::InputFull => Code::TooManyRequests,
+            TerminalError::NotDriver { .. } => Code::NotDriver,
+            TerminalError::NotDrivable => Code::NotSupported,
+            TerminalError::NotKept => Code::Gone,
+            TerminalError::NotExecutable(_) => Code::Unprocessable,
+            TerminalError::Refused(_) => Code::InvalidRequest,
+            TerminalError::TooMany(_) => Code::TooManyTerminals,
+            TerminalError::Exhausted { code, .. } => match code {
+                host::wire::Code::NoMoreDescriptors => Code::OutOfDescriptors,
+                host::wire::Code::Storage => Code::DiskFull,
+                _ => Code::OutOfTerminals,
+            },
+            TerminalError::Lease(_) => {
+                return match error {
+                    TerminalError::Lease(error) => Problem::from(error),
+                    other => Problem::internal("cannot tell what went wrong", &other),
+                };
+            }
+            TerminalError::Remove { .. } => {
+                return Problem::internal("cannot remove a terminal's files", &error);
+            }
+            TerminalError::Unreachable { .. } => Code::Unreachable,
+            TerminalError::Failed(reason) => {
+                tracing::warn!(reason, "a host failed");
+                Code::ProviderUnavailable
+            }
+            TerminalError::Host(source) => {
+                tracing::warn!(%source, "a host does not answer");
+                Code::ProviderUnavailable
+            }
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+impl From<FileError> for Problem {
+    fn from(error: FileError) -> Problem {
+        let code = match &error {
+            FileError::BadPath { .. } => Code::InvalidPath,
+            FileError::BadPattern { .. } => Code::InvalidQuery,
+            FileError::Missing { .. } => Code::NotFound,
+            FileError::Exists { .. } => Code::AlreadyExists,
+            FileError::IsDirectory { .. } => Code::IsADirectory,
+            FileError::NotDirectory { .. } => Code::NotADirectory,
+            FileError::NotEmpty { .. } => Code::NotEmpty,
+            FileError::NotRegular { .. } => Code::NotAFile,
+            FileError::Outside { .. } | FileError::Loop { .. } => Code::OutsideRoute,
+            FileError::Forbidden { .. } => Code::Forbidden,
+            FileError::TooLarge { .. } => Code::BodyTooLarge,
+            FileError::Full { .. } => Code::QuotaExceeded,
+            FileError::Changed { .. } => Code::VersionConflict,
+            FileError::NotSupported { .. } => Code::NotSupported,
+            FileError::NoSpace => Code::DiskFull,
+            FileError::Unavailable { reason } => {
+                tracing::warn!(reason, "files cannot be used");
+                Code::StoreUnavailable
+            }
+            FileError::Io { .. } => return Problem::internal("cannot use a file", &error),
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+impl From<ProjectError> for Problem {
+    fn from(error: ProjectError) -> Problem {
+        match error {
+            ProjectError::Bad { field, why } => Problem::body(field, why),
+            ProjectError::Default(_) => Problem::new(Code::Conflict, error.to_string()),
+            ProjectError::TooMany(_) => Problem::new(Code::QuotaExceeded, error.to_string()),
+            ProjectError::Archive(_) => Problem::new(Code::Unprocessable, error.to_string()),
+            ProjectError::Store(error) => Problem::from(error),
+            ProjectError::File(error) => Problem::from(error),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match &error {
+            StoreError::Missing { .. } => Problem::new(Code::NotFound, error.to_string()),
+            StoreError::Exists { .. } => Problem::new(Code::Conflict, error.to_string()),
+            StoreError::Conflict { .. } => Problem::new(Code::VersionConflict, error.to_string()),
+            StoreError::Refused(refused) => Problem::from(refused.clone()),
+            StoreError::SyncFailed { .. } => {
+                Problem::new(Code::StoreUnavailable, error.to_string())
+            }
+            StoreError::Unavailable { .. } => {
+                tracing::warn!(%error, "the store refused");
+                Problem::new(Code::StoreUnavailable, "the store cannot be used for the moment")
+            }
+            StoreError::Damaged { .. } => Problem::internal("cannot read the store", &error),
+        }
+    }
+}
+
+impl From<VolumeError> for Problem {
+    fn from(error: VolumeError) -> Problem {
+        let code = match &error {
+            VolumeError::BadName => Code::InvalidRequest,
+            VolumeError::Exists { .. } => Code::Conflict,
+            VolumeError::TooMany => Code::TooManyRequests,
+            VolumeError::Disk { doing, .. } => return Problem::internal(doing, &error),
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        Problem::new(Code::Conflict, refused.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, title) = self.code.status();
+        let body = ProblemBody {
+            kind: format!("/docs#{}", self.code.name()),
+            title,
+            status: status.as_u16(),
+            detail: self.detail,
+            code: self.code,
+            errors: self.errors,
+        };
+        let body = serde_json::to_vec(&body).expect("a problem is plain strings and numbers");
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.code == Code::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_or_odd_id_is_quoted_and_cut() {
+        let problem = Problem::missing("terminal", "é".repeat(100));
+        assert_eq!(problem.detail(), format!("there is no terminal \"{}…\"", "é".repeat(40)));
+        let problem = Problem::missing("terminal", "a\nb");
+        assert_eq!(problem.detail(), "there is no terminal \"a\\nb\"");
+    }
+
+    #[test]
+    fn a_client_is_told_when_to_come_again() {
+        for code in [Code::TooManyRequests, Code::Overloaded, Code::DiskFull] {
+            let response = Problem::new(code, "x").into_response();
+            assert!(response.headers().contains_key("retry-after"), "{code:?}");
+        }
+        assert_eq!(Code::VersionConflict.name(), "version_conflict");
+    }
+}

@@ -1,0 +1,69 @@
+//! Where the time comes from.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use model::{Moment, Timestamp};
+
+/// A clock; tests hand in their own.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Moment + Send + Sync>);
+
+impl Clock {
+    /// The machine's: the wall clock, and the time since boot.
+    #[must_use]
+    pub fn system() -> Self {
+        let boot = boot();
+        Self::from_fn(move || {
+            let since = clock_gettime(ClockId::Boottime);
+            let seconds = u64::try_from(since.tv_sec).unwrap_or(0);
+            let nanos = u32::try_from(since.tv_nsec).unwrap_or(0);
+            Moment::new(Timestamp::now(), boot, Duration::new(seconds, nanos))
+        })
+    }
+
+    /// One that says what a function says.
+    pub fn from_fn(read: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// This moment.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        (self.0)()
+    }
+
+    /// This moment by the wall clock, in whole microseconds.
+    #[must_use]
+    pub fn wall(&self) -> Timestamp {
+        self.now().at
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Clock({})", self.now().at)
+    }
+}
+
+/// A number that no other boot of this machine has; another each time where the kernel does not tell.
+fn boot() -> u64 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_else(|_| uuid::Uuid::now_v7().as_bytes().to_vec());
+    // In a signed column and in JSON numbers alike it has to fit without loss.
+    u64::from_le_bytes(*blake3::hash(&id).as_bytes().first_chunk().expect("32 bytes")) >> 12
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_clock_goes_on() {
+        let clock = Clock::system();
+        let (first, second) = (clock.now(), clock.now());
+        assert!(second.since(&first) < Duration::from_secs(60));
+        assert_eq!(first.since_boot.unwrap().boot, second.since_boot.unwrap().boot);
+    }
+}

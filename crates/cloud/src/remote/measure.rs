@@ -1,0 +1,95 @@
+//! What the terminals of an instance use, where nothing but `sh -c` can be run: counted in `/proc` by the mark
+//! that their processes inherit. What commands have taken that are over, their runners have written down.
+
+use super::spool::{TERMINAL, bare, quoted, word};
+use super::{Commands, ProviderError};
+use provider::Metrics;
+
+const MEASURE: &str = include_str!("measure.sh");
+
+/// The text that counts, for the directory of an instance.
+fn text(root: &str) -> String {
+    format!("r={} v={TERMINAL}\n{}", quoted(root), bare(MEASURE))
+}
+
+/// What it says: processes, ticks, ticks of a second, and kilobytes of memory and of disk.
+fn read(answer: &[u8]) -> Option<Metrics> {
+    let word = word(answer)?;
+    let numbers: Option<Vec<u64>> =
+        word.strip_prefix("used ")?.split(' ').map(|word| word.parse().ok()).collect();
+    let [processes, ticks, second, memory, disk] = *numbers?.as_slice() else { return None };
+    Some(Metrics {
+        cpu_us: ticks.saturating_mul(1_000_000).checked_div(second)?,
+        memory_bytes: memory.saturating_mul(1024),
+        processes,
+        disk_bytes: disk.saturating_mul(1024),
+        limits: None,
+        exceeded: None,
+    })
+}
+
+/// Asks an instance.
+pub(super) async fn measure(commands: &dyn Commands, root: &str) -> Result<Metrics, ProviderError> {
+    let said = commands.run(text(root)).await?;
+    read(&said).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&said[..said.len().min(300)]).trim().to_owned();
+        let error = std::io::Error::other(format!("it said {said:?}"));
+        ProviderError::failed("measure a sandbox", error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn measured(root: &str) -> Metrics {
+        let said = Command::new("sh").args(["-c", &text(root)]).output().unwrap();
+        let words = String::from_utf8_lossy(&said.stderr);
+        assert_eq!((words.as_ref(), said.status.code()), ("", Some(0)));
+        read(&said.stdout).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&said.stdout)))
+    }
+
+    #[test]
+    fn processes_are_counted_by_their_mark_and_what_is_over_by_what_was_written_down() {
+        let root = std::env::temp_dir().join(format!("stead-measure-{}", std::process::id()));
+        let terminal = uuid::Uuid::now_v7().to_string();
+        let dir = root.join("t").join(&terminal);
+        let name = root.display().to_string();
+        let nothing = measured(&name);
+        assert_eq!(nothing, Metrics::default(), "a directory that is not there");
+        std::fs::create_dir_all(&dir).unwrap();
+        let quiet = measured(&name);
+        assert_eq!((quiet.processes, quiet.cpu_us, quiet.memory_bytes), (0, 0, 0));
+        assert!(quiet.disk_bytes > 0, "{quiet:?}");
+        // A terminal that is closed, and a command of one that is not.
+        std::fs::write(root.join("ticks"), "100\n50\n").unwrap();
+        std::fs::write(dir.join("ticks"), "50\n").unwrap();
+        let written = measured(&name);
+        assert_eq!((written.processes, written.cpu_us), (0, 2_000_000));
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .env_clear()
+            .env(TERMINAL, &terminal)
+            .env("PATH", "/usr/bin:/bin")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Until it has become another program, its environment is ours.
+        let seen = (0..10_000).map(|_| measured(&name)).find(|seen| seen.memory_bytes > 0).unwrap();
+        assert_eq!(seen.processes, 1);
+        assert!(seen.cpu_us >= 2_000_000, "{seen:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(measured(&name).processes, 0);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_is_not_whole_is_none() {
+        for said in ["", "stead: none", "stead: used 1 2 100 4", "stead: used 1 2 0 4 5"] {
+            assert_eq!(read(said.as_bytes()), None, "{said}");
+        }
+    }
+}

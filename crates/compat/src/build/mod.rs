@@ -1,0 +1,589 @@
+//! Templates: what sandboxes of other people's APIs are made from, built here step by step.
+//!
+//! ```text
+//!   e2b, daytona ─▶ plan, dockerfile   what is to be done. Pure
+//!                ─▶ Builds             those that run
+//!                     ├─▶ run          in a sandbox of their own, which nobody lists
+//!                     ├─▶ log          what they say
+//!                     ├─▶ sweep        what they leave, and what a crash left of them
+//!                     └─▶ upload       files that were sent for them
+//! ```
+//! A build that went well is a snapshot of its sandbox's files, `build-<id>`, and what the template's row
+//! says of it. The row comes first and last: a sandbox of a build that does not run here, and a snapshot
+//! that no row calls ready, are what a crash left, and go at the next start. A build is never gone on
+//! with, for its steps may have done things elsewhere that must not be done twice: it is told as failed.
+
+pub mod dockerfile;
+pub mod log;
+pub mod plan;
+mod run;
+mod sweep;
+pub mod upload;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    reach::Network,
+    sandbox::{Api, NewSandbox, OnTimeout, Sandbox},
+};
+use crate::Compat;
+use api::error::{Code, Problem};
+use log::{Level, Line, Log};
+use machine::namespace::is_image_name;
+use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId, USUAL_TAG};
+use plan::{Base, Chosen, Plan};
+use provider::Fidelity;
+use run::{BASE, Works};
+
+/// Builds whose steps run at the same time; more wait.
+const AT_ONCE: usize = 2;
+/// Builds that run or wait.
+const MOST_BUILDS: usize = 32;
+/// Templates of all APIs.
+const MOST_TEMPLATES: usize = 2000;
+/// How long a build may take.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// How long a new sandbox waits for what its template starts to be ready.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the snapshot of a build begins with.
+const SNAPSHOT: &str = "build-";
+/// What is noted of the sandbox of a build.
+pub const OF_BUILD: &str = "build";
+/// The image that a client of E2B who chose none names.
+const UNCHOSEN: &str = "e2bdev/base";
+
+/// What a template's name begins with that is an image of a provider; no template of a client's does.
+const IMAGE: &str = "image ";
+/// Notes of a sandbox that was made from a template: where its programs start, and the name of that.
+pub const CWD: &str = "cwd";
+pub const ALIAS: &str = "alias";
+
+/// What a sandbox is made from that begins with an image of a provider.
+fn of_image(provider: &str, image: &str) -> String {
+    format!("{IMAGE}{provider} {image}")
+}
+
+/// The provider and the image that a template's name stands for, if it is such a name.
+pub fn image_of(template: &str) -> Option<(&str, &str)> {
+    template.strip_prefix(IMAGE)?.split_once(' ')
+}
+
+/// The builds that run.
+pub struct Builds {
+    running: Mutex<HashMap<BuildId, Live>>,
+    room: Semaphore,
+}
+
+/// One that runs.
+struct Live {
+    stop: CancellationToken,
+    lines: watch::Receiver<u64>,
+}
+
+impl Default for Builds {
+    fn default() -> Builds {
+        Builds { running: Mutex::default(), room: Semaphore::new(AT_ONCE) }
+    }
+}
+
+impl Builds {
+    fn running(&self) -> MutexGuard<'_, HashMap<BuildId, Live>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells how many lines the log of a build has, until it has ended; `None` if it has.
+    pub fn lines(&self, build: &BuildId) -> Option<watch::Receiver<u64>> {
+        Some(self.running().get(build)?.lines.clone())
+    }
+}
+
+/// What a sandbox begins with that is made from a template.
+#[derive(Debug, Clone)]
+pub struct Begins {
+    /// The template.
+    pub template: TemplateId,
+    /// Its name.
+    pub name: String,
+    /// Its files.
+    pub snapshot: String,
+    /// What else it gets.
+    pub made: Made,
+}
+
+impl Begins {
+    /// Gives a new sandbox what its template says of it: its id, variables, notes and directory.
+    pub fn shape(
+        &self,
+        template: &mut String,
+        env: &mut Env,
+        more: &mut BTreeMap<String, String>,
+        cwd: &mut String,
+    ) {
+        if self.made.user.as_deref() == Some("root") {
+            let own = [("HOME", "/root"), ("USER", "root"), ("LOGNAME", "root")];
+            env.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        }
+        env.extend(self.made.env.clone());
+        if let Some(chosen) = &self.made.cwd {
+            *cwd = chosen.clone();
+            more.insert(CWD.to_owned(), chosen.clone());
+        }
+        more.insert(ALIAS.to_owned(), self.name.clone());
+        *template = self.template.to_string();
+    }
+}
+
+/// A name as clients write it, with the tag behind it if there is one.
+pub fn split_tag(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once(':') {
+        Some((name, tag)) => (name, Some(tag)),
+        None => (name, None),
+    }
+}
+
+/// Whether a snapshot is one of a build.
+pub fn is_of_build(snapshot: &str) -> bool {
+    snapshot.strip_prefix(SNAPSHOT).is_some_and(|id| uuid::Uuid::try_parse(id).is_ok())
+}
+
+fn snapshot_of(build: &BuildId) -> String {
+    format!("{SNAPSHOT}{build}")
+}
+
+fn failed(message: impl Into<String>) -> Failure {
+    Failure { message: message.into(), step: None }
+}
+
+impl Compat {
+    /// What a sandbox begins with under this name; `None` if no template has it.
+    pub async fn begins_with(&self, api: Api, named: &str) -> Result<Option<Begins>, Problem> {
+        let (plain, tag) = match api {
+            Api::E2b => split_tag(named),
+            Api::Daytona => (named, None),
+        };
+        let (template, tag) = match self.store.template(api.word(), named).await? {
+            Some(template) => (Some(template), USUAL_TAG),
+            None => (self.store.template(api.word(), plain).await?, tag.unwrap_or(USUAL_TAG)),
+        };
+        let Some(template) = template else { return Ok(None) };
+        let build = template.tagged(tag).and_then(|build| Some((build, build.made()?)));
+        let Some((build, made)) = build else {
+            let detail = format!("template '{}' has no build with the tag '{tag}'", template.name);
+            return Err(Problem::new(Code::NotFound, detail));
+        };
+        Ok(Some(Begins {
+            snapshot: snapshot_of(&build.build_id),
+            made: made.clone(),
+            template: template.template_id,
+            name: template.name,
+        }))
+    }
+
+    /// Notes a build that is to come, under the template of this name.
+    pub async fn request_build(
+        &self,
+        api: Api,
+        name: &str,
+        build: Build,
+    ) -> Result<Template, Problem> {
+        let (owner, now) = (api.word(), self.now().at);
+        if self.store.template(owner, name).await?.is_none()
+            && self.store.templates().await?.len() >= MOST_TEMPLATES
+        {
+            let detail = format!("there are {MOST_TEMPLATES} templates; delete one first");
+            return Err(Problem::new(Code::TooManyRequests, detail));
+        }
+        self.builder()?;
+        let (id, named) = (fresh_id()?, name.to_owned());
+        let changed = self.store.put_template(owner, name, move |old| {
+            let new = || Template::new(id, owner, &named, now);
+            let mut template = old.unwrap_or_else(new);
+            template.add(build);
+            (template.clone(), template)
+        });
+        Ok(changed.await?)
+    }
+
+    /// The provider that builds stand on: the server's own, or another that has files to keep.
+    fn builder(&self) -> Result<String, Problem> {
+        let keeps = |name: &str| {
+            let found = self.leases.providers().named(name);
+            found.is_ok_and(|provider| provider.keeps() != Fidelity::None)
+        };
+        let names = [self.provider.as_str(), "namespace", "docker"];
+        let found = names.into_iter().find(|name| keeps(name)).map(str::to_owned);
+        found.ok_or_else(|| {
+            let detail = "templates are built where sandboxes have files of their own (namespace, \
+                          docker); this server has no such provider";
+            Problem::new(Code::NotSupported, detail)
+        })
+    }
+
+    /// Begins with the steps of a build, and makes a sandbox from it if one waits for it.
+    pub async fn start_build(
+        &self,
+        api: Api,
+        template: &TemplateId,
+        build: &BuildId,
+        plan: Plan,
+        then: Option<NewSandbox>,
+    ) -> Result<(), Problem> {
+        let (stop, (count, lines)) = (CancellationToken::new(), watch::channel(0));
+        {
+            let mut running = self.sandboxes.builds.running();
+            if running.len() >= MOST_BUILDS {
+                let detail = format!("{MOST_BUILDS} builds run or wait; try again later");
+                return Err(Problem::new(Code::TooManyRequests, detail));
+            }
+            if running.contains_key(build) {
+                return Err(Problem::new(Code::Conflict, "the build has been started"));
+            }
+            running.insert(build.clone(), Live { stop: stop.clone(), lines });
+        }
+        let path = log::path(&self.settings.home, build.as_str());
+        let begun = async {
+            self.build_happens(template, build, BuildEvent::Start).await?;
+            Log::begin(&path, count).map_err(|error| Problem::internal("begin a log", &error))
+        };
+        let log = match begun.await {
+            Ok(log) => log,
+            Err(problem) => {
+                self.sandboxes.builds.running().remove(build);
+                return Err(problem);
+            }
+        };
+        let (app, template, build) = (self.clone(), template.clone(), build.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = app.build(api, (&template, &build), plan, then, log, stop) => {}
+                // The next start tells that it was given up, and removes what it leaves.
+                () = app.stopping.cancelled() => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Carries a build out, and says how it went.
+    async fn build(
+        &self,
+        api: Api,
+        (template, build): (&TemplateId, &BuildId),
+        plan: Plan,
+        then: Option<NewSandbox>,
+        mut log: Log,
+        stop: CancellationToken,
+    ) {
+        let done = tokio::select! {
+            done = self.carry_out(api, build, &plan, &mut log) => done,
+            () = tokio::time::sleep(LONGEST) => {
+                Err(failed(format!("the build took more than {} minutes", LONGEST.as_secs() / 60)))
+            }
+            () = stop.cancelled() => Err(failed("the build was given up: its template was deleted")),
+        };
+        let sandbox = sandbox_of(build);
+        if let Err(problem) = self.kill_sandbox(&sandbox).await {
+            tracing::warn!(%sandbox, detail = problem.detail(), "cannot end the sandbox of a build yet");
+        }
+        let event = match done {
+            Ok(made) => {
+                log.add(Level::Info, "the build is ready");
+                BuildEvent::Finish(made)
+            }
+            Err(failure) => {
+                log.add(Level::Error, &failure.message);
+                BuildEvent::Fail(failure)
+            }
+        };
+        let is_ready = matches!(event, BuildEvent::Finish(_));
+        let mut told = self.build_happens(template, build, event).await.map(drop);
+        if let (Ok(()), Some(new), true) = (&told, then, is_ready) {
+            told = self.make_sandbox(new).await.map(drop);
+            if told.is_ok() {
+                told = self.forget_waiter(template, build).await;
+            }
+        }
+        if let Err(problem) = told {
+            log.add(Level::Error, problem.detail());
+            tracing::warn!(%build, detail = problem.detail(), "a build came to nothing");
+        }
+        self.sandboxes.builds.running().remove(build);
+        drop(log);
+        self.sweep_builds().await;
+    }
+
+    /// Notes that no sandbox waits for a build any more.
+    pub async fn forget_waiter(
+        &self,
+        template: &TemplateId,
+        build: &BuildId,
+    ) -> Result<(), Problem> {
+        let build = build.clone();
+        let changed = self.store.change_template(template, move |template| {
+            let found = template.builds.iter_mut().find(|it| it.build_id == build);
+            found.map(|build| build.waiter = None)
+        });
+        changed.await?;
+        Ok(())
+    }
+
+    /// Writes down what happens to a build.
+    async fn build_happens(
+        &self,
+        template: &TemplateId,
+        build: &BuildId,
+        event: BuildEvent,
+    ) -> Result<Template, Problem> {
+        let (build, now) = (build.clone(), self.now().at);
+        let changed = self.store.change_template(template, move |template| {
+            *template = template.apply(&build, event, now)?;
+            Ok::<_, model::Refused>(template.clone())
+        });
+        match changed.await? {
+            Some(Ok(template)) => Ok(template),
+            Some(Err(refused)) => Err(Problem::new(Code::Conflict, refused.to_string())),
+            None => Err(Problem::missing("template", template)),
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        api: Api,
+        build: &BuildId,
+        plan: &Plan,
+        log: &mut Log,
+    ) -> Result<Made, Failure> {
+        log.step(BASE);
+        let _turn = match self.sandboxes.builds.room.try_acquire() {
+            Ok(turn) => turn,
+            Err(_) => {
+                log.add(Level::Info, "waiting for other builds");
+                let turn = self.sandboxes.builds.room.acquire().await;
+                turn.map_err(|_| failed("the server is stopping"))?
+            }
+        };
+        for remark in &plan.remarks {
+            log.add(Level::Warn, remark);
+        }
+        let at_base = |problem: Problem| {
+            let step = Some(BASE.to_owned());
+            Failure { message: problem.detail().to_owned(), step }
+        };
+        let (sandbox, before) = self.base(api, build, &plan.base, log).await.map_err(at_base)?;
+        let Made { env, cwd, user, start, ready } = before;
+        let works = Works {
+            app: self,
+            sandbox: &sandbox,
+            chosen: Chosen {
+                env,
+                args: Env::new(),
+                cwd: cwd.unwrap_or_else(|| plan.cwd.clone()),
+                user: user.unwrap_or_else(|| plan.user.clone()),
+            },
+            log,
+        };
+        let mut made = works.carry_out(plan).await?;
+        if made.start.is_none() {
+            (made.start, made.ready) = (start, made.ready.or(ready));
+        }
+        log.add(Level::Info, "keeping the files");
+        let kept = self.leases.snapshot(&sandbox.thread.lease_id, &snapshot_of(build)).await;
+        kept.map_err(|error| failed(Problem::from(error).detail()))?;
+        Ok(made)
+    }
+
+    /// The sandbox that a build begins with, and what its template says of it.
+    async fn base(
+        &self,
+        api: Api,
+        build: &BuildId,
+        base: &Base,
+        log: &mut Log,
+    ) -> Result<(Sandbox, Made), Problem> {
+        let own = self.builder()?;
+        let (Base::Template(name) | Base::Image(name)) = base;
+        log.add(Level::Info, &format!("FROM {name}"));
+        // Daytona has one kind of name for images and for what was made here.
+        let begins = match (base, api) {
+            (Base::Template(_), _) => self.begins_with(api, name).await?,
+            (Base::Image(_), Api::Daytona) => self.begins_with(api, name).await.unwrap_or_default(),
+            (Base::Image(_), Api::E2b) => None,
+        };
+        if let Some(begins) = begins {
+            let sandbox = self.make_sandbox(new_sandbox(api, build, begins.snapshot)).await?;
+            return Ok((sandbox, begins.made));
+        }
+        let is_known = self.leases.providers().named(name).is_ok()
+            || (self.snapshots().await.unwrap_or_default().contains_key(name)
+                && !is_of_build(name));
+        let from = match base {
+            Base::Template(name) if is_known => name.clone(),
+            Base::Image(name) if is_known && api == Api::Daytona => name.clone(),
+            Base::Template(name) if name == "base" => own,
+            Base::Template(name) => {
+                let detail = format!("template '{name}' not found");
+                return Err(Problem::new(Code::NotFound, detail));
+            }
+            Base::Image(image) => match self.image(image) {
+                Some(found) => of_image(&own, &found),
+                None if own == "docker" && image != UNCHOSEN => {
+                    let new = new_sandbox(api, build, of_image(&own, image));
+                    match self.make_sandbox(new).await {
+                        Ok(sandbox) => return Ok((sandbox, Made::default())),
+                        Err(problem) => log.add(Level::Warn, problem.detail()),
+                    }
+                    without(image, own, log)
+                }
+                None => without(image, own, log),
+            },
+        };
+        let sandbox = self.make_sandbox(new_sandbox(api, build, from)).await?;
+        Ok((sandbox, Made::default()))
+    }
+
+    /// The image that an operator imported under a name like this one.
+    fn image(&self, name: &str) -> Option<String> {
+        let (plain, _) = split_tag(name);
+        let last = plain.rsplit('/').next().unwrap_or(plain);
+        let names = [name, plain, last].map(|name| name.replace(['/', ':', '@'], "-"));
+        let images = self.settings.home.join("images");
+        let is_there =
+            |name: &String| is_image_name(name) && images.join(name).join("rootfs").is_dir();
+        names.into_iter().find(is_there)
+    }
+
+    /// Starts what the template of a new sandbox starts, and waits a while for it to be ready.
+    pub async fn start_with(
+        &self,
+        sandbox: &Sandbox,
+        begins: Option<&Begins>,
+    ) -> Result<(), Problem> {
+        let Some(made) = begins.map(|begins| &begins.made) else { return Ok(()) };
+        let Some(command) = &made.start else { return Ok(()) };
+        let chosen = Chosen {
+            env: made.env.clone(),
+            args: Env::new(),
+            cwd: made.cwd.clone().unwrap_or_else(|| sandbox.home.clone()),
+            user: made.user.clone().unwrap_or_else(|| sandbox.api.user().to_owned()),
+        };
+        let mut start = run::program(sandbox, &chosen, &chosen.user, command);
+        start.timeout = None;
+        self.start_process(sandbox, start).await?;
+        // Some only let time pass, for want of a condition; that was done when it was built.
+        if let Some(ready) = made.ready.as_ref().filter(|ready| !ready.starts_with("sleep ")) {
+            let until = run::until_ready(self, sandbox, &chosen, ready);
+            match tokio::time::timeout(PATIENCE, until).await {
+                Ok(ready) => ready?,
+                Err(_) => {
+                    tracing::warn!(sandbox = %sandbox.id(), "what it starts is not ready yet")
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lines of the log of a build, from this one on.
+    pub async fn build_log(
+        &self,
+        build: &BuildId,
+        from: u64,
+        most: usize,
+        least: Level,
+    ) -> Result<Vec<Line>, Problem> {
+        let path = log::path(&self.settings.home, build.as_str());
+        let read = tokio::task::spawn_blocking(move || log::read(&path, from, most, least)).await;
+        let read = read.map_err(|error| Problem::internal("read a log", &error))?;
+        read.map_err(|error| Problem::internal("read a log", &error))
+    }
+}
+
+/// Says that an image is not here.
+fn without(image: &str, own: String, log: &mut Log) -> String {
+    let said = format!(
+        "there is no image {image} here; the build begins with the files of provider {own} \
+         (`stead image import` makes one)"
+    );
+    log.add(Level::Warn, &said);
+    own
+}
+
+fn sandbox_of(build: &BuildId) -> model::ThreadId {
+    snapshot_of(build).parse().expect("a uuid is an id")
+}
+
+/// The sandbox of a build. It ends by itself in any case.
+fn new_sandbox(api: Api, build: &BuildId, template: String) -> NewSandbox {
+    NewSandbox {
+        api,
+        id: sandbox_of(build),
+        template,
+        timeout: 2 * LONGEST,
+        on_timeout: OnTimeout::Kill,
+        auto_resume: false,
+        env: Env::new(),
+        metadata: BTreeMap::new(),
+        more: BTreeMap::from([(OF_BUILD.to_owned(), build.to_string())]),
+        policy: None,
+        network: Network::Usual,
+        settings: serde_json::Map::new(),
+        fork: None,
+    }
+}
+
+/// The id of a new template.
+fn fresh_id() -> Result<TemplateId, Problem> {
+    let mut random = [0; 20];
+    getrandom::fill(&mut random)
+        .map_err(|error| Problem::internal("cannot name a template", &error))?;
+    let letters = b"abcdefghijklmnopqrstuvwxyz012345";
+    let id: String =
+        random.iter().map(|byte| char::from(letters[usize::from(byte % 32)])).collect();
+    Ok(id.parse().expect("letters and digits are an id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_what_sandboxes_are_made_from() {
+        assert_eq!(split_tag("team/name:v1"), ("team/name", Some("v1")));
+        assert_eq!(split_tag("name"), ("name", None));
+        assert_eq!(image_of(&of_image("docker", "python:3")), Some(("docker", "python:3")));
+        assert_eq!(image_of("image:v1"), None);
+        let build: BuildId = uuid::Uuid::nil().to_string().parse().unwrap();
+        assert!(is_of_build(&snapshot_of(&build)));
+        assert!(!is_of_build("build-tools"), "a client's own");
+    }
+
+    #[test]
+    fn a_sandbox_gets_what_its_template_says_and_keeps_what_it_does_not() {
+        let mut made = Made { env: Env::from([("A".into(), "1".into())]), ..Made::default() };
+        let shaped = |made: &Made| {
+            let begins = Begins {
+                template: "id".parse().unwrap(),
+                name: "name".to_owned(),
+                snapshot: String::new(),
+                made: made.clone(),
+            };
+            let mut cwd = "/home/user".to_owned();
+            let (mut template, mut env) = (String::new(), Env::from([("A".into(), "0".into())]));
+            let mut more = BTreeMap::new();
+            begins.shape(&mut template, &mut env, &mut more, &mut cwd);
+            assert_eq!((template.as_str(), env["A"].as_str()), ("id", "1"));
+            assert_eq!(more[ALIAS], "name");
+            (cwd, env.remove("HOME"), more.remove(CWD))
+        };
+        assert_eq!(shaped(&made), ("/home/user".to_owned(), None, None));
+        made.user = Some("root".to_owned());
+        made.cwd = Some("/srv".to_owned());
+        let expected = ("/srv".to_owned(), Some("/root".to_owned()), Some("/srv".to_owned()));
+        assert_eq!(shaped(&made), expected);
+    }
+}

@@ -1,0 +1,47 @@
+//! Daytona's API as the guard sees it. Ports of its sandboxes have names like E2B's, whose door serves them.
+
+use api::{Door, door::Credential, error::Problem};
+use axum::{
+    extract::Request,
+    http::{Method, uri::Authority},
+    response::{IntoResponse, Response},
+};
+
+use super::{Refusal, link::Link};
+use crate::Compat;
+
+/// Query parameters that clients send once per value.
+const LISTS: [&str; 6] =
+    ["state", "sandbox_ids", "states", "snapshots", "regionIds", "metricNames"];
+
+/// The door of Daytona's clients.
+pub struct Daytona(pub Compat);
+
+impl Door for Daytona {
+    fn has_path(&self, path: &str) -> bool {
+        super::is_path(path)
+    }
+
+    fn refuse(&self, problem: Problem) -> Response {
+        Refusal::from(problem).into_response()
+    }
+
+    fn credential(&self, request: &mut Request, _host: &Authority) -> Credential {
+        let Some(link) = Link::of(request) else { return Credential::Unclaimed };
+        let (compat, holder) = (self.0.clone(), format!("link {}", request.uri().path()));
+        Credential::Signature { holder, check: Box::pin(async move { link.opens(&compat).await }) }
+    }
+
+    /// A client of the event socket sends its token in the first message, and receives nothing before.
+    fn is_open(&self, method: &Method, path: &str) -> bool {
+        *method == Method::GET && matches!(path, "/daytona/socket.io/" | "/daytona/api/socket.io/")
+    }
+
+    fn is_file_upload(&self, method: &Method, path: &str) -> bool {
+        *method == Method::POST && super::is_file_upload(path)
+    }
+
+    fn is_list(&self, path: &str, parameter: &str) -> bool {
+        super::is_path(path) && LISTS.contains(&parameter)
+    }
+}

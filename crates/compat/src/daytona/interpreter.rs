@@ -1,0 +1,178 @@
+//! Python that remembers, by WebSocket.
+
+use std::time::Duration;
+
+use axum::{
+    extract::{
+        Path, State,
+        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade},
+    },
+    response::Response,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Asked, Guest, Refusal};
+use crate::Compat;
+use crate::{
+    interpreter::{Context, Language, Outcome, Piece, WAITING},
+    sandbox::Sandbox,
+};
+use model::Env;
+
+/// The context of whoever names none.
+const DEFAULT: &str = "default";
+/// How long a piece of code may take, where nobody says.
+const USUAL: Duration = Duration::from_secs(600);
+/// How long the first message may take.
+const ASKED: Duration = Duration::from_secs(30);
+/// The code of a close that tells of a time-out.
+const TIMED_OUT: u16 = 4008;
+
+fn told(context: &Context) -> Value {
+    json!({
+        "id": context.id,
+        "cwd": context.cwd,
+        "createdAt": context.made.to_string(),
+        "active": true,
+        "language": context.language.name(),
+    })
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Create {
+    cwd: Option<String>,
+    language: Option<String>,
+}
+
+/// Makes a context.
+pub(super) async fn create(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Asked(asked): Asked<Create>,
+) -> Result<axum::Json<Value>, Refusal> {
+    if !matches!(asked.language.as_deref(), None | Some("" | "python")) {
+        return Err(Refusal::bad("only python is understood"));
+    }
+    let id = uuid::Uuid::now_v7().to_string();
+    let context = app.make_context(&sandbox, &id, Language::Python, asked.cwd.as_deref()).await?;
+    Ok(axum::Json(told(&context)))
+}
+
+/// The contexts that were made.
+pub(super) async fn list(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    let contexts = app.contexts(&sandbox).await?;
+    let own = contexts.iter().filter(|context| context.id != DEFAULT);
+    let contexts: Vec<_> = own.map(|context| told(context)).collect();
+    Ok(axum::Json(json!({"contexts": contexts})))
+}
+
+/// What a path names.
+#[derive(Debug, Deserialize)]
+pub(super) struct Named {
+    context: String,
+}
+
+/// Ends a context with all it remembers.
+pub(super) async fn delete(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(named): Path<Named>,
+) -> Result<axum::Json<Value>, Refusal> {
+    if named.context == DEFAULT {
+        return Err(Refusal::bad("the default context is not deleted"));
+    }
+    let context = app.context(&sandbox, &named.context).await?;
+    let context = context.ok_or_else(|| Refusal::missing("context not found"))?;
+    app.end_context(&sandbox, &context).await?;
+    Ok(axum::Json(json!({"message": "context deleted"})))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Execute {
+    code: String,
+    context_id: Option<String>,
+    envs: Option<Env>,
+    timeout: Option<u64>,
+}
+
+/// Runs a piece of code and tells what it says.
+pub(super) async fn execute(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let limit = app.settings.limits.frame_bytes;
+    let tasks = app.tasks.clone();
+    let upgrade = upgrade.max_message_size(limit).max_frame_size(limit);
+    upgrade.on_upgrade(move |mut socket| {
+        tasks.track_future(async move {
+            let end = tokio::select! {
+                end = serve(&app, &sandbox, &mut socket) => end,
+                () = app.stopping.cancelled() => Some((1012, "the server is stopping".to_owned())),
+            };
+            if let Some((code, reason)) = end {
+                let close = CloseFrame { code, reason: reason.into() };
+                let _ = socket.send(Message::Close(Some(close))).await;
+            }
+        })
+    })
+}
+
+/// How the connection is to be closed; `None` when it is.
+async fn serve(app: &Compat, sandbox: &Sandbox, socket: &mut WebSocket) -> Option<(u16, String)> {
+    let asked: Execute = loop {
+        match tokio::time::timeout(ASKED, socket.recv()).await.ok()?? {
+            Ok(Message::Text(text)) => match serde_json::from_str(&text) {
+                Ok(asked) => break asked,
+                Err(error) => return Some((1003, format!("not a request: {error}"))),
+            },
+            Ok(Message::Binary(_)) => return Some((1003, "a request is text".to_owned())),
+            Ok(Message::Ping(_) | Message::Pong(_)) => {}
+            Ok(Message::Close(_)) | Err(_) => return None,
+        }
+    };
+    let found = match asked.context_id.as_deref() {
+        None | Some("") => {
+            app.make_context(sandbox, DEFAULT, Language::Python, None).await.map(Some)
+        }
+        Some(id) => app.context(sandbox, id).await,
+    };
+    let context = match found {
+        Ok(Some(context)) => context,
+        Ok(None) => return Some((1008, "context not found".to_owned())),
+        Err(problem) => return Some((1008, problem.detail().to_owned())),
+    };
+    let piece = Piece {
+        code: asked.code,
+        envs: asked.envs.unwrap_or_default(),
+        allowed: match asked.timeout {
+            None => Some(USUAL),
+            // As long as it takes.
+            Some(0) => None,
+            Some(seconds) => Some(Duration::from_secs(seconds)),
+        },
+        ..Piece::default()
+    };
+    let (events, mut heard) = mpsc::channel::<Value>(WAITING);
+    let forward = async {
+        while let Some(event) = heard.recv().await {
+            // Who does not listen any more is no reason to stop.
+            let _ = socket.send(Message::Text(event.to_string().into())).await;
+        }
+    };
+    let run = app.run_piece(sandbox, &context, &piece, events);
+    let (outcome, ()) = tokio::join!(run, forward);
+    Some(match outcome {
+        Ok(Outcome::Done) => (1000, String::new()),
+        Ok(Outcome::Interrupted) => (TIMED_OUT, "execution timed out".to_owned()),
+        Ok(Outcome::Ended) => (1011, "the interpreter ended".to_owned()),
+        Err(problem) => (1011, problem.detail().to_owned()),
+    })
+}

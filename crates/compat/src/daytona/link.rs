@@ -1,0 +1,233 @@
+//! Links that open one thing without a key: a file, and a port that a program listens on.
+//!
+//! A client makes a link to a file by itself, with the sandbox's signing key; another key ends all links
+//! that were made before. A link to a port is made here, and can be ended before its time.
+
+use axum::{
+    extract::{Path, Query, State},
+    http::{Method, StatusCode, header},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Refusal, control::address, find};
+use crate::Compat;
+use crate::{
+    key,
+    sandbox::{Api, Sandbox},
+};
+use model::ThreadId;
+
+/// How long a link to a port is good, where nobody says.
+const SIGNED_SECONDS: u32 = 60;
+/// The longest time it can be.
+const MOST_SECONDS: u32 = 30 * 86_400;
+/// Under which a sandbox remembers what makes its signing key another one.
+const SALT: &str = "signing";
+/// Before the links to ports that were ended early.
+const EXPIRED: &str = "expired.";
+/// Links of a sandbox that were ended early and would still be good.
+const MOST_EXPIRED: usize = 1_000;
+
+/// The sandbox and the method of a path that links may lead to.
+fn leads_to(path: &str) -> Option<(ThreadId, Method)> {
+    let (id, rest) = path.strip_prefix("/daytona/toolbox/")?.split_once('/')?;
+    let method = match rest {
+        "files/download" => Method::GET,
+        "files/upload-v2" => Method::POST,
+        _ => return None,
+    };
+    Some((id.parse().ok()?, method))
+}
+
+/// What the signature of a link is made over.
+fn signed_text(method: &Method, path: &str, expires: &str) -> String {
+    format!("v1:files:{method}:{path}:{expires}")
+}
+
+fn signature(key: &str, text: &str) -> String {
+    let digest = key::hmac_sha256(key.as_bytes(), text.as_bytes());
+    format!("v1_{}", URL_SAFE_NO_PAD.encode(digest))
+}
+
+/// A request that comes by a link to a file.
+pub struct Link {
+    sandbox: ThreadId,
+    method: Method,
+    said: Result<Said, &'static str>,
+}
+
+/// What a link says.
+struct Said {
+    path: String,
+    expires: String,
+    signature: String,
+}
+
+impl Link {
+    /// The link that a request comes by; `None` if it comes otherwise.
+    pub fn of<B>(request: &axum::http::Request<B>) -> Option<Link> {
+        let (sandbox, method) = leads_to(request.uri().path())?;
+        if *request.method() != method || request.headers().contains_key(header::AUTHORIZATION) {
+            return None;
+        }
+        let (mut path, mut expires, mut signature) = (None, None, None);
+        let mut twice = false;
+        for (name, value) in form_urlencoded::parse(request.uri().query()?.as_bytes()) {
+            let field = match &*name {
+                "path" => &mut path,
+                "expires" => &mut expires,
+                "signature" => &mut signature,
+                _ => continue,
+            };
+            twice |= field.replace(value.into_owned()).is_some();
+        }
+        let signature = signature?;
+        let said = match (path, expires) {
+            (Some(path), Some(expires)) if !twice => Ok(Said { path, expires, signature }),
+            _ => Err("a link to a file says its path and its time once"),
+        };
+        Some(Link { sandbox, method, said })
+    }
+
+    /// Whether it opens what it leads to.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn opens(self, app: &Compat) -> Result<(), &'static str> {
+        let Said { path, expires, signature: given } = self.said?;
+        let found = app.sandbox(&self.sandbox).await.ok().flatten();
+        let sandbox = found.filter(|sandbox| sandbox.api == Api::Daytona);
+        let sandbox = sandbox.ok_or("invalid signature")?;
+        let text = signed_text(&self.method, &path, &expires);
+        if !key::same(&signature(&signing_key_of(app, &sandbox), &text), &given) {
+            return Err("invalid signature");
+        }
+        match expires.parse::<i64>() {
+            Ok(0) => Ok(()),
+            Ok(until) if app.now().at.as_second() <= until => Ok(()),
+            _ => Err("the link has expired"),
+        }
+    }
+}
+
+fn signing_key_of(app: &Compat, sandbox: &Sandbox) -> String {
+    let salt = sandbox.more.get(SALT).map_or("", String::as_str);
+    app.sandboxes.keys.signing(sandbox.id(), salt)
+}
+
+/// What links to files of a sandbox are signed with.
+pub(super) async fn signing_key(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+) -> Result<axum::Json<String>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    Ok(axum::Json(signing_key_of(&app, &sandbox)))
+}
+
+/// Chooses another key, and so ends every link to a file.
+pub(super) async fn rotate(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+) -> Result<axum::Json<String>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let salt = uuid::Uuid::now_v7().simple().to_string();
+    let changed = app.change_sandbox(sandbox.id(), |facts| {
+        facts.more.insert(SALT.to_owned(), salt);
+    });
+    let changed = changed.await?.ok_or_else(|| Refusal::missing(format!("no sandbox {name}")))?;
+    Ok(axum::Json(signing_key_of(&app, &changed)))
+}
+
+/// How long a link is to be good.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Expires {
+    expires_in_seconds: Option<u32>,
+}
+
+/// A link to a port that needs no key, for a time.
+pub(super) async fn signed_preview(
+    State(app): State<Compat>,
+    Path((name, number)): Path<(String, u16)>,
+    Query(expires): Query<Expires>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let seconds = expires.expires_in_seconds.unwrap_or(SIGNED_SECONDS);
+    if !(1..=MOST_SECONDS).contains(&seconds) {
+        return Err(Refusal::bad(format!("expiresInSeconds must be 1 to {MOST_SECONDS}")));
+    }
+    let until = app.now().at.as_second() + i64::from(seconds);
+    let token = app.sandboxes.keys.port(sandbox.id(), number, until);
+    let token = token.ok_or_else(|| Refusal::bad("the id of the sandbox is no UUID"))?;
+    Ok(axum::Json(json!({
+        "sandboxId": sandbox.id(),
+        "port": number,
+        "url": address(&app, number, &token)?,
+        "token": token,
+    })))
+}
+
+/// Ends a link to a port before its time.
+pub(super) async fn expire_preview(
+    State(app): State<Compat>,
+    Path((name, number, token)): Path<(String, u16, String)>,
+) -> Result<StatusCode, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let now = app.now().at.as_second();
+    if app.sandboxes.keys.opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
+        return Err(Refusal::missing("there is no such link to this port, or it has expired"));
+    }
+    let mut full = false;
+    app.change_sandbox(sandbox.id(), |facts| {
+        // What has expired by itself need not be remembered.
+        facts.more.retain(|note, port| {
+            let ended = note.strip_prefix(EXPIRED);
+            let port = port.parse().unwrap_or_default();
+            ended.is_none_or(|token| app.sandboxes.keys.opens_port(token, port, now).is_some())
+        });
+        full = facts.more.keys().filter(|note| note.starts_with(EXPIRED)).count() >= MOST_EXPIRED;
+        if !full {
+            facts.more.insert(format!("{EXPIRED}{token}"), number.to_string());
+        }
+    })
+    .await?;
+    if full {
+        let message = format!("{MOST_EXPIRED} links of the sandbox were ended before their time");
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
+    }
+    Ok(StatusCode::OK)
+}
+
+/// Whether a link to a port was ended before its time.
+pub fn is_expired(sandbox: &Sandbox, token: &str) -> bool {
+    sandbox.more.contains_key(&format!("{EXPIRED}{token}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_the_one_that_clients_make() {
+        let text = signed_text(&Method::GET, "/home/daytona/a b.txt", "1800000000");
+        assert_eq!(text, "v1:files:GET:/home/daytona/a b.txt:1800000000");
+        // printf "$text" | openssl dgst -sha256 -hmac key -binary, as base64 for links, unpadded.
+        assert_eq!(signature("key", &text), "v1_cBYGw1_6JFe-iYIUTT4FppFY_iBCOrcRhA5tT3YZQ1A");
+    }
+
+    #[test]
+    fn links_lead_to_files_and_nowhere_else() {
+        let check = |path: &str, expected: Option<Method>| {
+            assert_eq!(leads_to(path).map(|(_, method)| method), expected, "{path}");
+        };
+        check("/daytona/toolbox/x/files/download", Some(Method::GET));
+        check("/daytona/toolbox/x/files/upload-v2", Some(Method::POST));
+        for path in
+            ["/daytona/toolbox/x/files", "/daytona/toolbox/x/process/execute", "/files/download"]
+        {
+            check(path, None);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Which sandboxes are asked for, in which order, and a page of them.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use axum::extract::{RawQuery, State};
+use serde_json::{Value, json};
+
+use super::{Refusal, control::shown};
+use crate::Compat;
+use crate::sandbox::{Api, Sandbox};
+use model::Timestamp;
+
+/// Sandboxes of a page.
+const PAGE: usize = 200;
+/// The same where nobody says.
+const USUAL: usize = 100;
+
+/// What is asked for: pairs of a query, of which lists have several with one name.
+struct Wanted {
+    pairs: Vec<(String, String)>,
+    labels: BTreeMap<String, String>,
+}
+
+/// What is compared with a bound: the name in the query, and the field it bounds.
+const NUMBERS: [(&str, &str); 4] =
+    [("Cpu", "cpu"), ("MemoryGiB", "memory"), ("DiskGiB", "disk"), ("Gpu", "gpu")];
+const TIMES: [(&str, &str); 3] = [
+    ("createdAt", "createdAt"),
+    ("lastEvent", "lastActivityAt"),
+    ("autoDestroyAt", "autoDestroyAt"),
+];
+
+impl Wanted {
+    fn parse(query: &str) -> Result<Wanted, Refusal> {
+        let pairs: Vec<(String, String)> =
+            form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let mut wanted = Wanted { pairs, labels: BTreeMap::new() };
+        if let Some(text) = wanted.one("labels") {
+            wanted.labels = serde_json::from_str(text)
+                .map_err(|error| Refusal::bad(format!("labels are not an object: {error}")))?;
+        }
+        Ok(wanted)
+    }
+
+    fn one(&self, name: &str) -> Option<&str> {
+        let found = self.pairs.iter().find(|(known, value)| known == name && !value.is_empty());
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Refusal> {
+        let parsed = self.one(name).map(str::parse).transpose();
+        parsed.map_err(|_| Refusal::bad(format!("{name} is not a number")))
+    }
+
+    fn time(&self, name: &str) -> Result<Option<Timestamp>, Refusal> {
+        let Some(text) = self.one(name) else { return Ok(None) };
+        // Clients may leave out where on earth that is.
+        let time = text.parse().or_else(|_| format!("{text}Z").parse());
+        time.map(Some).map_err(|_| Refusal::bad(format!("{name} is not a time")))
+    }
+
+    /// Whether one of the values of a list is this; a list that is not there has all.
+    fn lists(&self, name: &str, value: &str) -> bool {
+        let mut given = self.pairs.iter().filter(|(known, _)| known == name).peekable();
+        given.peek().is_none()
+            || given.any(|(_, all)| all.split(',').any(|one| one.eq_ignore_ascii_case(value)))
+    }
+
+    /// What can be told without looking at its lease.
+    fn takes(&self, sandbox: &Sandbox) -> bool {
+        let begins = |name: &str, text: &str| {
+            let (text, part) = (text.to_lowercase(), self.one(name).unwrap_or_default());
+            text.starts_with(&part.to_lowercase())
+        };
+        let labelled = |(name, value): (&String, &String)| {
+            sandbox.metadata.get(name).is_some_and(|known| known == value)
+        };
+        begins("id", sandbox.id().as_str())
+            && begins("name", sandbox.more.get("name").map_or("", String::as_str))
+            && self.labels.iter().all(labelled)
+            && self.lists("snapshots", &sandbox.template)
+    }
+
+    /// The rest, of what is shown of it.
+    fn shows(&self, body: &Value) -> Result<bool, Refusal> {
+        let text = |field: &str| body[field].as_str().unwrap_or_default();
+        if !self.lists("states", text("state")) || !self.lists("regionIds", text("target")) {
+            return Ok(false);
+        }
+        for (name, known) in [("isPublic", &body["public"]), ("isRecoverable", &json!(false))] {
+            if self
+                .one(name)
+                .is_some_and(|asked| Some(asked.eq_ignore_ascii_case("true")) != known.as_bool())
+            {
+                return Ok(false);
+            }
+        }
+        for (name, field) in NUMBERS {
+            let value = body[field].as_f64().unwrap_or_default();
+            let least = self.number::<f64>(&format!("min{name}"))?;
+            let most = self.number::<f64>(&format!("max{name}"))?;
+            if least.is_some_and(|least| value < least) || most.is_some_and(|most| value > most) {
+                return Ok(false);
+            }
+        }
+        for (name, field) in TIMES {
+            let at: Option<Timestamp> = body[field].as_str().and_then(|at| at.parse().ok());
+            let after = self.time(&format!("{name}After"))?;
+            let before = self.time(&format!("{name}Before"))?;
+            if after.is_some_and(|after| at.is_none_or(|at| at <= after))
+                || before.is_some_and(|before| at.is_none_or(|at| at >= before))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The order in which they are told; where nobody says, the youngest first.
+    fn order(&self) -> Result<impl Fn(&Value, &Value) -> Ordering + use<>, Refusal> {
+        let field = match self.one("sort") {
+            None | Some("createdAt") => "createdAt",
+            Some("name") => "name",
+            Some("cpu") => "cpu",
+            Some("memoryGib") => "memory",
+            Some("diskGib") => "disk",
+            Some("lastActivityAt") => "lastActivityAt",
+            Some("updatedAt") => "updatedAt",
+            Some("state") => "state",
+            Some(other) => return Err(Refusal::bad(format!("cannot sort by {other}"))),
+        };
+        let rising = match self.one("order") {
+            None => self.one("sort").is_some_and(|sort| sort == "name"),
+            Some("asc") => true,
+            Some("desc") => false,
+            Some(other) => return Err(Refusal::bad(format!("order is asc or desc, not {other}"))),
+        };
+        Ok(move |one: &Value, other: &Value| {
+            let order = match (one[field].as_u64(), other[field].as_u64()) {
+                (Some(one), Some(other)) => one.cmp(&other),
+                _ => one[field].as_str().cmp(&other[field].as_str()),
+            };
+            let order = order.then_with(|| one["id"].as_str().cmp(&other["id"].as_str()));
+            if rising { order } else { order.reverse() }
+        })
+    }
+}
+
+/// A page of sandboxes.
+pub(super) async fn list(
+    State(app): State<Compat>,
+    RawQuery(query): RawQuery,
+) -> Result<axum::Json<Value>, Refusal> {
+    let wanted = Wanted::parse(query.as_deref().unwrap_or_default())?;
+    let limit = wanted.number::<usize>("limit")?.unwrap_or(USUAL);
+    if limit == 0 || limit > PAGE {
+        return Err(Refusal::bad(format!("limit must be 1 to {PAGE}")));
+    }
+    let page = wanted.number::<usize>("page")?.unwrap_or(1).max(1);
+    let order = wanted.order()?;
+    let mut all = Vec::new();
+    for sandbox in app.all_sandboxes(Api::Daytona).await? {
+        if wanted.takes(&sandbox) {
+            let axum::Json(body) = shown(&app, &sandbox).await?;
+            if wanted.shows(&body)? {
+                all.push(body);
+            }
+        }
+    }
+    all.sort_by(order);
+    let total = all.len();
+    let begin = match wanted.one("cursor") {
+        None => (page - 1).saturating_mul(limit),
+        Some(cursor) => all.iter().position(|it| it["id"] == *cursor).map_or(total, |at| at + 1),
+    };
+    let items: Vec<Value> = all.into_iter().skip(begin).take(limit).collect();
+    let more = begin + items.len() < total;
+    let last = items.last().map(|item| item["id"].clone());
+    Ok(axum::Json(json!({
+        "items": items,
+        "nextCursor": last.filter(|_| more),
+        "total": total,
+        "page": page,
+        "totalPages": total.div_ceil(limit),
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body() -> Value {
+        json!({"id": "b", "name": "two", "state": "started", "target": "local", "public": false,
+            "cpu": 2, "memory": 4, "disk": 8, "createdAt": "2026-01-02T00:00:00Z",
+            "lastActivityAt": "2026-01-03T00:00:00Z", "autoDestroyAt": null})
+    }
+
+    #[test]
+    fn a_filter_takes_what_it_says() {
+        let check = |query: &str, expected: bool| {
+            let wanted = Wanted::parse(query).unwrap_or_else(|_| panic!("{query}"));
+            assert_eq!(wanted.shows(&body()).unwrap(), expected, "{query}");
+        };
+        check("", true);
+        check("states=stopped&states=started", true);
+        check("states=stopped", false);
+        check("regionIds=eu", false);
+        check("isPublic=false&isRecoverable=false", true);
+        check("isPublic=True", false);
+        check("minCpu=2&maxCpu=2&minMemoryGiB=1&maxDiskGiB=8", true);
+        check("minCpu=3", false);
+        check("maxDiskGiB=7", false);
+        check("createdAtAfter=2026-01-01T00:00:00.000000%2B0000", true);
+        check("createdAtBefore=2026-01-01T00:00:00", false);
+        check("lastEventAfter=2026-01-02T00:00:00Z&lastEventBefore=2026-01-04T00:00:00Z", true);
+        check("autoDestroyAtBefore=2030-01-01T00:00:00Z", false);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for query in ["minCpu=many", "createdAtAfter=soon"] {
+            assert!(Wanted::parse(query).unwrap().shows(&body()).is_err(), "{query}");
+        }
+        assert!(Wanted::parse("labels=1").is_err());
+        for query in ["sort=size", "order=up"] {
+            assert!(Wanted::parse(query).unwrap().order().is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn the_youngest_is_first_unless_another_order_is_asked_for() {
+        let old = json!({"id": "a", "name": "zero", "cpu": 4, "createdAt": "2026-01-01T00:00:00Z"});
+        let check = |query: &str, expected: [&str; 2]| {
+            let mut all = [old.clone(), body()];
+            all.sort_by(Wanted::parse(query).unwrap().order().unwrap());
+            assert_eq!(all.map(|it| it["id"].as_str().unwrap().to_owned()), expected, "{query}");
+        };
+        check("", ["b", "a"]);
+        check("order=asc", ["a", "b"]);
+        check("sort=name", ["b", "a"]);
+        check("sort=cpu&order=desc", ["a", "b"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Commands that begin and end with their call, and what the toolbox tells of itself.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Asked, Guest, Refusal, TOOLBOX};
+use crate::Compat;
+use crate::{
+    instance::{absolute, relative},
+    process::{End, Ran, Start},
+    usage::Used,
+    wrap::Config,
+};
+use files::Kind;
+use model::Env;
+
+/// The version of the toolbox.
+pub(super) async fn version() -> axum::Json<Value> {
+    axum::Json(json!({"version": TOOLBOX}))
+}
+
+/// What the sandbox uses.
+pub(super) async fn metrics(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    Ok(axum::Json(Used::of(&app, &sandbox).await?.of_control()))
+}
+
+/// Where programs start, which is where the user is at home.
+pub(super) async fn work_dir(Guest(sandbox): Guest) -> axum::Json<Value> {
+    axum::Json(json!({"dir": sandbox.home}))
+}
+
+/// The ports that programs listen on.
+pub(super) async fn ports(
+    State(app): State<Compat>,
+    guest: Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned).to_vec();
+    let ran = run(&app, &guest, "cat", tables, Env::new(), None, Some(30)).await?;
+    Ok(axum::Json(json!({"ports": listening(&String::from_utf8_lossy(&ran.stdout))})))
+}
+
+/// Whether a program listens on a port.
+pub(super) async fn port_in_use(
+    State(app): State<Compat>,
+    guest: Guest,
+    Path(names): Path<std::collections::HashMap<String, String>>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let port = names.get("port").and_then(|port| port.parse::<u16>().ok());
+    let port = port.ok_or_else(|| Refusal::bad("a port is a number up to 65535"))?;
+    let axum::Json(all) = ports(State(app), guest).await?;
+    let used = all["ports"].as_array().is_some_and(|all| all.contains(&json!(port)));
+    Ok(axum::Json(json!({"isInUse": used})))
+}
+
+/// The ports in the kernel's tables on which somebody listens.
+fn listening(tables: &str) -> BTreeSet<u16> {
+    let port = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, state) = (fields.next()?, fields.nth(1)?);
+        let (_, port) = local.rsplit_once(':').filter(|_| state == "0A")?;
+        u16::from_str_radix(port, 16).ok()
+    };
+    tables.lines().filter_map(port).collect()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Execute {
+    command: String,
+    cwd: Option<String>,
+    envs: Option<Env>,
+    env: Option<Env>,
+    timeout: Option<u64>,
+}
+
+/// Runs a command; both of its streams are one.
+pub(super) async fn execute(
+    State(app): State<Compat>,
+    guest: Guest,
+    Asked(asked): Asked<Execute>,
+) -> Result<axum::Json<Value>, Refusal> {
+    if asked.command.trim().is_empty() {
+        return Err(Refusal::bad("empty command"));
+    }
+    let words = ["-c".to_owned(), format!("exec 2>&1\n{}", asked.command)];
+    let envs = asked.envs.or(asked.env).unwrap_or_default();
+    let ran =
+        run(&app, &guest, "/bin/bash", words.to_vec(), envs, asked.cwd, asked.timeout).await?;
+    answer(ran)
+}
+
+fn answer(ran: Ran) -> Result<axum::Json<Value>, Refusal> {
+    let code = match ran.end {
+        End::Exit(code) => code,
+        End::Signal(signal) => 128 + signal,
+        End::TimedOut => {
+            let (status, code) = (StatusCode::REQUEST_TIMEOUT, "PROCESS_EXECUTION_TIMEOUT");
+            return Err(Refusal::coded(status, code, "command execution timeout"));
+        }
+        End::Lost => {
+            let message = "the command is gone, and nobody knows how it ended";
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
+        }
+    };
+    let text = String::from_utf8_lossy(&ran.stdout);
+    Ok(axum::Json(json!({"exitCode": code, "result": text})))
+}
+
+async fn run(
+    app: &Compat,
+    Guest(sandbox): &Guest,
+    cmd: &str,
+    args: Vec<String>,
+    envs: Env,
+    cwd: Option<String>,
+    seconds: Option<u64>,
+) -> Result<Ran, Refusal> {
+    let words = args.iter().chain(envs.values()).any(|word| word.contains('\0'));
+    if words {
+        return Err(Refusal::bad("neither commands nor variables may contain NUL"));
+    }
+    api::check_env(Some(&envs), "/envs")?;
+    let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.home);
+    let (files, place) = (app.sandbox_files(sandbox).await?, cwd.clone());
+    let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
+    if !found.is_ok_and(|found| found.kind == Kind::Directory) {
+        return Err(Refusal::bad(format!("cwd {cwd} does not exist")));
+    }
+    let cwd = Some(cwd);
+    let start = Start {
+        config: Config { cmd: cmd.to_owned(), args, envs, cwd },
+        tag: None,
+        stdin: false,
+        timeout: seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+        pty: None,
+    };
+    Ok(app.run_process(sandbox, start).await?)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CodeRun {
+    code: String,
+    language: Option<String>,
+    argv: Option<Vec<String>>,
+    params: Option<Params>,
+    envs: Option<Env>,
+    timeout: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Params {
+    argv: Option<Vec<String>>,
+    env: Option<Env>,
+}
+
+/// Runs a program in a language.
+pub(super) async fn code_run(
+    State(app): State<Compat>,
+    guest: Guest,
+    Asked(asked): Asked<CodeRun>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let (cmd, flag) = match asked.language.as_deref() {
+        None | Some("python") => ("python3", "-c"),
+        Some("javascript" | "typescript") => ("node", "-e"),
+        Some(other) => return Err(Refusal::bad(format!("unsupported language: {other}"))),
+    };
+    let params = asked.params.unwrap_or_default();
+    let envs = asked.envs.or(params.env).unwrap_or_default();
+    // Both streams are one, in the order in which they are written.
+    let text = format!("exec 2>&1; exec {cmd} {flag} \"$@\"");
+    let mut args = vec!["-c".to_owned(), text, cmd.to_owned(), asked.code];
+    args.extend(asked.argv.or(params.argv).unwrap_or_default());
+    let ran = run(&app, &guest, "/bin/bash", args, envs, None, asked.timeout).await?;
+    answer(ran)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_from_the_tables_of_the_kernel() {
+        let tables = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+            0: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000\n   \
+            1: 0100007F:1F42 0100007F:D431 01 00000000:00000000 00:00000000\n   \
+            0: 00000000000000000000000000000000:0050 0000:0000 0A 00000000:00000000\n";
+        assert_eq!(listening(tables), BTreeSet::from([80, 8001]));
+        assert_eq!(listening(""), BTreeSet::new());
+    }
+}

@@ -1,0 +1,353 @@
+//! Sessions: a live shell each, in which commands run one after the other and leave their state.
+//!
+//! A session is a terminal that is named by a variable of its environment, so that it is found again by
+//! whoever comes next, also after a restart.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    extract::{
+        Path, Query, State,
+        ws::{
+            CloseFrame, Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection,
+        },
+    },
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use host::wire::Stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Asked, Guest, Refusal};
+use crate::Compat;
+use crate::{process::SESSION_NAME as NAME, sandbox::Sandbox};
+use engine::terminal::{
+    ExecOptions, Execution, IfAbandoned, IfBusy, MAX_OUTPUT, NewTerminal, Resume, Stdin,
+    TerminalError,
+};
+use model::{Command, CommandId, Env, ShellKind, Terminal};
+use store::{CommandQuery, PageRequest};
+
+/// What goes before a piece of standard output, where both streams are one.
+const OUT: &[u8] = b"\x01\x01\x01";
+/// What goes before a piece of standard error.
+const ERR: &[u8] = b"\x02\x02\x02";
+/// Commands of a session that are told.
+const TOLD: u32 = 200;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Create {
+    session_id: String,
+}
+
+async fn all(app: &Compat, sandbox: &Sandbox) -> Result<Vec<(String, Terminal)>, Refusal> {
+    let terminals = app.store.thread_terminals(sandbox.id()).await?;
+    let named = terminals.into_iter().filter_map(|terminal| {
+        let name = terminal.env.get(NAME)?.clone();
+        Some((name, terminal))
+    });
+    Ok(named.collect())
+}
+
+async fn find(app: &Compat, sandbox: &Sandbox, name: &str) -> Result<Terminal, Refusal> {
+    let found = all(app, sandbox).await?.into_iter().find(|(known, _)| known == name);
+    let missing = || Refusal::missing("not found: session not found");
+    found.map(|(_, terminal)| terminal).ok_or_else(missing)
+}
+
+/// Makes a session.
+pub(super) async fn create(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Asked(asked): Asked<Create>,
+) -> Result<StatusCode, Refusal> {
+    let name = asked.session_id;
+    if name.is_empty() || name.contains('\0') {
+        return Err(Refusal::bad("sessionId is missing"));
+    }
+    if find(&app, &sandbox, &name).await.is_ok() {
+        return Err(Refusal::new(StatusCode::CONFLICT, "conflict: session already exists"));
+    }
+    app.terminals
+        .open(NewTerminal {
+            thread_id: sandbox.id().clone(),
+            lease_id: sandbox.thread.lease_id.clone(),
+            argv: vec![],
+            shell: Some(ShellKind::Bash),
+            size: (80, 24),
+            cwd: String::new(),
+            env: Env::from([(NAME.to_owned(), name)]),
+        })
+        .await?;
+    Ok(StatusCode::CREATED)
+}
+
+fn told(command: &Command) -> Value {
+    let mut told = json!({"id": command.command_id, "command": command.text});
+    if let Some(code) = command.exit_code {
+        told["exitCode"] = code.into();
+    }
+    told
+}
+
+async fn shown(app: &Compat, name: &str, terminal: &Terminal) -> Result<Value, Refusal> {
+    let page = PageRequest::first(TOLD);
+    let commands = app.store.commands(&terminal.terminal_id, CommandQuery::default(), page).await?;
+    let commands: Vec<Value> = commands.items.iter().rev().map(told).collect();
+    Ok(json!({"sessionId": name, "commands": commands}))
+}
+
+/// All sessions.
+pub(super) async fn list(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    let mut sessions = Vec::new();
+    for (name, terminal) in all(&app, &sandbox).await? {
+        sessions.push(shown(&app, &name, &terminal).await?);
+    }
+    Ok(axum::Json(json!(sessions)))
+}
+
+/// What a path of a session names.
+#[derive(Debug, Deserialize)]
+pub(super) struct Names {
+    session: String,
+    command: Option<String>,
+}
+
+/// A session and its commands.
+pub(super) async fn show(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(names): Path<Names>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let terminal = find(&app, &sandbox, &names.session).await?;
+    Ok(axum::Json(shown(&app, &names.session, &terminal).await?))
+}
+
+/// Ends a session with everything that runs in it.
+pub(super) async fn delete(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(names): Path<Names>,
+) -> Result<StatusCode, Refusal> {
+    let terminal = find(&app, &sandbox, &names.session).await?;
+    app.delete_terminal(&terminal).await?.wait().await;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Exec {
+    command: String,
+    run_async: Option<bool>,
+    #[serde(rename = "async")]
+    older_async: Option<bool>,
+}
+
+/// Runs a command in the session's shell; waits for its end unless asked not to.
+pub(super) async fn exec(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(names): Path<Names>,
+    Asked(asked): Asked<Exec>,
+) -> Result<Response, Refusal> {
+    if asked.command.is_empty() || asked.command.contains('\0') {
+        return Err(Refusal::bad("command is missing"));
+    }
+    let terminal = find(&app, &sandbox, &names.session).await?;
+    let waits = !(asked.run_async.unwrap_or(false) || asked.older_async.unwrap_or(false));
+    let options = ExecOptions {
+        text: asked.command,
+        timeout: None,
+        stdin: if waits { Stdin::Null } else { Stdin::Open },
+        env: BTreeMap::new(),
+        cwd: None,
+        max_output: MAX_OUTPUT,
+        if_busy: IfBusy::Wait,
+        resume: Resume::Yes,
+        touch: None,
+        keyed: false,
+        if_abandoned: if waits { IfAbandoned::Withdraw } else { IfAbandoned::Keep },
+    };
+    let mut execution = app.terminals.exec(&terminal, options, None).await?;
+    let id = execution.id().to_string();
+    if !waits {
+        execution.put_on_record().await?;
+        let none = Value::Null;
+        let begun = json!({"cmdId": id, "output": none, "stdout": none, "stderr": none,
+            "exitCode": none});
+        return Ok((StatusCode::ACCEPTED, axum::Json(begun)).into_response());
+    }
+    let receipt = execution.finished().await?;
+    let mut answer = streams(&receipt.stdout, &receipt.stderr);
+    answer["cmdId"] = id.into();
+    answer["exitCode"] = receipt.command.exit_code.unwrap_or(-1).into();
+    Ok(axum::Json(answer).into_response())
+}
+
+fn streams(stdout: &[u8], stderr: &[u8]) -> Value {
+    let mut both = Vec::new();
+    for (mark, bytes) in [(OUT, stdout), (ERR, stderr)] {
+        if !bytes.is_empty() {
+            both.extend_from_slice(mark);
+            both.extend_from_slice(bytes);
+        }
+    }
+    let text = String::from_utf8_lossy;
+    json!({"output": text(&both), "stdout": text(stdout), "stderr": text(stderr)})
+}
+
+async fn find_command(
+    app: &Compat,
+    sandbox: &Sandbox,
+    names: &Names,
+) -> Result<(Terminal, Command), Refusal> {
+    let terminal = find(app, sandbox, &names.session).await?;
+    let missing = || Refusal::missing("not found: command not found");
+    let id: CommandId =
+        names.command.as_deref().and_then(|id| id.parse().ok()).ok_or_else(missing)?;
+    let command = match app.terminals.running(&id) {
+        Some(command) => Some(command),
+        None => app.store.command(&id).await?,
+    };
+    let command = command.filter(|command| command.terminal_id == terminal.terminal_id);
+    Ok((terminal, command.ok_or_else(missing)?))
+}
+
+/// A command of a session.
+pub(super) async fn command(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(names): Path<Names>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let (_, command) = find_command(&app, &sandbox, &names).await?;
+    Ok(axum::Json(told(&command)))
+}
+
+/// The session of what a sandbox was started with: here that is nothing but its shells.
+pub(super) async fn entrypoint(Guest(_): Guest) -> axum::Json<Value> {
+    axum::Json(json!({"sessionId": "entrypoint", "commands": []}))
+}
+
+/// What it wrote.
+pub(super) async fn entrypoint_logs(
+    Guest(_): Guest,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    match upgrade {
+        Ok(upgrade) => upgrade.on_upgrade(|mut socket| async move {
+            let end = CloseFrame { code: 1000, reason: "".into() };
+            let _ = socket.send(Message::Close(Some(end))).await;
+        }),
+        Err(_) => axum::Json(streams(&[], &[])).into_response(),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Follow {
+    follow: Option<String>,
+}
+
+/// What a command wrote; as a WebSocket, as it writes it.
+pub(super) async fn logs(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(names): Path<Names>,
+    Query(query): Query<Follow>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Refusal> {
+    let (terminal, command) = find_command(&app, &sandbox, &names).await?;
+    let follows = query.follow.is_some_and(|follow| follow != "false");
+    if let (true, Ok(upgrade)) = (follows, upgrade) {
+        let tasks = app.tasks.clone();
+        return Ok(upgrade.on_upgrade(move |socket| {
+            tasks.track_future(async move { tell(&app, &terminal, command, socket).await })
+        }));
+    }
+    let mut outputs = [Vec::new(), Vec::new()];
+    for (stream, all) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut outputs) {
+        loop {
+            let (from, limit) = (all.len() as u64, host::wire::MAX_DATA as u32);
+            let read = app.terminals.output(&terminal, &command, stream, from, limit).await;
+            let chunk = match read {
+                Ok(chunk) => chunk,
+                Err(TerminalError::NotKept) => break,
+                Err(error) => return Err(error.into()),
+            };
+            if chunk.bytes.is_empty() || chunk.offset != from || from >= MAX_OUTPUT {
+                break;
+            }
+            all.extend_from_slice(&chunk.bytes);
+        }
+    }
+    Ok(axum::Json(streams(&outputs[0], &outputs[1])).into_response())
+}
+
+/// Sends what a command writes until it has ended.
+async fn tell(app: &Compat, terminal: &Terminal, command: Command, mut socket: WebSocket) {
+    let mut execution = app.terminals.follow(terminal, &command.command_id).await;
+    if let Some(execution) = &execution {
+        let _ = execution.listen().await;
+    }
+    let mut cursors = [(Stream::Stdout, OUT, 0), (Stream::Stderr, ERR, 0)];
+    loop {
+        let over = execution.as_ref().is_none_or(Execution::is_over);
+        if let Some(execution) = &mut execution {
+            execution.progress().mark_unchanged();
+        }
+        for (stream, mark, from) in &mut cursors {
+            let limit = host::wire::MAX_DATA as u32 / 2;
+            while let Ok(chunk) =
+                app.terminals.output(terminal, &command, *stream, *from, limit).await
+            {
+                if chunk.bytes.is_empty() {
+                    break;
+                }
+                *from = chunk.next;
+                let frame = [*mark, &chunk.bytes].concat();
+                if socket.send(Message::Binary(frame.into())).await.is_err() {
+                    return;
+                }
+            }
+        }
+        if over {
+            break;
+        }
+        if let Some(execution) = &mut execution {
+            tokio::select! {
+                more = execution.more() => if more.is_err() { break },
+                () = app.stopping.cancelled() => break,
+                heard = socket.recv() => if !matches!(heard, Some(Ok(_))) { return },
+            }
+        }
+    }
+    let _ = socket.send(Message::Close(Some(CloseFrame { code: 1000, reason: "".into() }))).await;
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Input {
+    data: String,
+}
+
+/// Gives a command something to read.
+pub(super) async fn input(
+    State(app): State<Compat>,
+    Guest(sandbox): Guest,
+    Path(names): Path<Names>,
+    Asked(asked): Asked<Input>,
+) -> Result<StatusCode, Refusal> {
+    let (terminal, command) = find_command(&app, &sandbox, &names).await?;
+    if command.status.is_end() {
+        let (status, code) = (StatusCode::GONE, "COMMAND_ALREADY_COMPLETED");
+        return Err(Refusal::coded(status, code, "the command has already completed"));
+    }
+    let data = asked.data.into_bytes();
+    app.terminals.feed(&terminal, &command.command_id, String::new(), data, false).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

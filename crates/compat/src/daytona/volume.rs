@@ -1,0 +1,100 @@
+//! Volumes: directories that sandboxes share, and that outlive them.
+
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Asked, Refusal, control::OWNER};
+use crate::Compat;
+use machine::volume::{Mounted, Volume};
+
+/// A volume that a new sandbox is to see.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Mount {
+    volume_id: String,
+    mount_path: String,
+    subpath: Option<String>,
+}
+
+impl From<Mount> for Mounted {
+    fn from(mount: Mount) -> Mounted {
+        let path = match mount.mount_path.trim_end_matches('/') {
+            "" => mount.mount_path,
+            path => path.to_owned(),
+        };
+        let subpath = mount.subpath.unwrap_or_default();
+        Mounted { id: mount.volume_id, path, subpath: subpath.trim_matches('/').to_owned() }
+    }
+}
+
+/// Volumes as they are told of a sandbox.
+pub(super) fn told(mounts: &[Mounted]) -> Vec<Value> {
+    let one = |mounted: &Mounted| {
+        let mut told = json!({"volumeId": mounted.id, "mountPath": mounted.path});
+        if !mounted.subpath.is_empty() {
+            told["subpath"] = mounted.subpath.as_str().into();
+        }
+        told
+    };
+    mounts.iter().map(one).collect()
+}
+
+fn shown(volume: &Volume) -> Value {
+    json!({
+        "id": volume.id,
+        "name": volume.name,
+        "organizationId": OWNER,
+        "state": "ready",
+        "createdAt": volume.created_at.to_string(),
+        "updatedAt": volume.created_at.to_string(),
+        "lastUsedAt": null,
+        "errorReason": null,
+    })
+}
+
+/// Every volume.
+pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, Refusal> {
+    Ok(axum::Json(app.volumes().await?.iter().map(shown).collect()))
+}
+
+/// What a volume is to be called.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Named {
+    name: String,
+}
+
+/// Makes a volume.
+pub(super) async fn create(
+    State(app): State<Compat>,
+    Asked(asked): Asked<Named>,
+) -> Result<axum::Json<Value>, Refusal> {
+    Ok(axum::Json(shown(&app.make_volume(&asked.name).await?)))
+}
+
+/// A volume, by its id or name.
+pub(super) async fn show(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+) -> Result<axum::Json<Value>, Refusal> {
+    Ok(axum::Json(shown(&find(&app, &name).await?)))
+}
+
+async fn find(app: &Compat, name: &str) -> Result<Volume, Refusal> {
+    let missing = || Refusal::missing(format!("Volume with ID or name {name} not found"));
+    app.volume(name).await?.ok_or_else(missing)
+}
+
+/// Removes a volume that no sandbox has.
+pub(super) async fn remove(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let volume = find(&app, &name).await?;
+    app.remove_volume(&volume.id).await?;
+    Ok(StatusCode::OK)
+}

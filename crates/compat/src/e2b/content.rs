@@ -1,0 +1,226 @@
+//! What is in a volume, for whoever has its key: no sandbox needs to run.
+
+use std::fs::File;
+
+use axum::{
+    body::Body,
+    extract::{Path, Query, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use rustix::fs::{FileType, Stat};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::io::ReaderStream;
+
+use super::{Asked, Refusal};
+use crate::Compat;
+use crate::instance::{absolute, relative};
+use api::{error::Problem, transfer::Chunks};
+use files::{Above, Directory, FileError, Part, Reach, memory::Expect};
+use model::Timestamp;
+
+/// Entries of one list.
+const MOST: usize = 100_000;
+/// Directories below each other that are listed at once.
+const MOST_DEPTH: u32 = 64;
+
+/// What may be asked; which of it means something depends on the call.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asking {
+    path: String,
+    depth: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    mode: Option<u32>,
+    force: Option<bool>,
+}
+
+/// A volume's files, and a path in them.
+struct Place {
+    app: Compat,
+    id: String,
+    path: String,
+}
+
+impl Place {
+    async fn of(app: Compat, name: &str, asked: &Asking) -> Result<Place, Refusal> {
+        let missing = || Refusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
+        let id = app.volume(name).await?.ok_or_else(missing)?.id;
+        Ok(Place { app, id, path: absolute(&asked.path, "/") })
+    }
+
+    /// Does something with the files. It may block.
+    async fn act<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let root = self.app.sandboxes.volumes.data(&self.id);
+        let done = tokio::task::spawn_blocking(move || {
+            act(&Directory::open(&root, None, Reach::InRoot)?.cached())
+        });
+        let done = done.await.map_err(|error| Problem::internal("look at a volume", &error))?;
+        done.map_err(|error| match error {
+            FileError::Missing { .. } => {
+                Refusal::new(StatusCode::NOT_FOUND, format!("path {} not found", self.path))
+            }
+            other => other.into(),
+        })
+    }
+
+    /// What is known of what is there, after its owner and mode were made these.
+    async fn shown(&self, asked: &Asking) -> Result<Value, Refusal> {
+        let (volumes, id, path) =
+            (self.app.sandboxes.volumes.clone(), self.id.clone(), self.path.clone());
+        let asked = asked.clone();
+        self.act(move |_| {
+            let failed = |error| FileError::from_io("look at", &path, error);
+            volumes.change(&id, &path, (asked.uid, asked.gid), asked.mode).map_err(failed)?;
+            let (stat, target) = volumes.look(&id, &path).map_err(failed)?;
+            Ok(told(&path, &stat, target))
+        })
+        .await
+    }
+}
+
+fn told(path: &str, stat: &Stat, target: Option<String>) -> Value {
+    let time = |seconds: i64, nanoseconds: i64| {
+        let nanoseconds = i32::try_from(nanoseconds).unwrap_or_default();
+        Timestamp::new(seconds, nanoseconds).unwrap_or_default().to_string()
+    };
+    let mut told = json!({
+        "name": path.rsplit('/').next().unwrap_or_default(),
+        "path": path,
+        "type": match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => "directory",
+            FileType::RegularFile => "file",
+            FileType::Symlink => "symlink",
+            _ => "unknown",
+        },
+        "size": stat.st_size,
+        "mode": stat.st_mode & 0o7777,
+        "uid": stat.st_uid,
+        "gid": stat.st_gid,
+        "atime": time(stat.st_atime, stat.st_atime_nsec as i64),
+        "mtime": time(stat.st_mtime, stat.st_mtime_nsec as i64),
+        "ctime": time(stat.st_ctime, stat.st_ctime_nsec as i64),
+    });
+    if let Some(target) = target {
+        told["target"] = target.into();
+    }
+    told
+}
+
+/// What is in a directory.
+pub(super) async fn list(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let depth = asked.depth.unwrap_or(1);
+    if !(1..=MOST_DEPTH).contains(&depth) {
+        let message = format!("depth must be 1 to {MOST_DEPTH}");
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    }
+    let place = Place::of(app, &name, &asked).await?;
+    let (volumes, id, path) =
+        (place.app.sandboxes.volumes.clone(), place.id.clone(), place.path.clone());
+    let listed = place.act(move |directory| {
+        let mut all = Vec::new();
+        for entry in directory.list(&relative(&path)?, depth, None, MOST)? {
+            let path = format!("/{}", entry.path);
+            // One that went meanwhile is not there.
+            if let Ok((stat, target)) = volumes.look(&id, &path) {
+                all.push(told(&path, &stat, target));
+            }
+        }
+        Ok(all)
+    });
+    Ok(axum::Json(listed.await?.into()))
+}
+
+/// Makes a directory; with `force` all above it, too.
+pub(super) async fn make_dir(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+) -> Result<Response, Refusal> {
+    let place = Place::of(app, &name, &asked).await?;
+    let (path, force) = (place.path.clone(), asked.force == Some(true));
+    let made = place.act(move |directory| match force {
+        true => directory.make_directories(&relative(&path)?),
+        false => directory.make_directory(&relative(&path)?),
+    });
+    made.await?;
+    Ok((StatusCode::CREATED, axum::Json(place.shown(&asked).await?)).into_response())
+}
+
+/// What is known of something.
+pub(super) async fn show(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let place = Place::of(app, &name, &asked).await?;
+    Ok(axum::Json(place.shown(&Asking::default()).await?))
+}
+
+/// Changes whose something is, and who may do what with it.
+pub(super) async fn change(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+    Asked(to): Asked<Asking>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let place = Place::of(app, &name, &asked).await?;
+    Ok(axum::Json(place.shown(&to).await?))
+}
+
+/// Removes something, and what is in it.
+pub(super) async fn remove(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+) -> Result<StatusCode, Refusal> {
+    let place = Place::of(app, &name, &asked).await?;
+    let path = place.path.clone();
+    place.act(move |directory| directory.remove_tree(&relative(&path)?)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sends a file.
+pub(super) async fn read(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+) -> Result<Response, Refusal> {
+    let place = Place::of(app, &name, &asked).await?;
+    let path = place.path.clone();
+    let (file, _): (File, _) =
+        place.act(move |directory| directory.read(&relative(&path)?)).await?;
+    let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), 256 << 10);
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    Ok((kind, Body::from_stream(stream)).into_response())
+}
+
+/// Writes a file; with `force` what is above it is made.
+pub(super) async fn write(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asking>,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let mut chunks = Chunks::new(&app, body);
+    let place = Place::of(app, &name, &asked).await?;
+    let path = place.path.clone();
+    let above = if asked.force == Some(true) { Above::Make } else { Above::MustExist };
+    let begun =
+        place.act(move |directory| directory.write(&relative(&path)?, above, Expect::Anything));
+    let mut part: Box<Part> = Box::new(begun.await?);
+    while let Some(piece) = chunks.next().await? {
+        part = place.act(move |_| part.write(&piece).map(|()| part)).await?;
+    }
+    place.act(move |_| part.finish()).await?;
+    Ok((StatusCode::CREATED, axum::Json(place.shown(&asked).await?)).into_response())
+}

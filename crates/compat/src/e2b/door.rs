@@ -1,0 +1,139 @@
+//! E2B's API as the guard sees it.
+
+use api::{
+    Door,
+    door::{Addressee, Answer, Credential, Program},
+    error::Problem,
+};
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    http::{HeaderMap, Method, uri::Authority},
+    response::{IntoResponse, Response},
+};
+use futures_util::future::BoxFuture;
+
+use super::{
+    Refusal,
+    address::{self, Access, Addressed, Guest},
+    template,
+};
+use crate::{Compat, port};
+
+/// The body of this call is a program's input, sent for as long as the program runs.
+const STREAMED_INPUT: &str = "/process.Process/StreamInput";
+/// Query parameters that clients send once per value.
+const LISTS: [&str; 2] = ["state", "sandbox_ids"];
+
+/// The door of E2B's clients.
+pub struct E2b(pub Compat);
+
+impl Door for E2b {
+    fn has_path(&self, path: &str) -> bool {
+        address::is_path(path)
+    }
+
+    fn refuse(&self, problem: Problem) -> Response {
+        Refusal::from(problem).into_response()
+    }
+
+    fn server_host(&self, host: &Authority) -> Option<Authority> {
+        match address::split_host(host) {
+            Some((_, _, rest)) => Some(rest),
+            None => address::domain_of_api(host),
+        }
+    }
+
+    fn program(&self, host: &Authority, headers: &HeaderMap) -> Option<Program> {
+        let (sandbox, port) = address::to_program(host, headers)?;
+        let (compat, id) = (self.0.clone(), sandbox.clone());
+        let answer = move |request| -> BoxFuture<'static, Response> {
+            Box::pin(async move { port::serve(&compat, &id, port, request).await })
+        };
+        Some(Program { sandbox, answer: Box::new(answer) })
+    }
+
+    fn credential(&self, request: &mut Request, host: &Authority) -> Credential {
+        let path = request.uri().path().to_owned();
+        if template::may_upload(&self.0, request.method(), request.uri()) {
+            return Credential::Holder(format!("upload {path}"));
+        }
+        match address::access(&self.0, request, host) {
+            Access::Unclaimed => Credential::Unclaimed,
+            Access::Granted(sandbox) => {
+                let holder = format!("sandbox {}", sandbox.id());
+                address_to(sandbox, request);
+                Credential::Holder(holder)
+            }
+            Access::Content => {
+                let volume = path.split('/').nth(2).unwrap_or_default();
+                Credential::Holder(format!("volume {volume}"))
+            }
+            Access::OwnerOnly(sandbox) => {
+                if let Some(sandbox) = sandbox {
+                    address_to(sandbox, request);
+                }
+                Credential::None
+            }
+            Access::Refused(detail) => Credential::Refused(detail),
+        }
+    }
+
+    fn token<'a>(&self, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+        Some(headers.get("x-api-key")?.as_bytes())
+    }
+
+    fn is_file_upload(&self, method: &Method, path: &str) -> bool {
+        match *method {
+            Method::PUT => address::is_file_upload(path) || template::uploaded(path).is_some(),
+            Method::POST => path == "/files",
+            _ => false,
+        }
+    }
+
+    fn streams_input(&self, path: &str) -> bool {
+        path == STREAMED_INPUT
+    }
+
+    fn is_list(&self, path: &str, parameter: &str) -> bool {
+        is_list(path, parameter)
+    }
+
+    /// The daemon of a sandbox has metrics at the path of the server's own.
+    fn replacement(&self, request: &Request) -> Option<Answer> {
+        let addressed = request.extensions().get::<Addressed>().is_some();
+        (addressed && request.uri().path() == "/metrics").then_some(())?;
+        let compat = self.0.clone();
+        Some(Box::new(move |request| {
+            Box::pin(async move {
+                let (mut parts, _) = request.into_parts();
+                match Guest::from_request_parts(&mut parts, &compat).await {
+                    Ok(guest) => super::metrics(State(compat), guest).await.into_response(),
+                    Err(refused) => refused,
+                }
+            })
+        }))
+    }
+}
+
+fn address_to(sandbox: Addressed, request: &mut Request) {
+    request.extensions_mut().insert(Addressee(sandbox.id().to_string()));
+    request.extensions_mut().insert(sandbox);
+}
+
+fn is_list(path: &str, parameter: &str) -> bool {
+    let lists = path.starts_with("/sandboxes/") && path.ends_with("/metrics")
+        || matches!(path, "/sandboxes" | "/v2/sandboxes");
+    lists && LISTS.contains(&parameter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lists_may_be_repeated() {
+        assert!(is_list("/v2/sandboxes", "state"));
+        assert!(!is_list("/v2/sandboxes", "limit"));
+        assert!(!is_list("/files", "state"));
+    }
+}

@@ -1,0 +1,128 @@
+//! The query of `/files`: which file, as which user, and the signature of a link.
+//!
+//! The guard checks the signature and the handler opens the file, both with what [`FileQuery::parse`]
+//! read. A parameter that is given twice is refused, so that there are no two readings of one query.
+
+use axum::{
+    extract::FromRequestParts,
+    http::{StatusCode, request::Parts},
+};
+
+use super::{
+    Refusal,
+    address::{Access, Addressed},
+};
+use crate::Compat;
+use crate::key::{Operation, Signed};
+use model::Timestamp;
+
+/// What a request to `/files` says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileQuery {
+    path: Option<String>,
+    user: Option<String>,
+    signature: Option<String>,
+    expires: Option<i64>,
+}
+
+impl FileQuery {
+    /// Reads a query.
+    ///
+    /// # Errors
+    /// What is wrong with it: a parameter that is repeated, or a time that is no number.
+    pub fn parse(query: &str) -> Result<FileQuery, &'static str> {
+        let mut found = FileQuery::default();
+        let mut expires = None;
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let field = match &*name {
+                "path" => &mut found.path,
+                "username" => &mut found.user,
+                "signature" => &mut found.signature,
+                "signature_expiration" => &mut expires,
+                _ => continue,
+            };
+            if field.replace(value.into_owned()).is_some() {
+                return Err("a query parameter is given more than once");
+            }
+        }
+        let parse = |text: String| text.parse().map_err(|_| "signature_expiration is not a number");
+        found.expires = expires.map(parse).transpose()?;
+        Ok(found)
+    }
+
+    /// The file that is asked for.
+    pub fn path(&self) -> Option<&str> {
+        self.path.as_deref().filter(|path| !path.is_empty())
+    }
+
+    /// The user that the request is made as.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Whether it is a link, which says everything by itself.
+    pub fn is_signed(&self) -> bool {
+        self.signature.is_some()
+    }
+
+    /// What the signature opens; `None` without one.
+    pub fn opens(
+        &self,
+        app: &Compat,
+        operation: Operation,
+        named: Option<&Addressed>,
+    ) -> Option<Access> {
+        let signature = self.signature.as_deref()?;
+        if self.expires.is_some_and(|until| until < Timestamp::now().as_second()) {
+            return Some(Access::Refused("signature is already expired"));
+        }
+        let signed = Signed {
+            path: self.path.as_deref().unwrap_or_default(),
+            operation,
+            user: self.user.as_deref().unwrap_or_default(),
+            until: self.expires,
+        };
+        let keys = &app.sandboxes.keys;
+        let opened = match named {
+            Some(named) => keys.signed(&named.id, &signed, signature).then(|| named.clone()),
+            None => {
+                let mut ids = app.sandboxes.ids().into_iter();
+                ids.find(|id| keys.signed(id, &signed, signature)).map(Addressed::daemon)
+            }
+        };
+        Some(opened.map_or(Access::Refused("invalid signature"), Access::Granted))
+    }
+}
+
+impl FromRequestParts<Compat> for FileQuery {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Compat) -> Result<Self, Refusal> {
+        FileQuery::parse(parts.uri.query().unwrap_or_default())
+            .map_err(|message| Refusal::new(StatusCode::BAD_REQUEST, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_each_thing_once() {
+        let query = FileQuery::parse("path=%2Fa&username=root&signature=v1_x&other=1&other=2");
+        let query = query.unwrap();
+        assert_eq!((query.path(), query.user()), (Some("/a"), Some("root")));
+        assert!(query.is_signed());
+        assert_eq!(FileQuery::parse("path=").unwrap().path(), None);
+        for query in [
+            "path=a&path=a",
+            "path=a&%70ath=b",
+            "username=&username=root",
+            "signature=x&signature=",
+            "signature_expiration=1&signature_expiration=2",
+            "signature_expiration=x",
+        ] {
+            assert!(FileQuery::parse(query).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The API of E2B: its control plane, and the daemon (envd) that it has in every sandbox.
+//!
+//! What is served is what the official clients call; `docs/migrate-e2b.md` lists it. Requests to the
+//! daemon come to the same port and are told apart by `address`.
+
+mod address;
+mod connect;
+mod content;
+mod control;
+mod door;
+mod files;
+mod filesystem;
+mod interpreter;
+mod link;
+mod logs;
+mod network;
+mod process;
+mod snapshot;
+mod template;
+mod usage;
+mod volume;
+mod watch;
+
+use axum::{
+    Router,
+    extract::{FromRequest, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, patch, post, put},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub use door::E2b;
+pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
+pub use watch::Watchers;
+
+use crate::Compat;
+use ::files::FileError;
+use address::Guest;
+use api::{error::Problem, extract::OptionalJson};
+
+/// The version of the daemon that we do what it does.
+const ENVD: &str = "0.6.13";
+
+/// Every route.
+pub fn routes() -> Router<Compat> {
+    Router::new()
+        .route("/sandboxes", get(control::list_running).post(control::create))
+        .route("/v2/sandboxes", get(control::list).post(control::create_later))
+        .route("/sandboxes/metrics", get(usage::metrics_of))
+        .route("/sandboxes/{id}", get(control::show).delete(control::kill))
+        .route("/sandboxes/{id}/pause", post(control::pause))
+        .route("/sandboxes/{id}/resume", post(control::resume))
+        .route("/sandboxes/{id}/connect", post(control::connect))
+        .route("/v2/sandboxes/{id}/connect", post(control::connect_later))
+        .route("/sandboxes/{id}/network", put(network::update))
+        .route("/sandboxes/{id}/timeout", post(control::timeout))
+        .route("/sandboxes/{id}/refreshes", post(control::refresh))
+        .route("/sandboxes/{id}/metrics", get(usage::metrics))
+        .route("/sandboxes/{id}/logs", get(logs::first))
+        .route("/v2/sandboxes/{id}/logs", get(logs::second))
+        .route("/sandboxes/{id}/fork", post(control::fork))
+        .route("/sandboxes/{id}/snapshots", post(snapshot::create))
+        .route("/volumes", get(volume::list).post(volume::create))
+        .route("/volumes/{name}", get(volume::show).delete(volume::remove))
+        .route("/snapshots", get(snapshot::list))
+        .route("/health", get(health))
+        .route("/envs", get(envs))
+        .route("/files", get(files::read).post(files::write))
+        .merge(contents())
+        .merge(templates())
+        .merge(calls())
+}
+
+fn contents() -> Router<Compat> {
+    Router::new()
+        .route("/volumecontent/{name}/dir", get(content::list).post(content::make_dir))
+        .route(
+            "/volumecontent/{name}/path",
+            get(content::show).patch(content::change).delete(content::remove),
+        )
+        .route("/volumecontent/{name}/file", get(content::read).put(content::write))
+}
+
+fn templates() -> Router<Compat> {
+    Router::new()
+        .route("/templates", get(template::list))
+        .route("/v2/templates", get(template::page).post(template::request))
+        .route("/v3/templates", post(template::request))
+        .route("/templates/tags", post(template::tag).delete(template::untag))
+        .route(
+            "/templates/{name}",
+            get(template::show).patch(template::update).delete(template::remove),
+        )
+        .route("/v2/templates/{name}", patch(template::update))
+        .route("/templates/aliases/{name}", get(template::alias))
+        .route("/templates/{name}/tags", get(template::tags))
+        .route("/templates/{name}/files/{hash}", get(template::files).put(template::take))
+        .route("/v2/templates/{name}/builds/{build}", post(template::start))
+        .route("/templates/{name}/builds/{build}/status", get(template::status))
+        .route("/templates/{name}/builds/{build}/logs", get(template::logs))
+}
+
+fn calls() -> Router<Compat> {
+    Router::new()
+        .route("/process.Process/List", post(process::list))
+        .route("/process.Process/Start", post(process::start))
+        .route("/process.Process/Connect", post(process::connect))
+        .route("/process.Process/SendInput", post(process::send_input))
+        .route("/process.Process/StreamInput", post(process::stream_input))
+        .route("/process.Process/CloseStdin", post(process::close_stdin))
+        .route("/process.Process/SendSignal", post(process::send_signal))
+        .route("/process.Process/Update", post(process::update))
+        .route("/filesystem.Filesystem/Stat", post(filesystem::stat))
+        .route("/filesystem.Filesystem/MakeDir", post(filesystem::make_dir))
+        .route("/filesystem.Filesystem/Move", post(filesystem::rename))
+        .route("/filesystem.Filesystem/ListDir", post(filesystem::list_dir))
+        .route("/filesystem.Filesystem/Remove", post(filesystem::remove))
+        .route("/filesystem.Filesystem/WatchDir", post(watch::watch_dir))
+        .route("/filesystem.Filesystem/CreateWatcher", post(watch::create))
+        .route("/filesystem.Filesystem/GetWatcherEvents", post(watch::events))
+        .route("/filesystem.Filesystem/RemoveWatcher", post(watch::remove))
+}
+
+/// A refusal as clients of E2B read it: `{"code": 404, "message": "…"}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    /// With this status.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
+        Refusal { status, message: message.into() }
+    }
+
+    /// Its JSON.
+    fn body(&self) -> Value {
+        json!({"code": self.status.as_u16(), "message": self.message})
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        Refusal::new(problem.code().status().0, problem.detail())
+    }
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Refusal {
+        Refusal::from(Problem::from(error))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// A JSON body that may be left out, with refusals as clients of E2B read them.
+pub struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
+        Ok(Asked(asked))
+    }
+}
+
+/// Whether the sandbox runs.
+async fn health(_guest: Guest) -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+/// What its programs have in their environment.
+async fn envs(guest: Guest) -> axum::Json<Value> {
+    axum::Json(json!(guest.sandbox.thread.env))
+}
+
+/// What a sandbox uses, as its daemon tells it. The path is the server's own, which asks here when a
+/// request is for a sandbox.
+pub async fn metrics(
+    State(app): State<Compat>,
+    guest: Guest,
+) -> Result<axum::Json<Value>, Refusal> {
+    let used = crate::usage::Used::of(&app, &guest.sandbox).await?;
+    Ok(axum::Json(used.of_daemon()))
+}

@@ -1,0 +1,484 @@
+//! The process service: start, connect, list, feed, resize, signal.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{
+    address::Guest,
+    connect::{self, Answer, Code, Failed, Messages, Unary},
+};
+use crate::Compat;
+use crate::{
+    build::CWD,
+    instance::{absolute, relative},
+    interpreter::is_context,
+    process::{End, Process, Said, Start},
+    sandbox::Sandbox,
+    wrap::Config,
+};
+
+/// Pieces of output that wait for the client; the program does not.
+const WAITING: usize = 8;
+
+/// What is to be started, as a message.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StartRequest {
+    process: ProcessConfig,
+    pty: Option<Pty>,
+    tag: Option<String>,
+    stdin: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ProcessConfig {
+    cmd: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    envs: BTreeMap<String, String>,
+    cwd: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pty {
+    size: Option<Size>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Size {
+    #[serde(default)]
+    cols: u32,
+    #[serde(default)]
+    rows: u32,
+}
+
+impl Pty {
+    fn size(&self) -> (u16, u16) {
+        let side = |given: u32, usual: u16| match u16::try_from(given) {
+            Ok(0) | Err(_) => usual,
+            Ok(given) => given,
+        };
+        match &self.size {
+            Some(size) => (side(size.cols, 80), side(size.rows, 24)),
+            None => (80, 24),
+        }
+    }
+}
+
+/// Which process is meant.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Selector {
+    pid: Option<u32>,
+    tag: Option<String>,
+}
+
+impl Selector {
+    async fn running(&self, app: &Compat, sandbox: &Sandbox) -> Result<Arc<Process>, Failed> {
+        let processes = app.processes(sandbox).await?;
+        processes.running(self.pid, self.tag.as_deref()).ok_or_else(|| self.missing())
+    }
+
+    fn missing(&self) -> Failed {
+        let message = match (&self.pid, &self.tag) {
+            (Some(pid), _) => format!("process with pid {pid} not found"),
+            (None, Some(tag)) => format!("process with tag {tag} not found"),
+            (None, None) => "no process is named".to_owned(),
+        };
+        Failed::new(Code::NotFound, message)
+    }
+}
+
+/// A message that only names a process.
+#[derive(Debug, Deserialize)]
+pub(super) struct Named {
+    process: Selector,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Empty {}
+
+/// Starts a program and tells what it says.
+pub(super) async fn start(
+    State(app): State<Compat>,
+    guest: Guest,
+    headers: HeaderMap,
+    messages: Messages,
+) -> Response {
+    let request = match messages.only::<StartRequest>().await {
+        Ok(request) => request,
+        Err(failed) => return connect::refused(&failed),
+    };
+    match begin(&app, &guest, &headers, request).await {
+        Ok(process) => follow(app, process, &headers),
+        Err(failed) => connect::refused(&failed),
+    }
+}
+
+async fn begin(
+    app: &Compat,
+    guest: &Guest,
+    headers: &HeaderMap,
+    request: StartRequest,
+) -> Result<Arc<Process>, Failed> {
+    let sandbox = &guest.sandbox;
+    let home = guest.home()?;
+    let StartRequest { process, pty, tag, stdin } = request;
+    let invalid = |message: &str| Failed::new(Code::InvalidArgument, message);
+    if process.cmd.is_empty() {
+        return Err(invalid("no program is named"));
+    }
+    let words = process.args.iter().chain([&process.cmd]);
+    if words.chain(process.envs.values()).any(|word| word.contains('\0')) {
+        return Err(invalid("neither words nor variables may contain NUL"));
+    }
+    let is_name = |name: &String| {
+        let mut letters = name.bytes();
+        letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+            && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == b'_')
+    };
+    if let Some(name) = process.envs.keys().find(|name| !is_name(name)) {
+        return Err(invalid(&format!("{name:?} is not the name of a variable")));
+    }
+    // Where its template says, if nobody says anything.
+    let usual = sandbox.more.get(CWD).map_or("", String::as_str);
+    let cwd = process.cwd.as_deref().filter(|cwd| !cwd.is_empty()).unwrap_or(usual);
+    let cwd = absolute(cwd, home);
+    let files = app.sandbox_files(sandbox).await?;
+    let path = cwd.clone();
+    let found = files.act(move |directory| directory.stat_followed(&relative(&path)?)).await;
+    if !found.is_ok_and(|found| found.kind == files::Kind::Directory) {
+        return Err(invalid(&format!("cwd '{cwd}' does not exist")));
+    }
+    let mut envs = guest.environment();
+    envs.extend(process.envs);
+    let start = Start {
+        config: Config { cmd: process.cmd, args: process.args, envs, cwd: Some(cwd) },
+        tag,
+        stdin: stdin.unwrap_or(true),
+        timeout: connect::timeout(headers),
+        pty: pty.as_ref().map(Pty::size),
+    };
+    Ok(app.start_process(sandbox, start).await?)
+}
+
+/// Tells what a program that runs says, from its beginning.
+pub(super) async fn connect(
+    State(app): State<Compat>,
+    guest: Guest,
+    headers: HeaderMap,
+    messages: Messages,
+) -> Response {
+    let found = async {
+        let Named { process } = messages.only().await?;
+        let processes = app.processes(&guest.sandbox).await?;
+        let found = processes.found(process.pid, process.tag.as_deref());
+        found.ok_or_else(|| process.missing())
+    };
+    match found.await {
+        Ok(process) => follow(app, process, &headers),
+        Err(failed) => connect::refused(&failed),
+    }
+}
+
+fn follow(app: Compat, process: Arc<Process>, headers: &HeaderMap) -> Response {
+    let (answer, response) = connect::stream();
+    let (timeout, keepalive) = (connect::timeout(headers), connect::keepalive(headers));
+    let tasks = app.tasks.clone();
+    tasks.spawn(async move {
+        let deadline = async {
+            match timeout {
+                Some(timeout) => tokio::time::sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = tell(&app, &process, &answer, keepalive) => ended,
+            () = answer.closed() => return,
+            () = app.stopping.cancelled() => {
+                Err(Failed::new(Code::Unavailable, "the server is stopping; the process goes on"))
+            }
+            () = deadline => {
+                Err(Failed::new(Code::DeadlineExceeded, "context deadline exceeded"))
+            }
+        };
+        let ended = match ended {
+            Err(_) if is_gone(&app, &process).await => {
+                let message = "the connection to the sandbox ended: the sandbox was not found";
+                Err(Failed::new(Code::Unavailable, message))
+            }
+            ended => ended,
+        };
+        answer.end(ended).await;
+    });
+    response
+}
+
+/// Whether the sandbox of a program was deleted meanwhile.
+async fn is_gone(app: &Compat, process: &Process) -> bool {
+    matches!(app.sandbox(&process.terminal.thread_id).await, Ok(None))
+}
+
+/// Says what a program says, and between its words that it lives.
+async fn tell(
+    app: &Compat,
+    process: &Process,
+    answer: &Answer,
+    keepalive: Duration,
+) -> Result<(), Failed> {
+    let start = json!({"event": {"start": {"pid": process.pid}}});
+    if !answer.say(&start).await {
+        return Ok(());
+    }
+    let (sender, mut said) = mpsc::channel(WAITING);
+    let hear = async {
+        let heard = app.hear_out(process, &sender).await;
+        drop(sender);
+        heard
+    };
+    let pass_on = async {
+        loop {
+            let message = match tokio::time::timeout(keepalive, said.recv()).await {
+                Err(_) => json!({"keepalive": {}}),
+                Ok(None) => return Ok(()),
+                Ok(Some(Said::Stdout(bytes))) => {
+                    json!({"data": {"stdout": connect::encode(&bytes)}})
+                }
+                Ok(Some(Said::Stderr(bytes))) => {
+                    json!({"data": {"stderr": connect::encode(&bytes)}})
+                }
+                Ok(Some(Said::Pty(bytes))) => json!({"data": {"pty": connect::encode(&bytes)}}),
+                Ok(Some(Said::End(End::TimedOut))) => {
+                    let message = "context deadline exceeded";
+                    return Err(Failed::new(Code::DeadlineExceeded, message));
+                }
+                Ok(Some(Said::End(End::Lost))) => {
+                    let message = "the process is gone, and nobody knows how it ended";
+                    return Err(Failed::new(Code::Unavailable, message));
+                }
+                Ok(Some(Said::End(end))) => json!({"end": ended(process.by_signal(end))}),
+            };
+            if !answer.say(&json!({"event": message})).await {
+                return Ok(());
+            }
+        }
+    };
+    let (heard, passed) = tokio::join!(hear, pass_on);
+    passed?;
+    heard?;
+    Ok(())
+}
+
+/// How a program ended, as a message: what is zero is left out.
+fn ended(end: End) -> Value {
+    match end {
+        End::Exit(0) => json!({"exited": true, "status": "exit status 0"}),
+        End::Exit(code) => {
+            let status = format!("exit status {code}");
+            json!({"exitCode": code, "exited": true, "status": status, "error": status})
+        }
+        End::Signal(signal) => {
+            let status = format!("signal: {}", signal_words(signal));
+            json!({"exitCode": -1, "status": status, "error": status})
+        }
+        End::TimedOut | End::Lost => {
+            let status = "the process is gone, and nobody knows how it ended";
+            json!({"exitCode": -1, "status": status, "error": status})
+        }
+    }
+}
+
+fn signal_words(signal: i32) -> String {
+    let words = match signal {
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        4 => "illegal instruction",
+        5 => "trace/breakpoint trap",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        10 => "user defined signal 1",
+        11 => "segmentation fault",
+        12 => "user defined signal 2",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
+        other => return format!("signal {other}"),
+    };
+    words.to_owned()
+}
+
+/// The programs that run.
+pub(super) async fn list(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(Empty {}): Unary<Empty>,
+) -> Result<axum::Json<Value>, Failed> {
+    let processes = app.processes(&guest.sandbox).await?;
+    let own = processes.all().into_iter().filter(|process| !is_context(process));
+    let shown = own.map(|process| {
+        let mut shown = json!({"config": process.config, "pid": process.pid});
+        if let Some(tag) = &process.tag {
+            shown["tag"] = tag.as_str().into();
+        }
+        shown
+    });
+    let shown: Vec<Value> = shown.collect();
+    Ok(axum::Json(if shown.is_empty() { json!({}) } else { json!({"processes": shown}) }))
+}
+
+/// What a program is to read.
+#[derive(Debug, Deserialize)]
+struct Input {
+    stdin: Option<String>,
+    pty: Option<String>,
+}
+
+impl Input {
+    async fn give(&self, app: &Compat, process: &Process) -> Result<(), Failed> {
+        let data = match (&self.stdin, &self.pty) {
+            (Some(data), None) if !process.is_pty() => data,
+            (None, Some(data)) if process.is_pty() => data,
+            (Some(_), None) => {
+                return Err(Failed::new(Code::FailedPrecondition, "the process has a terminal"));
+            }
+            (None, Some(_)) => {
+                return Err(Failed::new(Code::FailedPrecondition, "the process has no terminal"));
+            }
+            _ => return Err(Failed::new(Code::InvalidArgument, "there is no input")),
+        };
+        app.feed_process(process, connect::decode(data)?, false).await?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SendInput {
+    process: Selector,
+    input: Input,
+}
+
+/// Gives a program something to read.
+pub(super) async fn send_input(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(request): Unary<SendInput>,
+) -> Result<axum::Json<Value>, Failed> {
+    let process = request.process.running(&app, &guest.sandbox).await?;
+    request.input.give(&app, &process).await?;
+    Ok(axum::Json(json!({})))
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamInput {
+    start: Option<Named>,
+    data: Option<StreamData>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamData {
+    input: Input,
+}
+
+/// Gives a program what comes, as it comes.
+pub(super) async fn stream_input(
+    State(app): State<Compat>,
+    guest: Guest,
+    mut messages: Messages,
+) -> Response {
+    let fed = async {
+        let mut process = None;
+        while let Some(StreamInput { start, data }) = messages.next().await? {
+            if let Some(named) = start {
+                process = Some(named.process.running(&app, &guest.sandbox).await?);
+            }
+            if let Some(data) = data {
+                let process = process.as_ref();
+                let process = process.ok_or_else(|| {
+                    Failed::new(Code::InvalidArgument, "the first message names no process")
+                })?;
+                data.input.give(&app, process).await?;
+            }
+        }
+        Ok::<_, Failed>(())
+    };
+    match fed.await {
+        Err(failed) => connect::refused(&failed),
+        Ok(()) => {
+            let (answer, response) = connect::stream();
+            answer.say(&json!({})).await;
+            answer.end(Ok(())).await;
+            response
+        }
+    }
+}
+
+/// Ends what a program can read.
+pub(super) async fn close_stdin(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(request): Unary<Named>,
+) -> Result<axum::Json<Value>, Failed> {
+    let process = request.process.running(&app, &guest.sandbox).await?;
+    app.feed_process(&process, Vec::new(), true).await?;
+    Ok(axum::Json(json!({})))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Update {
+    process: Selector,
+    pty: Option<Pty>,
+}
+
+/// Gives a program's terminal another size.
+pub(super) async fn update(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(request): Unary<Update>,
+) -> Result<axum::Json<Value>, Failed> {
+    let process = request.process.running(&app, &guest.sandbox).await?;
+    if let Some(pty) = &request.pty
+        && !app.resize_process(&process, pty.size()).await?
+    {
+        return Err(Failed::new(Code::FailedPrecondition, "the process has no terminal"));
+    }
+    Ok(axum::Json(json!({})))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SendSignal {
+    process: Selector,
+    signal: Option<Value>,
+}
+
+/// Sends a program a signal.
+pub(super) async fn send_signal(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(request): Unary<SendSignal>,
+) -> Result<axum::Json<Value>, Failed> {
+    let signal = match &request.signal {
+        Some(Value::String(name)) => match name.as_str() {
+            "SIGNAL_SIGTERM" => Some(15),
+            "SIGNAL_SIGKILL" => Some(9),
+            _ => None,
+        },
+        Some(Value::Number(number)) => match number.as_i64() {
+            Some(15) => Some(15),
+            Some(9) => Some(9),
+            _ => None,
+        },
+        _ => None,
+    };
+    let unknown = || Failed::new(Code::Unimplemented, "only SIGTERM and SIGKILL are sent");
+    let signal = signal.ok_or_else(unknown)?;
+    let process = request.process.running(&app, &guest.sandbox).await?;
+    app.signal_process(&guest.sandbox, &process, signal).await?;
+    Ok(axum::Json(json!({})))
+}

@@ -1,0 +1,132 @@
+//! The files of sandboxes as they once were.
+
+use axum::{
+    extract::{Path, State},
+    http::{HeaderValue, StatusCode},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Asked, Refusal,
+    address::sandbox_id,
+    control::find,
+    template::{BASE, TAG},
+};
+use crate::Compat;
+use crate::build::is_of_build;
+use api::extract::Query;
+
+/// Snapshots of one page.
+const PAGE: usize = 100;
+
+/// What a snapshot is to be called.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Create {
+    name: Option<String>,
+}
+
+fn shown(name: &str) -> Value {
+    json!({"snapshotID": name, "names": [name]})
+}
+
+/// Keeps the files of a sandbox as they are.
+pub(super) async fn create(
+    State(app): State<Compat>,
+    Path(id): Path<String>,
+    Asked(asked): Asked<Create>,
+) -> Result<(StatusCode, axum::Json<Value>), Refusal> {
+    let sandbox = find(&app, &id).await?;
+    let name = match asked.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => name.strip_suffix(TAG).unwrap_or(name).to_owned(),
+        None => format!("snapshot-{}", uuid::Uuid::now_v7().simple()),
+    };
+    if name == BASE {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("{BASE} is no snapshot's name")));
+    }
+    app.snapshot_sandbox(&sandbox, &name).await?;
+    Ok((StatusCode::CREATED, axum::Json(shown(&name))))
+}
+
+/// Which snapshots are asked for. A parameter that is given twice is refused.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Filter {
+    #[serde(rename = "sandboxID")]
+    sandbox_id: Option<String>,
+    name: Option<String>,
+    limit: Option<usize>,
+    #[serde(rename = "nextToken")]
+    next_token: Option<String>,
+}
+
+/// The snapshots of a page in the order of their names, and the token of the next page.
+fn page<'a>(
+    names: impl Iterator<Item = &'a String>,
+    limit: usize,
+    after: Option<&str>,
+) -> (Vec<&'a String>, Option<String>) {
+    let mut names = names.filter(|name| after.is_none_or(|after| name.as_str() > after));
+    let page: Vec<_> = names.by_ref().take(limit).collect();
+    let next = names.next().and(page.last()).map(|last| URL_SAFE_NO_PAD.encode(last));
+    (page, next)
+}
+
+/// A page of the snapshots, or of those of one sandbox or one name.
+pub(super) async fn list(
+    State(app): State<Compat>,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Refusal> {
+    let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, message);
+    let limit = filter.limit.unwrap_or(PAGE);
+    if !(1..=PAGE).contains(&limit) {
+        return Err(bad(format!("limit must be 1 to {PAGE}")));
+    }
+    let after = match filter.next_token.as_deref().filter(|token| !token.is_empty()) {
+        None => None,
+        Some(token) => {
+            let name = URL_SAFE_NO_PAD.decode(token).ok().and_then(|it| String::from_utf8(it).ok());
+            Some(name.ok_or_else(|| bad("invalid nextToken".to_owned()))?)
+        }
+    };
+    let of = match filter.sandbox_id.as_deref().and_then(sandbox_id) {
+        Some(id) => match app.sandbox(&id).await? {
+            Some(sandbox) => Some(sandbox),
+            None => return Ok(axum::Json(json!([])).into_response()),
+        },
+        None => None,
+    };
+    let named = filter.name.as_deref().map(|name| name.strip_suffix(TAG).unwrap_or(name));
+    let takes = |name: &&String| {
+        !is_of_build(name)
+            && named.is_none_or(|wanted| *name == wanted)
+            && of.as_ref().is_none_or(|sandbox| sandbox.has_snapshot(name))
+    };
+    let all = app.snapshots().await?;
+    let (names, next) = page(all.keys().filter(takes), limit, after.as_deref());
+    let shown: Vec<_> = names.into_iter().map(|name| shown(name)).collect();
+    let mut response = axum::Json(shown).into_response();
+    if let Some(Ok(next)) = next.map(|next| HeaderValue::from_str(&next)) {
+        response.headers_mut().insert("x-next-token", next);
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_go_through_all_names_once() {
+        let names: Vec<String> = ["a", "b", "c", "d"].map(str::to_owned).into();
+        let (first, next) = page(names.iter(), 2, None);
+        assert_eq!(first, ["a", "b"]);
+        let next = URL_SAFE_NO_PAD.decode(next.unwrap()).unwrap();
+        let (second, next) = page(names.iter(), 2, std::str::from_utf8(&next).ok());
+        assert_eq!((second, next), (vec![&names[2], &names[3]], None));
+        assert_eq!(page(names.iter(), 4, None).1, None);
+    }
+}

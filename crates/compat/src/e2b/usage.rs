@@ -1,0 +1,53 @@
+//! What sandboxes use and have used, as clients ask for it.
+
+use axum::{
+    extract::{Path, Query, State},
+    http::Uri,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Refusal, control::find};
+use crate::Compat;
+use crate::usage::Used;
+
+/// Sandboxes of one answer.
+const MOST: usize = 100;
+
+/// Which measurements are asked for, in seconds.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Span {
+    start: Option<i64>,
+    end: Option<i64>,
+}
+
+/// What a sandbox uses and has used.
+pub(super) async fn metrics(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Query(span): Query<Span>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let (from, to) = (span.start.unwrap_or(i64::MIN), span.end.unwrap_or(i64::MAX));
+    let all = Used::between(&app, &sandbox, from, to).await?;
+    Ok(axum::Json(all.iter().map(Used::of_control).collect()))
+}
+
+/// What several sandboxes use.
+pub(super) async fn metrics_of(
+    State(app): State<Compat>,
+    uri: Uri,
+) -> Result<axum::Json<Value>, Refusal> {
+    let mut all = serde_json::Map::new();
+    let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    for (_, value) in query.filter(|(name, _)| name == "sandbox_ids") {
+        for name in value.split(',').take(MOST) {
+            if let Ok(sandbox) = find(&app, name).await {
+                let used = Used::of(&app, &sandbox).await?;
+                all.insert(sandbox.id().to_string(), used.of_control());
+            }
+        }
+    }
+    Ok(axum::Json(json!({"sandboxes": all})))
+}

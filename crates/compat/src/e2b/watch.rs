@@ -1,0 +1,325 @@
+//! Watching directories: as a stream, or by a watcher that is asked now and then.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::task::AbortHandle;
+
+use super::{
+    address::Guest,
+    connect::{self, Answer, Code, Failed, Messages, Unary},
+    filesystem::{entry, failed, look},
+};
+use crate::Compat;
+use crate::instance::{Files, absolute, relative};
+use files::{Below, FileEvent, Happened, Kind, Watch, Watched};
+use model::ThreadId;
+
+/// Events of a watcher that nobody has asked for yet; the oldest go first.
+const WAITING: usize = 10_000;
+/// Names that are remembered; beyond them a file that is written again counts as new.
+const KNOWN: usize = 100_000;
+/// Levels below a watched directory whose names are remembered from the start.
+const LEVELS: u32 = 64;
+/// Watchers of one sandbox.
+const MOST: usize = 64;
+
+/// What to watch.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WatchDir {
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default, alias = "include_entry")]
+    include_entry: bool,
+}
+
+/// A directory that is watched.
+struct Watching {
+    watch: Watch,
+    files: Files,
+    /// The directory, below the root.
+    root: String,
+    /// Names that were there: what is written whole under one of them is no new file.
+    known: HashSet<String>,
+    include_entry: bool,
+}
+
+impl Watching {
+    async fn begin(app: &Compat, guest: &Guest, asked: WatchDir) -> Result<Watching, Failed> {
+        let path = absolute(&asked.path, guest.home()?);
+        let files = app.sandbox_files(&guest.sandbox).await?;
+        let root = relative(&path)?;
+        let looked = root.clone();
+        let found = files.act(move |directory| directory.stat_followed(&looked)).await;
+        let found = found.map_err(|error| failed(error, &path, "path"))?;
+        if found.kind != Kind::Directory {
+            let message = format!("path {path} is not a directory");
+            return Err(Failed::new(Code::InvalidArgument, message));
+        }
+        let below = if asked.recursive { Below::All } else { Below::Children };
+        let watch = files.directory.watch_closely(&root, below)?;
+        let listed = root.clone();
+        let depth = if asked.recursive { LEVELS } else { 1 };
+        let list = files.act(move |directory| directory.list(&listed, depth, None, KNOWN));
+        let known = list.await?;
+        Ok(Watching {
+            watch,
+            files,
+            root: root.to_string(),
+            known: known.into_iter().map(|stat| stat.path).collect(),
+            include_entry: asked.include_entry,
+        })
+    }
+
+    /// What happens next; `None` when it cannot be watched any more. Of a directory that is gone
+    /// nothing is told any more, but who watches it is not sent away.
+    async fn next(&mut self) -> Option<Vec<Value>> {
+        loop {
+            match self.watch.next().await {
+                Ok(Watched::Event(event)) => return Some(self.told(event).await),
+                Ok(Watched::Lost | Watched::Partly) => {}
+                Ok(Watched::Gone) => std::future::pending().await,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// One event of ours as those that E2B would send: what appears with something in it was made and
+    /// then written, and a rename is told of the old name before the new one is made.
+    async fn told(&mut self, event: FileEvent) -> Vec<Value> {
+        let FileEvent { path, what } = event;
+        let asked = format!("/{path}");
+        let found = self.files.act(move |directory| look(directory, &asked)).await.ok();
+        let types: &[&str] = match what {
+            Happened::Created => {
+                self.note(&path);
+                &["EVENT_TYPE_CREATE"]
+            }
+            Happened::Appeared => {
+                // The daemon makes a file, gives it to its user, and then writes it.
+                let size = found.as_ref().and_then(|(stat, _)| match stat.kind {
+                    Kind::File => Some(stat.size),
+                    Kind::Directory | Kind::Link | Kind::Other => None,
+                });
+                match (self.note(&path), size) {
+                    (true, Some(1..)) => {
+                        &["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"]
+                    }
+                    (true, Some(0) | None) => &["EVENT_TYPE_CREATE"],
+                    (false, _) => &["EVENT_TYPE_WRITE"],
+                }
+            }
+            Happened::Modified => &["EVENT_TYPE_WRITE"],
+            Happened::Removed => {
+                self.known.remove(&path);
+                &["EVENT_TYPE_REMOVE"]
+            }
+            Happened::MovedAway => {
+                self.known.remove(&path);
+                &["EVENT_TYPE_RENAME"]
+            }
+            Happened::Permitted => &["EVENT_TYPE_CHMOD"],
+        };
+        let name = match path.strip_prefix(&self.root).unwrap_or(&path).trim_start_matches('/') {
+            "" => ".",
+            name => name,
+        };
+        let entry = match found {
+            Some((stat, leads_to)) if self.include_entry => {
+                Some(entry(&self.files, &stat, leads_to))
+            }
+            _ => None,
+        };
+        let tell = |kind: &&str| {
+            let mut event = json!({"name": name, "type": kind});
+            if let Some(entry) = &entry {
+                event["entry"] = entry.clone();
+            }
+            event
+        };
+        types.iter().map(tell).collect()
+    }
+
+    /// Remembers a name; whether it is new.
+    fn note(&mut self, path: &str) -> bool {
+        !self.known.contains(path)
+            && (self.known.len() >= KNOWN || self.known.insert(path.to_owned()))
+    }
+}
+
+/// Tells what happens in a directory as it happens.
+pub(super) async fn watch_dir(
+    State(app): State<Compat>,
+    guest: Guest,
+    headers: HeaderMap,
+    messages: Messages,
+) -> Response {
+    let begun = async {
+        let asked = messages.only().await?;
+        Watching::begin(&app, &guest, asked).await
+    };
+    let mut watching = match begun.await {
+        Ok(watching) => watching,
+        Err(failed) => return connect::refused(&failed),
+    };
+    let (answer, response) = connect::stream();
+    let (timeout, keepalive) = (connect::timeout(&headers), connect::keepalive(&headers));
+    app.tasks.clone().spawn(async move {
+        let tell = async {
+            if !answer.say(&json!({"start": {}})).await {
+                return;
+            }
+            loop {
+                // Kept while it waits: one that is dropped may have an event in its hands.
+                let mut next = std::pin::pin!(watching.next());
+                let events = loop {
+                    match tokio::time::timeout(keepalive, &mut next).await {
+                        Ok(events) => break events,
+                        Err(_) if answer.say(&json!({"keepalive": {}})).await => {}
+                        Err(_) => return,
+                    }
+                };
+                match events {
+                    Some(events) if say_all(&answer, &events).await => {}
+                    Some(_) | None => return,
+                }
+            }
+        };
+        let deadline = async {
+            match timeout {
+                Some(timeout) => tokio::time::sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            () = tell => Ok(()),
+            () = answer.closed() => return,
+            () = deadline => {
+                Err(Failed::new(Code::DeadlineExceeded, "context deadline exceeded"))
+            }
+            () = app.stopping.cancelled() => {
+                Err(Failed::new(Code::Unavailable, "the server is stopping"))
+            }
+        };
+        answer.end(ended).await;
+    });
+    response
+}
+
+async fn say_all(answer: &Answer, events: &[Value]) -> bool {
+    for event in events {
+        if !answer.say(&json!({"filesystem": event})).await {
+            return false;
+        }
+    }
+    true
+}
+
+/// Directories that are watched for clients that ask now and then.
+#[derive(Default)]
+pub struct Watchers(Mutex<HashMap<String, Watcher>>);
+
+struct Watcher {
+    sandbox: ThreadId,
+    events: Arc<Mutex<VecDeque<Value>>>,
+    task: AbortHandle,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watchers {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Watcher>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sandbox is gone.
+    pub fn forget(&self, sandbox: &ThreadId) {
+        self.all().retain(|_, watcher| watcher.sandbox != *sandbox);
+    }
+}
+
+/// Which watcher.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Named {
+    #[serde(alias = "watcher_id")]
+    watcher_id: String,
+}
+
+fn missing(id: &str) -> Failed {
+    Failed::new(Code::NotFound, format!("watcher with id {id} not found"))
+}
+
+/// Begins to watch a directory.
+pub(super) async fn create(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(asked): Unary<WatchDir>,
+) -> Result<axum::Json<Value>, Failed> {
+    let id = guest.sandbox.id().clone();
+    let watchers = &app.sandboxes.watchers;
+    if watchers.all().values().filter(|watcher| watcher.sandbox == id).count() >= MOST {
+        let message = format!("a sandbox may have {MOST} watchers; remove one first");
+        return Err(Failed::new(Code::ResourceExhausted, message));
+    }
+    let mut watching = Watching::begin(&app, &guest, asked).await?;
+    let events: Arc<Mutex<VecDeque<Value>>> = Arc::default();
+    let (queue, stopping) = (events.clone(), app.stopping.clone());
+    let task = app.tasks.spawn(async move {
+        let pump = async {
+            while let Some(told) = watching.next().await {
+                let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.extend(told);
+                while queue.len() > WAITING {
+                    queue.pop_front();
+                }
+            }
+        };
+        tokio::select! {
+            () = pump => {}
+            () = stopping.cancelled() => {}
+        }
+    });
+    let name = format!("w{}", uuid::Uuid::now_v7().simple());
+    let watcher = Watcher { sandbox: id, events, task: task.abort_handle() };
+    watchers.all().insert(name.clone(), watcher);
+    Ok(axum::Json(json!({"watcherId": name})))
+}
+
+/// What happened since it was last asked.
+pub(super) async fn events(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(named): Unary<Named>,
+) -> Result<axum::Json<Value>, Failed> {
+    let all = app.sandboxes.watchers.all();
+    let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
+    let watcher = found.ok_or_else(|| missing(&named.watcher_id))?;
+    let mut queue = watcher.events.lock().unwrap_or_else(PoisonError::into_inner);
+    let events: Vec<Value> = queue.drain(..).collect();
+    Ok(axum::Json(if events.is_empty() { json!({}) } else { json!({"events": events}) }))
+}
+
+/// Ends a watcher.
+pub(super) async fn remove(
+    State(app): State<Compat>,
+    guest: Guest,
+    Unary(named): Unary<Named>,
+) -> Result<axum::Json<Value>, Failed> {
+    let mut all = app.sandboxes.watchers.all();
+    let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
+    found.ok_or_else(|| missing(&named.watcher_id))?;
+    all.remove(&named.watcher_id);
+    Ok(axum::Json(json!({})))
+}

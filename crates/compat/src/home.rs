@@ -1,0 +1,156 @@
+//! What the user of a new sandbox finds there: a name, a home, and the programs that other people's
+//! sandboxes have.
+
+use std::io::Read;
+
+use files::{Above, Directory, FileError, Kind, Relative, memory::Expect};
+
+/// Where a user's own programs are, below the home.
+pub const PROGRAMS: &str = ".local/bin";
+/// The most that is read of a list of users.
+const MOST: u64 = 1 << 20;
+/// What a login shell reads: the programs of the home go before those of the system.
+const PROFILE: &str = "PATH=\"$HOME/.local/bin:$PATH\"\n";
+
+/// What runs a program under the name of root.
+const SUDO: &str = include_str!("home/sudo.sh");
+/// What tells root its name: the first of the account's two is the user's.
+const WHOAMI: &str = include_str!("home/whoami.sh");
+/// Where root is at home.
+const ROOTS: &str = "root";
+
+/// The user of a sandbox, who is the one account that its programs run as.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// The name.
+    pub name: &'static str,
+    /// Where it is at home.
+    pub home: String,
+}
+
+impl User {
+    /// Makes the home. Blocking.
+    pub fn house(&self, directory: &Directory) -> Result<(), FileError> {
+        directory.make_directories(&self.at("")?)
+    }
+
+    /// Makes the home and what is in it, and gives the account its name. Blocking.
+    pub fn move_in(&self, directory: &Directory) -> Result<(), FileError> {
+        self.house(directory)?;
+        let home = self.home.trim_matches('/');
+        for (home, program, text) in [(home, "sudo", SUDO), (ROOTS, "whoami", WHOAMI)] {
+            let profile = Relative::parse(&format!("{home}/.profile"))?;
+            if let Err(FileError::Missing { .. }) = directory.stat(&profile) {
+                write(directory, &profile, PROFILE)?;
+            }
+            let program = Relative::parse(&format!("{home}/{PROGRAMS}/{program}"))?;
+            let mut part = directory.write(&program, Above::Make, Expect::Anything)?;
+            part.write(text.as_bytes())?;
+            part.make_executable()?;
+            part.finish()?;
+        }
+        if let Some(python) = python(directory)? {
+            match directory.make_link(python, &self.at(&format!("{PROGRAMS}/python"))?) {
+                Ok(()) | Err(FileError::Exists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for (file, line) in [
+            ("etc/passwd", format!("{}:x:0:0::{}:/bin/bash\n", self.name, self.home)),
+            ("etc/group", format!("{}:x:0:\n", self.name)),
+        ] {
+            name_in(directory, &Relative::parse(file)?, self.name, &line)?;
+        }
+        Ok(())
+    }
+
+    fn at(&self, below: &str) -> Result<Relative, FileError> {
+        let home = self.home.trim_matches('/');
+        Relative::parse(format!("{home}/{below}").trim_end_matches('/'))
+    }
+}
+
+/// What the name `python` is to stand for where it stands for nothing.
+fn python(directory: &Directory) -> Result<Option<&'static str>, FileError> {
+    let there = |path: &str| {
+        let found = directory.stat_followed(&Relative::parse(path)?);
+        Ok::<_, FileError>(found.is_ok_and(|found| found.kind == Kind::File))
+    };
+    if there("usr/bin/python")? || there("usr/local/bin/python")? {
+        return Ok(None);
+    }
+    for (path, name) in [
+        ("usr/bin/python3", "/usr/bin/python3"),
+        ("usr/local/bin/python3", "/usr/local/bin/python3"),
+    ] {
+        if there(path)? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// Puts a name before the others in a list, so that it is the one its number is known by.
+fn name_in(
+    directory: &Directory,
+    file: &Relative,
+    name: &str,
+    line: &str,
+) -> Result<(), FileError> {
+    let mut text = String::new();
+    match directory.read(file) {
+        Ok((file, stat)) => {
+            let read = file.take(MOST).read_to_string(&mut text);
+            read.map_err(|error| FileError::from_io("read", &stat.path, error))?;
+        }
+        Err(FileError::Missing { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let known = text.lines().any(|line| line.split(':').next() == Some(name));
+    if known { Ok(()) } else { write(directory, file, &format!("{line}{text}")) }
+}
+
+fn write(directory: &Directory, path: &Relative, text: &str) -> Result<(), FileError> {
+    let mut part = directory.write(path, Above::Make, Expect::Anything)?;
+    part.write(text.as_bytes())?;
+    part.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use files::Reach;
+
+    #[test]
+    fn a_user_finds_a_name_a_home_and_python() {
+        let root = std::env::temp_dir().join(format!("stead-home-{}", uuid::Uuid::now_v7()));
+        for name in ["etc", "usr/bin"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        fs::write(root.join("usr/bin/python3"), "").unwrap();
+        fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/bash\n").unwrap();
+        let directory = Directory::open(&root, None, Reach::InRoot).unwrap().cached();
+        let user = User { name: "user", home: "/home/user".to_owned() };
+        let check = || {
+            user.move_in(&directory).unwrap();
+            let text = fs::read_to_string(root.join("etc/passwd")).unwrap();
+            let expected = "user:x:0:0::/home/user:/bin/bash\nroot:x:0:0:root:/root:/bin/bash\n";
+            assert_eq!(text, expected);
+            assert_eq!(fs::read_to_string(root.join("etc/group")).unwrap(), "user:x:0:\n");
+            for program in ["home/user/.local/bin/sudo", "root/.local/bin/whoami"] {
+                let mode = fs::metadata(root.join(program)).unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o755, "{program}");
+            }
+            assert!(root.join("root/.profile").exists());
+            let python = fs::read_link(root.join("home/user/.local/bin/python")).unwrap();
+            assert_eq!(python.to_str(), Some("/usr/bin/python3"));
+        };
+        check();
+        fs::write(root.join("home/user/.profile"), "own").unwrap();
+        check();
+        assert_eq!(fs::read_to_string(root.join("home/user/.profile")).unwrap(), "own");
+        fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,644 @@
+//! The programs of a sandbox, each in a terminal of its thread, by their process numbers.
+//!
+//! A program with a terminal of its own (PTY) is that terminal's program. Any other runs as a command of
+//! a worker: a terminal with a shell that runs one such program at a time and is then free for the
+//! next. Both go on without the server; after a restart they are found again by what is on record.
+
+mod hear;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use host::wire::Stream;
+use tokio::sync::{OnceCell, mpsc};
+
+use super::{
+    sandbox::Sandbox,
+    wrap::{self, Config},
+};
+use crate::Compat;
+use api::error::Problem;
+use engine::terminal::{
+    Event, ExecOptions, Execution, From, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin,
+    TerminalError, Told,
+};
+use model::{Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, Timestamp};
+use store::{CommandQuery, PageRequest};
+
+/// A program that has not ended after so long is put on record before its number is given out.
+const SHORT: Duration = Duration::from_millis(25);
+/// Ended programs that can still be asked about.
+const ENDED: usize = 64;
+/// How long ago one may have ended to be found again after a restart.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// The most output that is kept of each stream from the start.
+const KEPT: u64 = engine::terminal::MAX_OUTPUT;
+/// Ended terminals of programs that are kept.
+const ENDED_TERMINALS: usize = 8;
+/// The variable that tells the client's name for a terminal, so that it is found again by it.
+pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
+/// The variable of a terminal that is a session of a client and no worker.
+pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
+/// The signals that programs die of.
+const FATAL: std::ops::RangeInclusive<i32> = 1..=15;
+/// The number of SIGKILL.
+const KILL: i32 = 9;
+/// The size of a worker, which nobody needs to look at.
+const WORKER_SIZE: (u16, u16) = (80, 24);
+
+/// A program, running or ended.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number inside.
+    pub pid: u32,
+    /// What was asked for.
+    pub config: Config,
+    /// The client's name for it.
+    pub tag: Option<String>,
+    /// Where it runs.
+    pub terminal: Terminal,
+    kind: Kind,
+    /// The last signal that was sent to it.
+    signalled: AtomicI32,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Pty,
+    Command {
+        id: CommandId,
+        /// Where its own standard error begins.
+        begins: u64,
+    },
+}
+
+/// What a program is started with.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The program.
+    pub config: Config,
+    /// The client's name for it.
+    pub tag: Option<String>,
+    /// Whether it can be fed; else it reads nothing.
+    pub stdin: bool,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// Columns and rows, if it wants a terminal.
+    pub pty: Option<(u16, u16)>,
+}
+
+/// What a program tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// On its standard output.
+    Stdout(Vec<u8>),
+    /// On its standard error.
+    Stderr(Vec<u8>),
+    /// On its terminal.
+    Pty(Bytes),
+    /// It ended.
+    End(End),
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself.
+    Exit(i32),
+    /// By a signal.
+    Signal(i32),
+    /// Its time was over.
+    TimedOut,
+    /// Nobody knows.
+    Lost,
+}
+
+/// How a program went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// How it ended.
+    pub end: End,
+    /// What it wrote to its standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to its standard error.
+    pub stderr: Vec<u8>,
+}
+
+fn add(all: &mut Vec<u8>, bytes: &[u8]) {
+    let room = usize::try_from(KEPT).unwrap_or(usize::MAX).saturating_sub(all.len());
+    all.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+/// The programs of one sandbox.
+#[derive(Default)]
+pub struct Processes {
+    loaded: OnceCell<()>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    running: HashMap<u32, Arc<Process>>,
+    /// The latest last.
+    ended: Vec<Arc<Process>>,
+    /// Workers that have nothing to do.
+    idle: Vec<Terminal>,
+}
+
+impl Processes {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one that runs under this number or name.
+    pub fn running(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
+        let inner = self.inner();
+        match (pid, tag) {
+            (Some(pid), _) => inner.running.get(&pid).cloned(),
+            (None, Some(tag)) => {
+                inner.running.values().find(|it| it.tag.as_deref() == Some(tag)).cloned()
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// The same, or the last one that ended under it.
+    pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
+        self.running(pid, tag).or_else(|| {
+            let inner = self.inner();
+            let is = |it: &&Arc<Process>| match (pid, tag) {
+                (Some(pid), _) => it.pid == pid,
+                (None, tag) => tag.is_some() && it.tag.as_deref() == tag,
+            };
+            inner.ended.iter().rev().find(is).cloned()
+        })
+    }
+
+    /// All that run, by number.
+    pub fn all(&self) -> Vec<Arc<Process>> {
+        let mut all: Vec<_> = self.inner().running.values().cloned().collect();
+        all.sort_by_key(|process| process.pid);
+        all
+    }
+
+    fn begin(&self, process: Arc<Process>) {
+        self.inner().running.insert(process.pid, process);
+    }
+
+    /// Notes an end; the worker is free again. Answers which terminals of ended programs are one too
+    /// many.
+    fn end(&self, process: &Arc<Process>) -> Vec<Terminal> {
+        let mut inner = self.inner();
+        if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
+            inner.running.remove(&process.pid);
+        }
+        if let Kind::Command { .. } = process.kind {
+            inner.idle.push(process.terminal.clone());
+        }
+        inner.ended.push(process.clone());
+        while inner.ended.len() > ENDED {
+            inner.ended.remove(0);
+        }
+        let of_terminals = inner
+            .ended
+            .iter()
+            .filter(|it| matches!(it.kind, Kind::Pty))
+            .cloned()
+            .collect::<Vec<_>>();
+        let surplus = of_terminals.len().saturating_sub(ENDED_TERMINALS);
+        let gone = &of_terminals[..surplus];
+        inner.ended.retain(|it| !gone.iter().any(|other| Arc::ptr_eq(it, other)));
+        gone.iter().map(|it| it.terminal.clone()).collect()
+    }
+}
+
+impl Compat {
+    /// The programs of a sandbox; those that an earlier server started are found again first.
+    pub async fn processes(&self, sandbox: &Sandbox) -> Result<Arc<Processes>, Problem> {
+        let processes = self.sandboxes.processes(sandbox.id());
+        processes.loaded.get_or_try_init(|| self.load_processes(sandbox, &processes)).await?;
+        Ok(processes)
+    }
+
+    async fn load_processes(
+        &self,
+        sandbox: &Sandbox,
+        processes: &Arc<Processes>,
+    ) -> Result<(), Problem> {
+        let since = self.now().at.checked_sub(REMEMBERED).unwrap_or(Timestamp::MIN);
+        for terminal in self.store.thread_terminals(sandbox.id()).await? {
+            if !terminal.argv.is_empty() {
+                self.load_pty(processes, terminal).await?;
+                continue;
+            }
+            if terminal.env.contains_key(SESSION_NAME) {
+                continue;
+            }
+            let mut busy = false;
+            let page = PageRequest::first(16);
+            let query = CommandQuery::default();
+            let recent = self.store.commands(&terminal.terminal_id, query, page).await?;
+            for command in recent.items.into_iter().rev() {
+                let ended = command.status.is_end();
+                busy |= !ended;
+                if ended && command.finished_at.is_none_or(|at| at < since) {
+                    continue;
+                }
+                let Some((config, tag)) = wrap::parse(&command.text) else { continue };
+                let head = self.terminals.output(&terminal, &command, Stream::Stderr, 0, 32).await;
+                let Some((pid, begins)) = head.ok().and_then(|head| wrap::pid(&head.bytes)) else {
+                    continue;
+                };
+                let kind = Kind::Command { id: command.command_id.clone(), begins };
+                let terminal = terminal.clone();
+                let signalled = AtomicI32::new(0);
+                let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+                if ended {
+                    processes.inner().ended.push(process);
+                } else {
+                    processes.begin(process.clone());
+                    self.attend_to(processes.clone(), process, None);
+                }
+            }
+            if !busy {
+                processes.inner().idle.push(terminal);
+            }
+        }
+        Ok(())
+    }
+
+    async fn load_pty(
+        &self,
+        processes: &Arc<Processes>,
+        terminal: Terminal,
+    ) -> Result<(), Problem> {
+        if terminal.status != TerminalStatus::Live {
+            return Ok(());
+        }
+        let Some(pid) = self.terminals.pid(&terminal).await else { return Ok(()) };
+        let mut words = terminal.argv.iter().cloned();
+        let config = Config {
+            cmd: words.next().unwrap_or_default(),
+            args: words.collect(),
+            envs: terminal.env.clone(),
+            cwd: Some(terminal.cwd.clone()).filter(|cwd| !cwd.is_empty()),
+        };
+        let signalled = AtomicI32::new(0);
+        let kind = Kind::Pty;
+        let tag = terminal.env.get(PTY_NAME).cloned();
+        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+        processes.begin(process.clone());
+        self.attend_to(processes.clone(), process, None);
+        Ok(())
+    }
+
+    /// Starts a program; what it says is heard by [`Compat::hear`].
+    pub async fn start_process(
+        &self,
+        sandbox: &Sandbox,
+        start: Start,
+    ) -> Result<Arc<Process>, Problem> {
+        let processes = self.processes(sandbox).await?;
+        self.projects.touch(&sandbox.thread.project_id).await;
+        match start.pty {
+            Some(size) => self.start_pty(sandbox, &processes, start, size).await,
+            None => self.start_command(sandbox, &processes, start).await,
+        }
+    }
+
+    async fn start_pty(
+        &self,
+        sandbox: &Sandbox,
+        processes: &Arc<Processes>,
+        start: Start,
+        size: (u16, u16),
+    ) -> Result<Arc<Process>, Problem> {
+        let Start { config, tag, timeout, .. } = start;
+        let mut argv = vec![config.cmd.clone()];
+        argv.extend(config.args.iter().cloned());
+        let terminal = self
+            .terminals
+            .open(NewTerminal {
+                thread_id: sandbox.id().clone(),
+                lease_id: sandbox.thread.lease_id.clone(),
+                argv,
+                // What the client asked for and nothing else: it ends when its program does.
+                shell: Some(ShellKind::Plain),
+                size,
+                cwd: config.cwd.clone().unwrap_or_default(),
+                env: config.envs.clone(),
+            })
+            .await?;
+        // A program that is over at once has none any more.
+        let pid = self.terminals.pid(&terminal).await.unwrap_or(0);
+        let (kind, signalled) = (Kind::Pty, AtomicI32::new(0));
+        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+        processes.begin(process.clone());
+        self.attend_to(processes.clone(), process.clone(), timeout);
+        Ok(process)
+    }
+
+    async fn start_command(
+        &self,
+        sandbox: &Sandbox,
+        processes: &Arc<Processes>,
+        start: Start,
+    ) -> Result<Arc<Process>, Problem> {
+        let Start { config, tag, stdin, timeout, .. } = start;
+        let options = ExecOptions {
+            text: wrap::text(&config, tag.as_deref()),
+            timeout,
+            stdin: if stdin { Stdin::Open } else { Stdin::Null },
+            env: config.envs.clone(),
+            cwd: config.cwd.clone(),
+            max_output: KEPT,
+            if_busy: IfBusy::Fail,
+            resume: Resume::No,
+            touch: None,
+            keyed: false,
+            if_abandoned: IfAbandoned::Keep,
+        };
+        let (terminal, mut execution) = self.hand_to_worker(sandbox, processes, options).await?;
+        let begun = begun(&mut execution).await;
+        let (pid, begins) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                processes.inner().idle.push(terminal);
+                return Err(error.into());
+            }
+        };
+        // What is short needs no record while it runs: its end is about to be one.
+        if tokio::time::timeout(SHORT, execution.ended()).await.is_err() {
+            execution.put_on_record().await?;
+        }
+        let kind = Kind::Command { id: execution.id().clone(), begins };
+        let signalled = AtomicI32::new(0);
+        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+        processes.begin(process.clone());
+        self.attend_to(processes.clone(), process.clone(), None);
+        Ok(process)
+    }
+
+    /// Hands a command to a worker that has nothing to do, or to a new one.
+    async fn hand_to_worker(
+        &self,
+        sandbox: &Sandbox,
+        processes: &Arc<Processes>,
+        mut options: ExecOptions,
+    ) -> Result<(Terminal, Execution), Problem> {
+        loop {
+            let idle = processes.inner().idle.pop();
+            let is_new = idle.is_none();
+            let terminal = match idle {
+                Some(terminal) => terminal,
+                None => {
+                    self.terminals
+                        .open(NewTerminal {
+                            thread_id: sandbox.id().clone(),
+                            lease_id: sandbox.thread.lease_id.clone(),
+                            argv: vec![],
+                            shell: Some(ShellKind::Bash),
+                            size: WORKER_SIZE,
+                            cwd: String::new(),
+                            env: Default::default(),
+                        })
+                        .await?
+                }
+            };
+            // A shell that is only starting is not busy.
+            let starting = is_new || !self.terminals.facts(&terminal).await.live;
+            options.if_busy = if starting { IfBusy::Wait } else { IfBusy::Fail };
+            match self.terminals.exec(&terminal, options.clone(), None).await {
+                Ok(execution) => return Ok((terminal, execution)),
+                // A person is using it. It is theirs until the next start.
+                Err(TerminalError::Busy | TerminalError::QueueFull | TerminalError::Exited)
+                    if !is_new => {}
+                Err(error) => {
+                    processes.inner().idle.push(terminal);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of a program, and ends one that wants a terminal when its time is over.
+    fn attend_to(
+        &self,
+        processes: Arc<Processes>,
+        process: Arc<Process>,
+        timeout: Option<Duration>,
+    ) {
+        let app = self.clone();
+        self.tasks.spawn(async move {
+            let ended = app.ended(&process);
+            tokio::pin!(ended);
+            let wait = timeout.unwrap_or(Duration::MAX);
+            let surplus = tokio::select! {
+                told = &mut ended => if told { processes.end(&process) } else { return },
+                () = app.stopping.cancelled() => return,
+                () = tokio::time::sleep(wait), if timeout.is_some() => {
+                    processes.inner().running.remove(&process.pid);
+                    vec![process.terminal.clone()]
+                }
+            };
+            for terminal in surplus {
+                if let Err(problem) = app.delete_terminal(&terminal).await {
+                    let detail = problem.detail();
+                    tracing::warn!(terminal = %terminal.terminal_id, detail, "cannot delete it");
+                }
+            }
+        });
+    }
+
+    /// Waits until a program has ended; `false` when that cannot be told any more.
+    async fn ended(&self, process: &Process) -> bool {
+        match &process.kind {
+            Kind::Command { id, .. } => match self.terminals.follow(&process.terminal, id).await {
+                Some(mut execution) => execution.ended().await.is_ok(),
+                None => true,
+            },
+            Kind::Pty => {
+                let Ok(mut watcher) =
+                    self.terminals.look(&process.terminal, String::new(), From::Picture).await
+                else {
+                    return true;
+                };
+                if self.terminals.facts(&process.terminal).await.exit.is_some() {
+                    return true;
+                }
+                loop {
+                    match watcher.next().await {
+                        Ok(Told::Event(Event::Exit { .. })) | Err(_) => return true,
+                        Ok(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs a program to its end; what it writes beyond the limit is not kept.
+    pub async fn run_process(&self, sandbox: &Sandbox, start: Start) -> Result<Ran, Problem> {
+        let process = self.start_process(sandbox, start).await?;
+        let (sender, mut said) = mpsc::channel(8);
+        let hear = async {
+            let heard = self.hear(&process, &sender).await;
+            drop(sender);
+            heard
+        };
+        let gather = async {
+            let mut ran = Ran { end: End::Lost, stdout: Vec::new(), stderr: Vec::new() };
+            while let Some(said) = said.recv().await {
+                match said {
+                    Said::Stdout(bytes) => add(&mut ran.stdout, &bytes),
+                    Said::Stderr(bytes) => add(&mut ran.stderr, &bytes),
+                    Said::Pty(bytes) => add(&mut ran.stdout, &bytes),
+                    Said::End(end) => ran.end = end,
+                }
+            }
+            ran
+        };
+        let (heard, ran) = tokio::join!(hear, gather);
+        heard.map(|()| ran)
+    }
+
+    /// Gives a program something to read.
+    pub async fn feed_process(
+        &self,
+        process: &Process,
+        data: Vec<u8>,
+        eof: bool,
+    ) -> Result<(), Problem> {
+        match &process.kind {
+            Kind::Pty => {
+                // The end of what is typed is typed, too.
+                let data = if eof { vec![4] } else { data };
+                self.terminals.input(&process.terminal, "", data.into()).await?;
+            }
+            Kind::Command { id, .. } => {
+                self.terminals.feed(&process.terminal, id, String::new(), data, eof).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the terminal of a program another size; `false` if it has none.
+    pub async fn resize_process(
+        &self,
+        process: &Process,
+        (cols, rows): (u16, u16),
+    ) -> Result<bool, Problem> {
+        match process.kind {
+            Kind::Pty => {
+                self.terminals.resize(&process.terminal, cols, rows).await?;
+                Ok(true)
+            }
+            Kind::Command { .. } => Ok(false),
+        }
+    }
+
+    /// Sends a program a signal.
+    pub async fn signal_process(
+        &self,
+        sandbox: &Sandbox,
+        process: &Process,
+        signal: i32,
+    ) -> Result<(), Problem> {
+        process.signalled.store(signal, Ordering::Relaxed);
+        match &process.kind {
+            Kind::Command { id, .. } => {
+                self.terminals.signal_command(&process.terminal, id, signal).await?;
+            }
+            Kind::Pty => {
+                // To the program itself and not to what it has in its foreground; then to its group,
+                // so that nothing of it stays behind.
+                let pid = process.pid;
+                let text = format!("kill -s {signal} -- -{pid} || kill -s {signal} {pid}");
+                let start = Start {
+                    config: Config {
+                        cmd: "/bin/sh".into(),
+                        args: vec!["-c".into(), text],
+                        ..Config::default()
+                    },
+                    tag: None,
+                    stdin: false,
+                    timeout: Some(Duration::from_secs(10)),
+                    pty: None,
+                };
+                self.start_process(sandbox, start).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Process {
+    /// How a command that is over ended.
+    fn end_of(&self, command: &Command) -> End {
+        let sent = self.signalled.load(Ordering::Relaxed);
+        match (command.status, command.exit_code, command.signal) {
+            (CommandStatus::TimedOut, ..) => End::TimedOut,
+            (CommandStatus::Cancelled, ..) => End::Signal(KILL),
+            (CommandStatus::Finished, _, Some(signal)) if signal != 0 => End::Signal(signal),
+            // A shell tells the end by a signal as an exit code.
+            (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {
+                End::Signal(sent)
+            }
+            (CommandStatus::Finished, Some(code), _) => End::Exit(code),
+            _ => End::Lost,
+        }
+    }
+
+    /// An end as whoever waits for the program itself would see it. The shell that waits tells a death
+    /// by a signal as an exit code, which a program may have chosen; one that does so names it.
+    pub fn by_signal(&self, end: End) -> End {
+        let End::Exit(code) = end else { return end };
+        let chosen = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
+        match code.checked_sub(128) {
+            Some(signal) if FATAL.contains(&signal) && !self.is_pty() && !chosen() => {
+                End::Signal(signal)
+            }
+            _ => end,
+        }
+    }
+
+    /// Whether it was sent what ends it in any case.
+    pub fn is_killed(&self) -> bool {
+        self.signalled.load(Ordering::Relaxed) == 9
+    }
+
+    /// Whether it has a terminal.
+    pub fn is_pty(&self) -> bool {
+        matches!(self.kind, Kind::Pty)
+    }
+}
+
+/// Waits until a command has told the number of its process.
+async fn begun(execution: &mut Execution) -> Result<(u32, u64), TerminalError> {
+    execution.listen().await?;
+    loop {
+        let over = execution.is_over();
+        execution.progress().mark_unchanged();
+        let head = match execution.read(Stream::Stderr, 0, 32).await {
+            Ok(head) => head.bytes,
+            Err(TerminalError::NotKept) if over => {
+                execution.finished().await.map(|receipt| receipt.stderr)?
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(begun) = wrap::pid(&head) {
+            return Ok(begun);
+        }
+        if over {
+            let said = String::from_utf8_lossy(&head).trim().to_owned();
+            return Err(TerminalError::NotExecutable(said));
+        }
+        execution.more().await?;
+    }
+}

@@ -1,0 +1,107 @@
+//! Where a project's files are.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use base::durable::make_directory;
+use model::ProjectId;
+
+/// The directories of one project.
+///
+/// ```text
+/// HOME/workspaces/<project id>/
+///   repo/                 where shells start
+///   memories/persistent/  $STEAD_MEMORIES
+///   logs/                 a place for the project's own logs
+///   tmp/                  files on their way to their place; emptied when the server starts
+///   hot/                  the log and the snapshot of the hot memories; the server's alone
+///   project.json          a copy of the row
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// The directory that holds all the others.
+    pub root: PathBuf,
+    /// Where shells start.
+    pub repo: PathBuf,
+    /// The persistent memories.
+    pub memories: PathBuf,
+    /// The project's own logs.
+    pub logs: PathBuf,
+    /// Files on their way to their place.
+    pub tmp: PathBuf,
+    /// The log and the snapshot of the hot memories.
+    pub hot: PathBuf,
+}
+
+impl Workspace {
+    /// What a shell finds the persistent memories by.
+    pub const MEMORIES_VARIABLE: &'static str = "STEAD_MEMORIES";
+
+    /// Where the directories of this project are, whether they are there or not.
+    #[must_use]
+    pub fn at(home: &Path, project: &ProjectId) -> Self {
+        Self::in_directory(&home.join("workspaces").join(project.as_str()))
+    }
+
+    /// The layout in a directory of any name.
+    pub(crate) fn in_directory(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            repo: root.join("repo"),
+            memories: root.join("memories/persistent"),
+            logs: root.join("logs"),
+            tmp: root.join("tmp"),
+            hot: root.join("hot"),
+        }
+    }
+
+    /// Makes what is missing of it. What a shell of the project has put there is left alone.
+    pub(crate) fn ensure(&self) -> io::Result<()> {
+        // The common case is one look, and the deepest are made last.
+        if self.hot.is_dir() && self.memories.is_dir() && self.repo.is_dir() && self.tmp.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = self.root.parent() {
+            make_directory(above)?;
+        }
+        make_directory(&self.root)?;
+        make_directory(&self.root.join("memories"))?;
+        for path in [&self.repo, &self.logs, &self.tmp, &self.memories, &self.hot] {
+            make_directory(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// The directories of a project, made where they are missing. Blocks. `home` must exist.
+pub fn workspace(home: &Path, project: &ProjectId) -> io::Result<Workspace> {
+    let workspace = Workspace::at(home, project);
+    workspace.ensure()?;
+    Ok(workspace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_is_made_once_and_remade_where_it_is_missing() {
+        let home = tempfile::tempdir().unwrap();
+        let project = ProjectId::default_project();
+        let made = workspace(home.path(), &project).unwrap();
+        assert_eq!(made.repo, home.path().join("workspaces/default-00000000/repo"));
+        std::fs::write(made.repo.join("kept"), "x").unwrap();
+        std::fs::remove_dir(&made.hot).unwrap();
+        assert_eq!(workspace(home.path(), &project).unwrap(), made);
+        assert!(made.repo.join("kept").exists() && made.hot.is_dir() && made.memories.is_dir());
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("workspaces"), "x").unwrap();
+        assert!(workspace(home.path(), &ProjectId::default_project()).is_err());
+    }
+}

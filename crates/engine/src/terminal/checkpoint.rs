@@ -1,0 +1,75 @@
+//! A picture on disk: what the screen was at an offset.
+//!
+//! Written beside, synced, renamed. A file that does not check out is as good as none: the
+//! screen is then rebuilt from the log alone.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use vt::Screen;
+
+use base::durable::replace;
+
+const MAGIC: &[u8; 8] = b"steadck1";
+
+/// What a checkpoint file says.
+pub struct Checkpoint {
+    /// The bytes before this offset are in the picture, those from it on are not.
+    pub offset: u64,
+    /// The picture.
+    pub screen: Screen,
+}
+
+/// The bytes of a checkpoint file.
+pub fn encode(offset: u64, screen: &Screen) -> Vec<u8> {
+    let picture = screen.checkpoint();
+    let mut file = Vec::with_capacity(MAGIC.len() + 8 + picture.len());
+    file.extend_from_slice(MAGIC);
+    file.extend_from_slice(&offset.to_le_bytes());
+    file.extend_from_slice(&blake3::hash(&file[8..16]).as_bytes()[..8]);
+    file.extend_from_slice(&picture);
+    file
+}
+
+/// What a checkpoint file says, if it is whole.
+pub fn decode(file: &[u8]) -> Option<Checkpoint> {
+    let rest = file.strip_prefix(MAGIC.as_slice())?;
+    let (offset, rest) = rest.split_first_chunk::<8>()?;
+    let (check, picture) = rest.split_first_chunk::<8>()?;
+    if blake3::hash(offset).as_bytes()[..8] != check[..] {
+        return None;
+    }
+    let screen = Screen::restore(picture).ok()?;
+    Some(Checkpoint { offset: u64::from_le_bytes(*offset), screen })
+}
+
+/// The checkpoint in the terminal's directory, if there is a whole one.
+pub fn load(directory: &Path) -> Option<Checkpoint> {
+    decode(&fs::read(directory.join("checkpoint")).ok()?)
+}
+
+/// Replaces the checkpoint in the terminal's directory.
+pub fn save(directory: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(&directory.join("checkpoint"), bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vt::Size;
+
+    #[test]
+    fn a_checkpoint_comes_back_and_a_damaged_one_does_not() {
+        let mut screen = Screen::new(Size { cols: 40, rows: 5 }, 100);
+        screen.feed(b"\x1b[31mhello\r\n");
+        let bytes = encode(12, &screen);
+        let back = decode(&bytes).unwrap();
+        assert_eq!((back.offset, back.screen.snapshot()), (12, screen.snapshot()));
+        for index in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[index] ^= 0x40;
+            assert!(decode(&damaged).is_none(), "byte {index} changed unnoticed");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A terminal's state as something that can be changed from outside: patched, rolled back,
+//! forked.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::scribe::{self, Order};
+use super::{NewTerminal, Resume, TerminalError, Terminals};
+use model::{Env, Terminal, TerminalState};
+
+impl Terminals {
+    /// Sets and removes exported variables in the live shell. Answers the version after it.
+    pub async fn patch_env(
+        &self,
+        terminal: &Terminal,
+        set: &BTreeMap<String, String>,
+        unset: &[String],
+    ) -> Result<u64, TerminalError> {
+        let script = script(set, unset);
+        self.order(terminal, |answer| Order::Apply { script, answer }).await
+    }
+
+    /// Takes up an earlier version again, as a version of its own. Answers that.
+    pub async fn rollback(&self, terminal: &Terminal, to: u64) -> Result<u64, TerminalError> {
+        self.order(terminal, |answer| Order::Rollback { to, answer }).await
+    }
+
+    /// Makes another terminal of the same thread with the state this one had at `version`.
+    pub async fn fork(&self, from: &Terminal, version: u64) -> Result<Terminal, TerminalError> {
+        let state = self.0.store.terminal_state(&from.terminal_id, Some(version)).await?;
+        let delta = scribe::delta(&base(&state), &exported(&state));
+        let new = NewTerminal {
+            thread_id: from.thread_id.clone(),
+            lease_id: from.lease_id.clone(),
+            argv: from.argv.clone(),
+            shell: Some(from.shell),
+            size: (from.cols, from.rows),
+            cwd: state.cwd,
+            env: from.env.clone(),
+        };
+        let to = self.plan(new).await?;
+        self.add(&to).await?;
+        let now = Timestamp::now();
+        let id = &to.terminal_id;
+        self.0.store.fork_state(&from.terminal_id, version, id, delta, now).await?;
+        self.begin(id).await
+    }
+
+    async fn order(
+        &self,
+        terminal: &Terminal,
+        make: impl FnOnce(oneshot::Sender<Result<u64, scribe::OrderError>>) -> Order,
+    ) -> Result<u64, TerminalError> {
+        let live = self.live(terminal).await;
+        self.alive(terminal, &live, Resume::Yes).await?;
+        let orders = self.orders(&live).await.ok_or(TerminalError::Gone)?;
+        let (answer, answered) = oneshot::channel();
+        orders.send(make(answer)).await.map_err(|_| TerminalError::Gone)?;
+        Ok(answered.await.map_err(|_| TerminalError::Gone)??)
+    }
+}
+
+/// The exported environment of a state.
+pub fn exported(state: &TerminalState) -> Env {
+    state.sections.get("env").map(|bytes| scribe::environment(bytes)).unwrap_or_default()
+}
+
+/// The environment the first shell came up with.
+fn base(state: &TerminalState) -> Env {
+    state.sections.get(scribe::BASE).map(|bytes| scribe::environment(bytes)).unwrap_or_default()
+}
+
+/// Lines that every shell we drive understands.
+fn script(set: &BTreeMap<String, String>, unset: &[String]) -> Vec<u8> {
+    let mut script = String::new();
+    for name in unset {
+        script.push_str(&format!("unset {name}\n"));
+    }
+    for (name, value) in set {
+        script.push_str(&format!("export {name}='{}'\n", value.replace('\'', "'\\''")));
+    }
+    script.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_value_reaches_a_real_shell_as_it_is() {
+        let value = "it's \"$HOME\" `x` \\ \n\tline two é %s";
+        let set = [("A".to_owned(), value.to_owned())].into();
+        let mut text = script(&set, &["B".to_owned()]);
+        text.extend_from_slice(b"printf '%s' \"$A$B\"");
+        for shell in ["bash", "sh"] {
+            let output = std::process::Command::new(shell)
+                .arg("-c")
+                .arg(String::from_utf8(text.clone()).unwrap())
+                .env("B", "gone")
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), value, "{shell}");
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Files below a directory that cannot be left.
+//!
+//! The kernel resolves every path, with `openat2` and relative to the root's descriptor, so that
+//! neither a link nor a race leads out. What is opened is first held by a descriptor that opens
+//! nothing, looked at, and only then opened itself: a FIFO never blocks and a device never notices.
+//! All functions block.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
+
+use rustix::{
+    buffer::spare_capacity,
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fgetxattr, flistxattr,
+        flistxattr_query, fstat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
+        symlinkat, unlinkat,
+    },
+    io::Errno,
+};
+
+use crate::remove::remove_tree_at;
+use crate::{FileError, Kind, Relative, Stat, memory::Expect};
+use base::durable::{open_directory, part_name, sync_directory};
+use model::Timestamp;
+
+/// How often a resolution that a rename got in the way of is tried again.
+const ATTEMPTS: u32 = 128;
+
+/// The most bytes that the kernel has for the names of a file's attributes, or for one of them.
+const ATTRIBUTES: usize = 64 << 10;
+
+/// Where links may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Nowhere outside; a link that tries is refused.
+    Beneath,
+    /// Nowhere outside; the root is what `/` means to a link. For the root of a whole system.
+    InRoot,
+}
+
+/// A directory and everything below it; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    root: Arc<OwnedFd>,
+    /// Where files are made before they get their name, if not beside it.
+    pub(super) staging: Option<Arc<OwnedFd>>,
+    reach: Reach,
+    stays: Stays,
+}
+
+/// What of a change is on stable storage when it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    /// All of it.
+    Synced,
+    /// What the kernel has written by then, as with any program that does not ask for more.
+    Cached,
+}
+
+impl Directory {
+    /// Opens the root. Files are made in `staging`, which should be on the same file system, or
+    /// else beside where they will be.
+    pub fn open(root: &Path, staging: Option<&Path>, reach: Reach) -> Result<Self, FileError> {
+        let open = |path: &Path| {
+            open_directory(path)
+                .map(Arc::new)
+                .map_err(|error| FileError::from_io("open", &path.display().to_string(), error))
+        };
+        let staging = staging.map(open).transpose()?;
+        Ok(Self { root: open(root)?, staging, reach, stays: Stays::Synced })
+    }
+
+    /// The same for files that are nobody's record, where no change waits for the disk.
+    #[must_use]
+    pub fn cached(self) -> Self {
+        Self { stays: Stays::Cached, ..self }
+    }
+
+    /// Makes a change in a directory stay.
+    pub(super) fn sync(&self, directory: &OwnedFd) -> io::Result<()> {
+        match self.stays {
+            Stays::Synced => sync_directory(directory),
+            Stays::Cached => Ok(()),
+        }
+    }
+
+    /// Whether files wait for the disk, too.
+    pub(super) fn is_synced(&self) -> bool {
+        self.stays == Stays::Synced
+    }
+
+    /// What is at a path; a link is not followed.
+    pub fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
+        let Some((parent, name)) = self.parent(path)? else {
+            let root = fstat(&*self.root).map_err(failed("look at", path))?;
+            return Ok(stat_of(&root, path.as_str(), None));
+        };
+        stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))
+    }
+
+    /// What a path leads to; a link is followed, within the root.
+    pub fn stat_followed(&self, path: &Relative) -> Result<Stat, FileError> {
+        let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
+        let found = fstat(&held).map_err(failed("look at", path))?;
+        Ok(stat_of(&found, path.as_str(), None))
+    }
+
+    /// The size that the file system gives for what is at a path, also for a directory.
+    pub fn size_on_disk(&self, path: &Relative) -> Result<u64, FileError> {
+        let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
+        let found = fstat(&held).map_err(failed("look at", path))?;
+        Ok(u64::try_from(found.st_size).unwrap_or(0))
+    }
+
+    /// Whose the root is.
+    pub fn root_owner(&self) -> Result<(u32, u32), FileError> {
+        let found = fstat(&*self.root).map_err(failed("look at", &Relative::root()))?;
+        Ok((found.st_uid, found.st_gid))
+    }
+
+    /// Opens a file for reading, and says what it is.
+    pub fn read(&self, path: &Relative) -> Result<(File, Stat), FileError> {
+        let held = self.resolve(path, OFlags::PATH).map_err(failed("open", path))?;
+        open_regular(&held, path.as_str())
+    }
+
+    /// The extended attributes of a file whose names begin with this, by the rest of their names.
+    pub fn attributes(
+        &self,
+        path: &Relative,
+        prefix: &str,
+    ) -> Result<BTreeMap<String, String>, FileError> {
+        let (file, _) = self.read(path)?;
+        let mut attributes = BTreeMap::new();
+        match flistxattr_query(&file) {
+            // Most have none, and some file systems know of none.
+            Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(attributes),
+            Ok(_) => {}
+            Err(errno) => return Err(failed("look at", path)(errno)),
+        }
+        let mut names = Vec::with_capacity(ATTRIBUTES);
+        flistxattr(&file, spare_capacity(&mut names)).map_err(failed("look at", path))?;
+        for name in names.split(|byte| *byte == 0) {
+            let Some(rest) = std::str::from_utf8(name).ok().and_then(|it| it.strip_prefix(prefix))
+            else {
+                continue;
+            };
+            let mut value = Vec::with_capacity(ATTRIBUTES);
+            // It may be gone meanwhile.
+            if fgetxattr(&file, name, spare_capacity(&mut value)).is_ok() {
+                attributes.insert(rest.to_owned(), String::from_utf8_lossy(&value).into_owned());
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// Makes a directory; those above it must be there.
+    pub fn make_directory(&self, path: &Relative) -> Result<(), FileError> {
+        let Some((parent, name)) = self.parent(path)? else {
+            return Err(FileError::Exists { path: path.to_string() });
+        };
+        mkdirat(&parent, name, Mode::from_raw_mode(0o755))
+            .map_err(io::Error::from)
+            .and_then(|()| self.sync(&parent))
+            .map_err(failed_io("make", path))
+    }
+
+    /// Makes a symbolic link; the directories above it must be there.
+    pub fn make_link(&self, target: &str, path: &Relative) -> Result<(), FileError> {
+        let Some((parent, name)) = self.parent(path)? else {
+            return Err(FileError::Exists { path: path.to_string() });
+        };
+        symlinkat(target, &parent, name)
+            .map_err(io::Error::from)
+            .and_then(|()| self.sync(&parent))
+            .map_err(failed_io("link", path))
+    }
+
+    /// Makes a directory and all above it that are missing.
+    pub fn make_directories(&self, path: &Relative) -> Result<(), FileError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match self.resolve(path, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed("open", path)(errno)),
+        }
+        if let Some((above, _)) = path.split_last() {
+            self.make_directories(&above)?;
+        }
+        match self.make_directory(path) {
+            // Somebody else made it meanwhile; or it is a link to nowhere.
+            Err(FileError::Exists { .. }) => {
+                self.resolve(path, flags).map(drop).map_err(failed("open", path))
+            }
+            other => other,
+        }
+    }
+
+    /// Gives something another name. Only a file may take the place of a file.
+    pub fn rename(&self, from: &Relative, to: &Relative, expect: Expect) -> Result<(), FileError> {
+        let (Some((from_parent, from_name)), Some((to_parent, to_name))) =
+            (self.parent(from)?, self.parent(to)?)
+        else {
+            let what = "the root of a route is not moved";
+            return Err(FileError::NotSupported { path: "".into(), what });
+        };
+        let source =
+            stat_at(&from_parent, from_name, from.as_str()).map_err(failed("look at", from))?;
+        if to.below(from).is_some_and(|rest| !rest.is_root()) {
+            let why = "it is below what is to be moved";
+            return Err(FileError::BadPath { path: to.to_string(), why });
+        }
+        if from == to {
+            return Ok(());
+        }
+        let target = stat_at(&to_parent, to_name, to.as_str());
+        if target.is_ok_and(|target| target.kind == Kind::Directory) {
+            return Err(FileError::IsDirectory { path: to.to_string() });
+        }
+        let renamed = match (expect, source.kind) {
+            (Expect::Anything, Kind::File | Kind::Link | Kind::Other) => {
+                renameat(&from_parent, from_name, &to_parent, to_name)
+            }
+            (Expect::Anything, Kind::Directory) | (Expect::Absent | Expect::Version(_), _) => {
+                let flags = RenameFlags::NOREPLACE;
+                renameat_with(&from_parent, from_name, &to_parent, to_name, flags)
+            }
+        };
+        match renamed {
+            // Within one route that is a mount inside it, not a way out.
+            Err(Errno::XDEV) => {
+                let what = "it is on another file system than where it should go";
+                return Err(FileError::NotSupported { path: from.to_string(), what });
+            }
+            Err(errno) => return Err(failed("move", to)(errno)),
+            Ok(()) => {}
+        }
+        self.sync(&to_parent).and_then(|()| self.sync(&from_parent)).map_err(failed_io("move", to))
+    }
+
+    /// Removes a file, a link or an empty directory.
+    pub fn remove(&self, path: &Relative) -> Result<(), FileError> {
+        let (parent, name) = self.not_root(path)?;
+        let found = stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))?;
+        let flags =
+            if found.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(&parent, name, flags).map_err(failed("remove", path))?;
+        self.sync(&parent).map_err(failed_io("remove", path))
+    }
+
+    /// Removes something and all below it; links are removed, not followed. With a staging
+    /// directory it is gone at once, and its parts after that.
+    pub fn remove_tree(&self, path: &Relative) -> Result<(), FileError> {
+        let (parent, name) = self.not_root(path)?;
+        let found = stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))?;
+        if found.kind != Kind::Directory {
+            return self.remove(path);
+        }
+        if let Some(staging) = &self.staging {
+            let part = part_name().map_err(failed_io("remove", path))?;
+            match renameat(&parent, name, staging, &part) {
+                Ok(()) => {
+                    self.sync(&parent).map_err(failed_io("remove", path))?;
+                    return remove_tree_at(staging, &part).map_err(failed_io("remove", path));
+                }
+                // A mount in between: its parts are removed where they are.
+                Err(Errno::XDEV) => {}
+                Err(errno) => return Err(failed("remove", path)(errno)),
+            }
+        }
+        remove_tree_at(&parent, name).map_err(failed_io("remove", path))?;
+        self.sync(&parent).map_err(failed_io("remove", path))
+    }
+
+    /// Opens a directory to read what is in it.
+    pub(super) fn open_below(&self, path: &Relative) -> Result<OwnedFd, FileError> {
+        self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
+            .map_err(failed("open", path))
+    }
+
+    /// The directory that holds what is at a path, and its name there; `None` for the root.
+    pub(super) fn parent<'a>(
+        &self,
+        path: &'a Relative,
+    ) -> Result<Option<(OwnedFd, &'a str)>, FileError> {
+        let Some((_, name)) = path.split_last() else { return Ok(None) };
+        let above = path.as_str()[..path.as_str().len() - name.len()].trim_end_matches('/');
+        Ok(Some((self.resolve_directory(above).map_err(failed("open", path))?, name)))
+    }
+
+    fn not_root<'a>(&self, path: &'a Relative) -> Result<(OwnedFd, &'a str), FileError> {
+        self.parent(path)?.ok_or_else(|| {
+            let what = "the root of a route is not removed";
+            FileError::NotSupported { path: String::new(), what }
+        })
+    }
+
+    /// Opens a directory, for use with `*at` calls and to be synced.
+    pub(super) fn resolve_directory(&self, path: &str) -> Result<OwnedFd, Errno> {
+        self.resolve_text(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
+    }
+
+    fn resolve(&self, path: &Relative, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.resolve_text(path.as_str(), flags)
+    }
+
+    /// Where links in this directory may lead.
+    pub(super) fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    fn resolve_text(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let reach = match self.reach {
+            Reach::Beneath => ResolveFlags::BENEATH,
+            Reach::InRoot => ResolveFlags::IN_ROOT,
+        };
+        let path = if path.is_empty() { "." } else { path };
+        let resolve = reach | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..ATTEMPTS {
+            // The kernel says so when a rename made it unsure whether it is still inside.
+            match openat2(&*self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+}
+
+/// Opens for reading the file that a descriptor holds, if it is one.
+pub fn open_regular(held: &OwnedFd, path: &str) -> Result<(File, Stat), FileError> {
+    let found = fstat(held).map_err(|errno| FileError::from_io("look at", path, errno.into()))?;
+    let kind = match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Directory => return Err(FileError::IsDirectory { path: path.to_owned() }),
+        FileType::Symlink => return Err(FileError::Loop { path: path.to_owned() }),
+        FileType::Fifo => Some("a FIFO"),
+        FileType::Socket => Some("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+        _ => Some("of an unknown kind"),
+    };
+    if let Some(kind) = kind {
+        return Err(FileError::NotRegular { path: path.to_owned(), kind });
+    }
+    // Some files of the kernel's are regular and block all the same.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, descriptor_path(held), flags, Mode::empty())
+        .map_err(|errno| FileError::from_io("open", path, errno.into()))?;
+    Ok((File::from(file), stat_of(&found, path, None)))
+}
+
+/// A path that means what a descriptor holds, whatever its name has become.
+pub(super) fn descriptor_path(held: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", held.as_raw_fd())
+}
+
+/// What has this name in a directory; a link is not followed.
+pub fn stat_at(directory: impl AsFd, name: &str, path: &str) -> Result<Stat, Errno> {
+    let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let target = match FileType::from_raw_mode(found.st_mode) {
+        // It may be something else by the time it is read.
+        FileType::Symlink => readlinkat(&directory, name, Vec::new())
+            .ok()
+            .map(|target| target.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    Ok(stat_of(&found, path, target))
+}
+
+pub(super) fn stat_of(found: &rustix::fs::Stat, path: &str, target: Option<String>) -> Stat {
+    let kind = match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Other,
+    };
+    let nanos = i32::try_from(found.st_mtime_nsec).unwrap_or(0);
+    Stat {
+        path: path.to_owned(),
+        kind,
+        size: if kind == Kind::File { u64::try_from(found.st_size).unwrap_or(0) } else { 0 },
+        modified_at: Timestamp::new(found.st_mtime, nanos).ok(),
+        mode: Some(found.st_mode & 0o7777),
+        owner: Some((found.st_uid, found.st_gid)),
+        target,
+        version: (kind == Kind::File).then(|| version(found)),
+    }
+}
+
+/// A number that is another one after each write: the inode changes with every atomic write, and
+/// the time with every other.
+fn version(found: &rustix::fs::Stat) -> u64 {
+    let mut hash = blake3::Hasher::new();
+    for part in [found.st_dev, found.st_ino, found.st_size.cast_unsigned()] {
+        hash.update(&part.to_le_bytes());
+    }
+    for part in [found.st_mtime, found.st_ctime] {
+        hash.update(&part.to_le_bytes());
+    }
+    for part in [found.st_mtime_nsec, found.st_ctime_nsec] {
+        hash.update(&part.to_le_bytes());
+    }
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hash.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+pub(super) fn failed(doing: &'static str, path: &Relative) -> impl Fn(Errno) -> FileError {
+    move |errno| FileError::from_io(doing, path.as_str(), errno.into())
+}
+
+pub(super) fn failed_io(doing: &'static str, path: &Relative) -> impl Fn(io::Error) -> FileError {
+    move |error| FileError::from_io(doing, path.as_str(), error)
+}

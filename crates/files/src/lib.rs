@@ -1,0 +1,31 @@
+//! One tree of files over several backends.
+
+mod directory;
+mod error;
+mod event;
+mod list;
+pub mod memory;
+mod path;
+mod remove;
+mod rows;
+mod search;
+mod stat;
+mod tree;
+mod watch;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use directory::{Directory, Reach};
+pub use directory::{open_regular, stat_at};
+pub use error::FileError;
+pub use event::{FileEvent, Happened};
+pub use path::{Relative, TreePath};
+pub use remove::remove_tree_at;
+pub use rows::Rows;
+pub use search::{Found, Match, SearchLimits};
+pub use stat::{Kind, Stat};
+pub use tree::{Backend, Content, Opened, Route, Tree, TreeWatch, Writing};
+pub use watch::{Below, Watch, Watched};
+pub use write::{Above, Part};

@@ -1,0 +1,70 @@
+//! The same rules for files that are kept elsewhere: names and sizes without the contents.
+
+use bytes::Bytes;
+
+use crate::memory::{
+    map::{Change, Entry, HotLimits, Map, Node},
+    record::Op,
+};
+use crate::{FileError, Relative, Stat, rows};
+use model::Timestamp;
+use store::EntryChange;
+
+/// What is known of a project's files without reading them.
+#[derive(Debug, Default)]
+pub(crate) struct Index(Map);
+
+impl Index {
+    pub(crate) fn add_directory(&mut self, path: &str, at: Timestamp) {
+        self.0.insert(path.into(), Node::Directory(at));
+    }
+
+    pub(crate) fn add_file(&mut self, path: &str, size: u64, at: Timestamp, version: u64) {
+        let entry = Entry { bytes: Bytes::new(), modified_at: at, version };
+        self.0.insert(path.into(), Node::File(entry, size));
+        self.0.raise(version);
+    }
+
+    pub(crate) fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
+        self.0.stat(path)
+    }
+
+    pub(crate) fn list(
+        &self,
+        path: &Relative,
+        depth: u32,
+        after: Option<&Relative>,
+        limit: usize,
+    ) -> Result<Vec<Stat>, FileError> {
+        self.0.list(path, depth, after, limit)
+    }
+
+    /// The paths of all files at or below one.
+    pub(crate) fn files(&self, path: &Relative) -> Vec<String> {
+        self.0.files(path).into_iter().map(|(key, _)| key.into()).collect()
+    }
+
+    /// Says whether a change is allowed, what it comes to, and the number of the last write then.
+    pub(crate) fn plan(
+        &self,
+        change: &Change,
+        limits: &HotLimits,
+        now: Timestamp,
+    ) -> Result<(EntryChange, u64), FileError> {
+        let version = self.0.version();
+        Ok(match self.0.plan(change, limits, now)? {
+            Op::Put { key, bytes, at, version } => {
+                let row = rows::row(&key, bytes.len() as u64, at, Some(version));
+                (rows::put(row, &bytes), version)
+            }
+            Op::MakeDirectory { key, at } => {
+                (rows::put(rows::row(&key, 0, at, None), &Bytes::new()), version)
+            }
+            Op::Remove { key } => (EntryChange::Remove { path: key.into() }, version),
+            Op::Move { from, to } => {
+                (EntryChange::Move { from: from.into(), to: to.into() }, version)
+            }
+            Op::Begin { .. } | Op::End { .. } => unreachable!("no change is planned as these"),
+        })
+    }
+}

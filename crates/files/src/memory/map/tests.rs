@@ -1,0 +1,150 @@
+use proptest::prelude::*;
+
+use crate::memory::map::*;
+
+fn path(text: &str) -> Relative {
+    Relative::parse(text).unwrap()
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn put(at: &str, content: &str) -> Change {
+    let bytes = Bytes::copy_from_slice(content.as_bytes());
+    Change::Put { path: path(at), bytes, expect: Expect::Anything }
+}
+
+fn change(map: &mut Map, change: &Change) -> Result<(), String> {
+    let op = map.plan(change, &limits(), now()).map_err(|error| error.to_string())?;
+    map.apply(&op);
+    Ok(())
+}
+
+fn limits() -> HotLimits {
+    HotLimits { entries: 6, bytes: 100, entry_bytes: 50 }
+}
+
+fn names(map: &Map, at: &str, depth: u32) -> Vec<String> {
+    map.list(&path(at), depth, None, 100).unwrap().into_iter().map(|stat| stat.path).collect()
+}
+
+#[test]
+fn directories_come_and_go_with_what_is_in_them() {
+    let mut map = Map::default();
+    change(&mut map, &put("a/b/c", "1")).unwrap();
+    change(&mut map, &put("a-b", "2")).unwrap();
+    assert_eq!(names(&map, "", 1), ["a", "a-b"]);
+    assert_eq!(names(&map, "", 9), ["a", "a/b", "a/b/c", "a-b"]);
+    assert_eq!(names(&map, "a/b", 1), ["a/b/c"]);
+    assert_eq!(map.stat(&path("a/b")).unwrap().kind, Kind::Directory);
+    change(&mut map, &Change::Remove { path: path("a/b/c") }).unwrap();
+    assert_eq!(names(&map, "", 9), ["a-b"]);
+    change(&mut map, &Change::MakeDirectory { path: path("d") }).unwrap();
+    assert_eq!(names(&map, "", 9), ["a-b", "d"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_says_why() {
+    let mut map = Map::default();
+    change(&mut map, &put("a/b", "1")).unwrap();
+    let mut refused = |refuse: Change| change(&mut map, &refuse).unwrap_err();
+    assert_eq!(refused(put("a", "")), "\"a\" is a directory");
+    assert_eq!(refused(put("", "")), "\"\" is a directory");
+    assert_eq!(refused(put("a/b/c", "")), "\"a/b/c\" is not, or is not below, a directory");
+    assert_eq!(refused(Change::Remove { path: path("a") }), "\"a\" is not empty");
+    assert_eq!(refused(Change::Remove { path: path("x") }), "there is nothing at \"x\"");
+    assert_eq!(
+        refused(Change::MakeDirectory { path: path("a") }),
+        "there is something at \"a\" already"
+    );
+    let within = Change::Move { from: path("a"), to: path("a/c"), expect: Expect::Anything };
+    assert_eq!(refused(within), "\"a/c\" is not a path: it is below what is to be moved");
+    let onto = Change::Move { from: path("a/b"), to: path("a/b"), expect: Expect::Absent };
+    change(&mut map, &onto).unwrap();
+    assert_eq!(names(&map, "", 2), ["a", "a/b"]);
+}
+
+#[test]
+fn the_bounds_are_exact() {
+    let mut map = Map::default();
+    assert_eq!(
+        change(&mut map, &put("a", &"x".repeat(51))).unwrap_err(),
+        "\"a\" may have 50 bytes"
+    );
+    change(&mut map, &put("a", &"x".repeat(49))).unwrap();
+    change(&mut map, &put("b", &"x".repeat(49))).unwrap();
+    assert_eq!(map.usage(), (2, 100));
+    let full = "there is room for 100 bytes of memories, and it is taken";
+    assert_eq!(change(&mut map, &put("c", "")).unwrap_err(), full);
+    change(&mut map, &put("a", "")).unwrap();
+    for name in ["c", "d", "e", "f"] {
+        change(&mut map, &put(name, "")).unwrap();
+    }
+    let full = "there is room for 6 memories, and it is taken";
+    assert_eq!(change(&mut map, &put("g", "")).unwrap_err(), full);
+    change(&mut map, &put("f", "1")).unwrap();
+}
+
+#[test]
+fn a_write_may_say_what_it_takes_for_granted() {
+    let mut map = Map::default();
+    let write = |expect| Change::Put { path: path("k"), bytes: Bytes::new(), expect };
+    change(&mut map, &write(Expect::Absent)).unwrap();
+    change(&mut map, &write(Expect::Absent)).unwrap_err();
+    let version = map.file(&path("k")).unwrap().version;
+    change(&mut map, &write(Expect::Version(version))).unwrap();
+    change(&mut map, &write(Expect::Version(version))).unwrap_err();
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    let path = prop::sample::select(vec!["", "a", "b", "a/a", "a/b", "b/a", "a/a/a"])
+        .prop_map(|text| Relative::parse(text).unwrap());
+    let bytes = prop::collection::vec(any::<u8>(), 0..60).prop_map(Bytes::from);
+    let expect = prop_oneof![Just(Expect::Anything), Just(Expect::Absent)];
+    prop_oneof![
+        4 => (path.clone(), bytes, expect.clone())
+            .prop_map(|(path, bytes, expect)| Change::Put { path, bytes, expect }),
+        1 => path.clone().prop_map(|path| Change::MakeDirectory { path }),
+        1 => path.clone().prop_map(|path| Change::Remove { path }),
+        1 => path.clone().prop_map(|path| Change::RemoveTree { path }),
+        2 => (path.clone(), path, expect)
+            .prop_map(|(from, to, expect)| Change::Move { from, to, expect }),
+    ]
+}
+
+proptest! {
+    /// Whatever is done: the bounds hold, the count is right, no file is above another thing, and
+    /// the list and the map made again are the same.
+    #[test]
+    fn the_map_stays_a_tree_within_its_bounds(changes in prop::collection::vec(changes(), 0..40)) {
+        let mut map = Map::default();
+        let limits = limits();
+        for asked in &changes {
+            let before = map.clone();
+            if change(&mut map, asked).is_err() {
+                prop_assert_eq!(&before, &map);
+            }
+            let (entries, bytes) = map.usage();
+            prop_assert!(entries <= limits.entries && bytes <= limits.bytes);
+            let sum: u64 = map.nodes.iter().map(|(key, node)| node.size(key)).sum();
+            prop_assert_eq!(bytes, sum);
+            for key in map.nodes.keys() {
+                map.no_file_above(&path(key)).unwrap();
+            }
+        }
+        let mut again = Map::default();
+        map.ops().for_each(|op| again.apply(&op));
+        prop_assert_eq!(&again.nodes, &map.nodes);
+        // Page by page is the same as all at once.
+        let all = map.list(&Relative::root(), 9, None, 100).unwrap();
+        let (mut paged, mut after): (Vec<Stat>, Option<Relative>) = (Vec::new(), None);
+        loop {
+            let page = map.list(&Relative::root(), 9, after.as_ref(), 2).unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(path(&last.path));
+            paged.extend(page);
+        }
+        prop_assert_eq!(paged, all);
+    }
+}

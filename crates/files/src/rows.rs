@@ -1,0 +1,113 @@
+//! Files that are rows of the store: small, and saved with the database.
+
+use bytes::Bytes;
+
+use crate::memory::{Change, Entry, HotLimits, Index};
+use crate::{FileError, Relative, Stat};
+use model::{ProjectId, Timestamp};
+use store::{EntryChange, EntryIndex, EntryRow, Store, StoreError};
+
+/// How often a change is decided again because another came before it.
+const ATTEMPTS: u32 = 16;
+
+/// The files of a project that are kept as rows.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    store: Store,
+    project: ProjectId,
+    limits: HotLimits,
+}
+
+impl Rows {
+    pub fn new(store: Store, project: ProjectId, limits: HotLimits) -> Self {
+        Self { store, project, limits }
+    }
+
+    async fn index(&self) -> Result<(u64, Index), FileError> {
+        let EntryIndex { revision, entries } =
+            self.store.entries(&self.project).await.map_err(unavailable)?;
+        let mut index = Index::default();
+        for row in entries {
+            let modified_at = row.modified_at;
+            match row.is_directory {
+                true => index.add_directory(&row.path, modified_at),
+                false => index.add_file(&row.path, row.size, modified_at, row.version),
+            }
+        }
+        Ok((revision, index))
+    }
+
+    /// The content of a file.
+    pub(crate) async fn get(&self, path: &Relative) -> Result<Entry, FileError> {
+        let stat = self.stat(path).await?;
+        let bytes = self.store.entry(&self.project, path.as_str()).await.map_err(unavailable)?;
+        match (bytes, stat.version, stat.modified_at) {
+            (Some(bytes), Some(version), Some(modified_at)) => {
+                Ok(Entry { bytes: bytes.into(), modified_at, version })
+            }
+            _ => Err(FileError::IsDirectory { path: path.to_string() }),
+        }
+    }
+
+    /// What is at a path.
+    pub(crate) async fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
+        self.index().await?.1.stat(path)
+    }
+
+    /// What is below a path.
+    pub(crate) async fn list(
+        &self,
+        path: &Relative,
+        depth: u32,
+        after: Option<&Relative>,
+        limit: usize,
+    ) -> Result<Vec<Stat>, FileError> {
+        self.index().await?.1.list(path, depth, after, limit)
+    }
+
+    /// Makes a change.
+    pub(crate) async fn change(&self, change: Change, now: Timestamp) -> Result<u64, FileError> {
+        for _ in 0..ATTEMPTS {
+            let (revision, index) = self.index().await?;
+            let (change, version) = index.plan(&change, &self.limits, now)?;
+            match self.store.change_entry(&self.project, revision, change).await {
+                Err(StoreError::Conflict { .. }) => {}
+                done => return done.map(|()| version).map_err(unavailable),
+            }
+        }
+        Err(FileError::Unavailable { reason: "others change the files all the time".into() })
+    }
+
+    /// Every file at or below a path.
+    pub(crate) async fn files(&self, path: &Relative) -> Result<Vec<(String, Bytes)>, FileError> {
+        let mut files = Vec::new();
+        for key in self.index().await?.1.files(path) {
+            let found = self.store.entry(&self.project, &key).await.map_err(unavailable)?;
+            files.extend(found.map(|bytes| (key, bytes.into())));
+        }
+        Ok(files)
+    }
+}
+
+fn unavailable(error: StoreError) -> FileError {
+    match error {
+        StoreError::Missing { what } => FileError::Missing { path: what },
+        other => FileError::Unavailable { reason: other.to_string() },
+    }
+}
+
+/// The row of a planned change.
+pub(crate) fn row(path: &str, size: u64, at: Timestamp, version: Option<u64>) -> EntryRow {
+    EntryRow {
+        path: path.to_owned(),
+        is_directory: version.is_none(),
+        size,
+        modified_at: at,
+        version: version.unwrap_or(0),
+    }
+}
+
+/// A planned change as the store takes it.
+pub(crate) fn put(row: EntryRow, bytes: &Bytes) -> EntryChange {
+    EntryChange::Put { row, bytes: bytes.to_vec() }
+}

@@ -1,0 +1,240 @@
+//! Writing a file: the old one or the whole new one is visible, never a part.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, fchown, fsetxattr, fstat,
+        openat, readlinkat, renameat, renameat_with, statat, unlinkat,
+    },
+    io::Errno,
+    process::{Gid, Uid},
+};
+
+use crate::directory::{Directory, Reach, stat_at};
+use crate::{FileError, Relative, Stat, memory::Expect};
+use base::durable::part_name;
+
+/// Links followed at the end of a path, as the kernel does.
+const LINKS: u32 = 40;
+
+/// Among writers of ours, a version that was compared is still the one when the name is given.
+static NAMING: Mutex<()> = Mutex::new(());
+
+/// A file that has no name yet. Dropped before it is finished, it never was.
+#[derive(Debug)]
+pub struct Part {
+    /// None when all is written: it is closed before it gets its name, so that a watcher sees one
+    /// event.
+    file: Option<File>,
+    /// Where the unfinished file is.
+    staging: OwnedFd,
+    part: String,
+    /// Where it will be.
+    parent: OwnedFd,
+    name: String,
+    path: String,
+    expect: Expect,
+    finished: bool,
+    /// What it is written below, which knows whether to wait for the disk.
+    below: Directory,
+}
+
+/// Whether directories above a file come into being with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Above {
+    /// They must be there.
+    MustExist,
+    /// They are made.
+    Make,
+}
+
+impl Directory {
+    /// Begins to write a file. A link at the end of the path is followed, within the root.
+    pub fn write(&self, path: &Relative, above: Above, expect: Expect) -> Result<Part, FileError> {
+        if above == Above::Make
+            && let Some((above, _)) = path.split_last()
+        {
+            self.make_directories(&above)?;
+        }
+        let failed = |errno: Errno| FileError::from_io("write", path.as_str(), errno.into());
+        let (parent, name, before) = self.place(path)?;
+        match (expect, &before) {
+            (Expect::Absent, Some(_)) => {
+                return Err(FileError::Exists { path: path.to_string() });
+            }
+            (Expect::Version(_), None) => {
+                return Err(FileError::Changed { path: path.to_string() });
+            }
+            _ => {}
+        }
+        let same_disk = |staging: &OwnedFd| {
+            let (one, other) = (fstat(staging).ok()?, fstat(&parent).ok()?);
+            (one.st_dev == other.st_dev).then_some(())
+        };
+        let staging = match &self.staging {
+            Some(staging) if same_disk(staging).is_some() => staging.try_clone(),
+            _ => parent.try_clone(),
+        }
+        .map_err(|error| FileError::from_io("write", path.as_str(), error))?;
+        let (file, part) = create(&staging, before.as_ref()).map_err(failed)?;
+        let path = path.to_string();
+        let (file, below) = (Some(file), self.clone());
+        Ok(Part { file, staging, part, parent, name, path, expect, finished: false, below })
+    }
+
+    /// The directory and the name that a write goes to, and the file that is there.
+    fn place(
+        &self,
+        path: &Relative,
+    ) -> Result<(OwnedFd, String, Option<rustix::fs::Stat>), FileError> {
+        let failed = |errno: Errno| FileError::from_io("write", path.as_str(), errno.into());
+        let is_directory = || FileError::IsDirectory { path: path.to_string() };
+        let mut text = path.as_str().to_owned();
+        for _ in 0..LINKS {
+            let (above, name) = text.rsplit_once('/').unwrap_or(("", &text));
+            if matches!(name, "" | "." | "..") {
+                return Err(is_directory());
+            }
+            let parent = self.resolve_directory(above).map_err(failed)?;
+            let found = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) => found,
+                Err(Errno::NOENT) => return Ok((parent, name.to_owned(), None)),
+                Err(errno) => return Err(failed(errno)),
+            };
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::RegularFile => return Ok((parent, name.to_owned(), Some(found))),
+                FileType::Directory => return Err(is_directory()),
+                FileType::Symlink => {
+                    let target = readlinkat(&parent, name, Vec::new()).map_err(failed)?;
+                    let target = target.to_str().map_err(|_| failed(Errno::INVAL))?;
+                    text = match (target.starts_with('/'), self.reach()) {
+                        (false, _) if above.is_empty() => target.to_owned(),
+                        (false, _) => format!("{above}/{target}"),
+                        (true, Reach::InRoot) => target.trim_start_matches('/').to_owned(),
+                        (true, Reach::Beneath) => return Err(failed(Errno::XDEV)),
+                    };
+                }
+                FileType::Fifo => return Err(not_regular(path, "a FIFO")),
+                FileType::Socket => return Err(not_regular(path, "a socket")),
+                _ => return Err(not_regular(path, "a device")),
+            }
+        }
+        Err(failed(Errno::LOOP))
+    }
+}
+
+impl Part {
+    /// Adds to the content.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        let written = match &mut self.file {
+            Some(file) => file.write_all(bytes),
+            None => Err(io::Error::other("it is finished")),
+        };
+        written.map_err(|error| self.failed(error))
+    }
+
+    /// Gives the file an extended attribute.
+    pub fn set_attribute(&self, name: &str, value: &[u8]) -> Result<(), FileError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        fsetxattr(file, name, value, XattrFlags::empty()).map_err(|errno| self.failed(errno.into()))
+    }
+
+    /// Lets everybody run the file who may read it.
+    pub fn make_executable(&self) -> Result<(), FileError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mode = Mode::from_raw_mode(0o755);
+        rustix::fs::fchmod(file, mode).map_err(|errno| self.failed(errno.into()))
+    }
+
+    /// Gives the file its name; it is on stable storage when this answers, if that was asked for.
+    pub fn finish(mut self) -> Result<Stat, FileError> {
+        if let Some(file) = self.file.take()
+            && self.below.is_synced()
+        {
+            file.sync_all().map_err(|error| self.failed(error))?;
+        }
+        match self.give_name() {
+            // The same disk, but a mount in between: make it beside.
+            Err(Errno::XDEV) => {
+                self.move_beside().map_err(|error| self.failed(error))?;
+                self.give_name().map_err(|errno| self.failed(errno.into()))?;
+            }
+            Err(errno) => return Err(self.failed(errno.into())),
+            Ok(()) => {}
+        }
+        self.finished = true;
+        self.below.sync(&self.parent).map_err(|error| self.failed(error))?;
+        stat_at(&self.parent, &self.name, &self.path).map_err(|errno| self.failed(errno.into()))
+    }
+
+    fn give_name(&self) -> Result<(), Errno> {
+        match self.expect {
+            Expect::Anything => renameat(&self.staging, &self.part, &self.parent, &self.name),
+            Expect::Absent => renameat_with(
+                &self.staging,
+                &self.part,
+                &self.parent,
+                &self.name,
+                RenameFlags::NOREPLACE,
+            ),
+            Expect::Version(version) => {
+                let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+                let found = stat_at(&self.parent, &self.name, &self.path);
+                if !found.is_ok_and(|found| found.version == Some(version)) {
+                    return Err(Errno::AGAIN);
+                }
+                renameat(&self.staging, &self.part, &self.parent, &self.name)
+            }
+        }
+    }
+
+    fn move_beside(&mut self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut made = File::from(openat(&self.staging, &self.part, flags, Mode::empty())?);
+        let (mut file, part) = create(&self.parent, Some(&fstat(&made)?))?;
+        io::copy(&mut made, &mut file)?;
+        file.sync_all()?;
+        let _ = unlinkat(&self.staging, &self.part, AtFlags::empty());
+        self.staging = self.parent.try_clone()?;
+        self.part = part;
+        Ok(())
+    }
+
+    fn failed(&self, error: io::Error) -> FileError {
+        FileError::from_io("write", &self.path, error)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What cannot be removed is removed at the next start.
+            let _ = unlinkat(&self.staging, &self.part, AtFlags::empty());
+        }
+    }
+}
+
+/// Makes an unfinished file, as the one it will replace is.
+fn create(staging: &OwnedFd, before: Option<&rustix::fs::Stat>) -> Result<(File, String), Errno> {
+    let part = part_name().map_err(|_| Errno::IO)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = openat(staging, &part, flags, Mode::from_raw_mode(0o600))?;
+    if let Some(before) = before {
+        // Only a privileged server can keep another owner.
+        let _ =
+            fchown(&file, Some(Uid::from_raw(before.st_uid)), Some(Gid::from_raw(before.st_gid)));
+    }
+    let mode = before.map_or(0o644, |before| before.st_mode & 0o777);
+    fchmod(&file, Mode::from_raw_mode(mode))?;
+    Ok((File::from(file), part))
+}
+
+fn not_regular(path: &Relative, kind: &'static str) -> FileError {
+    FileError::NotRegular { path: path.to_string(), kind }
+}

@@ -1,0 +1,332 @@
+//! One exec.
+//!
+//! ```text
+//!   Queued ──▶ Running ──▶ Finished | TimedOut | Cancelled | Lost
+//!      └─────────────────▶ NotStarted | Cancelled | Lost
+//! ```
+//! An end is final: a command is never run again by us, and its receipt never changes.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{CommandId, Env, Refused, TerminalId};
+
+/// A command and its receipt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Its id.
+    pub command_id: CommandId,
+    /// The terminal it runs in.
+    pub terminal_id: TerminalId,
+    /// What was asked for.
+    pub text: String,
+    /// Who asked.
+    pub source: Source,
+    /// Where it is in its life.
+    pub status: CommandStatus,
+    /// The exit code of one that finished by itself.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it began to run.
+    pub started_at: Option<Timestamp>,
+    /// When its end was seen.
+    pub finished_at: Option<Timestamp>,
+    /// How long it ran, by the host's own clock.
+    pub duration_us: Option<u64>,
+    /// Bytes of standard output so far.
+    pub stdout_bytes: u64,
+    /// Bytes of standard error so far.
+    pub stderr_bytes: u64,
+    /// Whether some of its output was not kept.
+    pub truncated: bool,
+    /// The version of the terminal's state before it.
+    pub version_before: u64,
+    /// The version after it.
+    pub version_after: Option<u64>,
+    /// Where in the terminal's output it begins.
+    pub offset_start: Option<u64>,
+    /// Where it ends.
+    pub offset_end: Option<u64>,
+    /// The shell's directory after it.
+    pub cwd: Option<String>,
+    /// What it changed.
+    pub changes: Changes,
+    /// Whether the shell had to be replaced.
+    pub shell_restarted: bool,
+    /// The limit of its instance that was met while it ran and failed.
+    pub limit_reached: Option<Limit>,
+    /// The client's key, so that asking twice runs once.
+    pub idempotency_key: Option<String>,
+}
+
+/// A limit of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// A process was killed because memory was at its limit.
+    OutOfMemory,
+    /// A process could not be made because there were as many as may be.
+    Processes,
+    /// Nothing more could be written.
+    DiskFull,
+}
+
+impl Limit {
+    /// The word clients see.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "out_of_memory",
+            Self::Processes => "processes",
+            Self::DiskFull => "disk_full",
+        }
+    }
+}
+
+/// Who asked for a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Somebody who called exec.
+    Agent,
+    /// Somebody who typed.
+    Person,
+}
+
+/// Where a command is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandStatus {
+    /// It waits for the shell.
+    Queued,
+    /// It runs.
+    Running,
+    /// It ended by itself.
+    Finished,
+    /// It was ended because its time was over.
+    TimedOut,
+    /// It was ended, or dropped from the queue, because somebody cancelled it.
+    Cancelled,
+    /// Nobody knows how it ended.
+    Lost,
+    /// It certainly never ran.
+    NotStarted,
+}
+
+impl CommandStatus {
+    /// Says whether nothing more can happen to it.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        match self {
+            Self::Queued | Self::Running => false,
+            Self::Finished | Self::TimedOut | Self::Cancelled | Self::Lost | Self::NotStarted => {
+                true
+            }
+        }
+    }
+
+    /// The word clients see.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+            Self::NotStarted => "not_started",
+        }
+    }
+}
+
+/// What a command changed in its shell.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Changes {
+    /// The directory, if it moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<CwdChange>,
+    /// The exported environment.
+    #[serde(skip_serializing_if = "EnvChange::is_empty")]
+    pub env: EnvChange,
+}
+
+/// A move from one directory to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CwdChange {
+    /// Where it was.
+    pub from: String,
+    /// Where it is.
+    pub to: String,
+}
+
+/// A change of the exported environment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EnvChange {
+    /// What was set, or set to another value.
+    pub set: Env,
+    /// What was removed.
+    pub unset: Vec<String>,
+}
+
+impl EnvChange {
+    /// Says whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.unset.is_empty()
+    }
+}
+
+/// How a command ended: one of the five ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandEnd {
+    Finished { exit_code: Option<i32>, signal: Option<i32> },
+    TimedOut,
+    Cancelled,
+    Lost,
+    NotStarted,
+}
+
+impl Command {
+    /// A command that was just asked for.
+    #[must_use]
+    pub fn asked(
+        command_id: CommandId,
+        terminal_id: TerminalId,
+        text: String,
+        source: Source,
+        version_before: u64,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            command_id,
+            terminal_id,
+            text,
+            source,
+            status: CommandStatus::Queued,
+            exit_code: None,
+            signal: None,
+            created_at: at,
+            started_at: None,
+            finished_at: None,
+            duration_us: None,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            truncated: false,
+            version_before,
+            version_after: None,
+            offset_start: None,
+            offset_end: None,
+            cwd: None,
+            changes: Changes::default(),
+            shell_restarted: false,
+            limit_reached: None,
+            idempotency_key: None,
+        }
+    }
+
+    /// The command after it began to run.
+    pub fn start(&self, at: Timestamp, offset: u64) -> Result<Self, Refused> {
+        match self.status {
+            CommandStatus::Queued => Ok(Self {
+                status: CommandStatus::Running,
+                started_at: Some(at),
+                offset_start: Some(offset),
+                ..self.clone()
+            }),
+            CommandStatus::Running
+            | CommandStatus::Finished
+            | CommandStatus::TimedOut
+            | CommandStatus::Cancelled
+            | CommandStatus::Lost
+            | CommandStatus::NotStarted => Err(self.refused("start")),
+        }
+    }
+
+    /// The command after it ended.
+    pub fn end(&self, end: CommandEnd, at: Timestamp) -> Result<Self, Refused> {
+        let next = match (self.status, end) {
+            (CommandStatus::Running, CommandEnd::Finished { exit_code, signal }) => {
+                Self { status: CommandStatus::Finished, exit_code, signal, ..self.clone() }
+            }
+            (CommandStatus::Running, CommandEnd::TimedOut) => {
+                Self { status: CommandStatus::TimedOut, ..self.clone() }
+            }
+            (CommandStatus::Queued | CommandStatus::Running, CommandEnd::Cancelled) => {
+                Self { status: CommandStatus::Cancelled, ..self.clone() }
+            }
+            (CommandStatus::Queued | CommandStatus::Running, CommandEnd::Lost) => {
+                Self { status: CommandStatus::Lost, ..self.clone() }
+            }
+            (CommandStatus::Queued, CommandEnd::NotStarted) => {
+                Self { status: CommandStatus::NotStarted, ..self.clone() }
+            }
+            _ => {
+                return Err(self.refused(match end {
+                    CommandEnd::Finished { .. } => "finish",
+                    CommandEnd::TimedOut => "time out",
+                    CommandEnd::Cancelled => "be cancelled",
+                    CommandEnd::Lost => "be lost",
+                    CommandEnd::NotStarted => "stay unstarted",
+                }));
+            }
+        };
+        Ok(Self { finished_at: Some(at), ..next })
+    }
+
+    fn refused(&self, event: &'static str) -> Refused {
+        Refused { noun: format!("command {}", self.command_id), state: self.status.word(), event }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The reference: a word, and which words may follow it.
+        #[test]
+        fn an_end_is_final(events in prop::collection::vec(0u8..6, 0..8)) {
+            let at = Timestamp::UNIX_EPOCH;
+            let mut real = Command::asked(
+                CommandId::fresh(), TerminalId::fresh(), "true".into(), Source::Agent, 0, at);
+            let mut word = "queued";
+            for event in events {
+                let (result, then) = match event {
+                    0 => (real.start(at, 0), [("queued", "running")].as_slice()),
+                    1 => (
+                        real.end(CommandEnd::Finished { exit_code: Some(1), signal: None }, at),
+                        [("running", "finished")].as_slice(),
+                    ),
+                    2 => (real.end(CommandEnd::TimedOut, at), [("running", "timed_out")].as_slice()),
+                    4 => (
+                        real.end(CommandEnd::Cancelled, at),
+                        [("queued", "cancelled"), ("running", "cancelled")].as_slice(),
+                    ),
+                    3 => (
+                        real.end(CommandEnd::Lost, at),
+                        [("queued", "lost"), ("running", "lost")].as_slice(),
+                    ),
+                    _ => (
+                        real.end(CommandEnd::NotStarted, at),
+                        [("queued", "not_started")].as_slice(),
+                    ),
+                };
+                match then.iter().find(|(from, _)| *from == word) {
+                    Some((_, to)) => { real = result.unwrap(); word = to; }
+                    None => prop_assert!(result.is_err()),
+                }
+                prop_assert_eq!(real.status.word(), word);
+                prop_assert_eq!(real.exit_code.is_some(), word == "finished");
+                prop_assert_eq!(real.finished_at.is_some(), real.status.is_end());
+            }
+        }
+    }
+}

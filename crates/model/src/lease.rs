@@ -1,0 +1,451 @@
+//! A durable claim on compute, and what runs under it.
+//!
+//! ```text
+//!           intend           created            paused
+//!   Idle ───────────▶ Creating ───────▶ Running ⇄ Paused
+//!    ▲                   │                 │        │
+//!    │ ended by us       │ failed          │  lost  │
+//!    ├───────────────────┤                 ▼        ▼
+//!    │                   └──────────────▶  Dead ◀───┘ ── intend (generation + 1) ──▶ Creating
+//!    └─ any state, when wanted gone: ended by us ──▶ Destroyed ── needed again ──▶ Idle
+//! ```
+//! `desired` is what somebody asked for and is recorded first; `state` is what was seen. The
+//! instance's id is chosen with the intent, so that a crash between recording and creating leaves a
+//! name to look for.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{InstanceId, LeaseId, Refused};
+
+/// A lease as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Its id.
+    pub lease_id: LeaseId,
+    /// The provider it is a claim on.
+    pub provider: String,
+    /// What was asked for.
+    pub desired: Desired,
+    /// How many instances were intended so far; each has its own number.
+    pub generation: u64,
+    /// What was seen.
+    pub state: LeaseState,
+    /// The provider's own settings (an image, a template, limits).
+    pub spec: serde_json::Value,
+    /// How long its instances have run, as far as that is counted.
+    pub ran: Duration,
+    /// Since when one runs that is not counted yet.
+    pub counted_from: Option<Timestamp>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// How often the row was changed.
+    pub revision: u64,
+}
+
+/// What somebody wants to be beneath a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Desired {
+    /// An instance that runs whenever it is needed.
+    Running,
+    /// An instance that holds still.
+    Paused,
+    /// No instance, until one is needed.
+    Stopped,
+    /// Nothing, for ever.
+    Destroyed,
+}
+
+/// What was seen beneath a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "state")]
+pub enum LeaseState {
+    /// No instance.
+    Idle,
+    /// One is intended: it may or may not be there.
+    Creating {
+        /// The name it has if it is there.
+        instance_id: InstanceId,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// One runs.
+    Running(Instance),
+    /// One holds still.
+    Paused(Instance),
+    /// The last one died or could not be made.
+    Dead {
+        /// The one.
+        instance: Instance,
+        /// When that was seen.
+        at: Timestamp,
+        /// Why, in words.
+        reason: String,
+    },
+    /// It is over.
+    Destroyed,
+}
+
+/// What runs, or ran, under a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Its id, chosen by us.
+    pub instance_id: InstanceId,
+    /// Which of the lease's instances it is.
+    pub generation: u64,
+    /// What the provider calls it; empty if it goes by our id.
+    #[serde(default)]
+    pub reference: String,
+    /// Since when it runs.
+    pub started_at: Timestamp,
+}
+
+/// The word for an instance's state that clients see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceState {
+    Running,
+    Paused,
+    Dead,
+}
+
+/// What can happen to a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseEvent {
+    /// Somebody wants this to be beneath it.
+    Wanted(Desired),
+    /// An instance is about to be made under this name.
+    Intended(InstanceId, Timestamp),
+    /// The intended instance is there.
+    Created {
+        /// What the provider calls it.
+        reference: String,
+        /// Since when it runs.
+        at: Timestamp,
+    },
+    /// The intended instance is certainly not there.
+    Failed {
+        /// When that was seen.
+        at: Timestamp,
+        /// Why, in words.
+        reason: String,
+    },
+    /// This instance holds still.
+    Paused(InstanceId),
+    /// This instance runs again.
+    Resumed(InstanceId),
+    /// This instance is gone, and not by our doing.
+    Lost {
+        /// Which.
+        instance_id: InstanceId,
+        /// When that was seen.
+        at: Timestamp,
+        /// Why, in words.
+        reason: String,
+    },
+    /// We ended whatever there was.
+    Ended,
+    /// One that was over is needed again, under the same id.
+    Revived,
+    /// One that was to be gone unless it became whole is whole.
+    Kept,
+}
+
+impl Lease {
+    /// A lease under which nothing runs yet.
+    #[must_use]
+    pub fn new(lease_id: LeaseId, provider: String, at: Timestamp) -> Self {
+        Self {
+            lease_id,
+            provider,
+            desired: Desired::Running,
+            generation: 0,
+            state: LeaseState::Idle,
+            spec: serde_json::Value::Null,
+            ran: Duration::ZERO,
+            counted_from: None,
+            created_at: at,
+            updated_at: at,
+            revision: 0,
+        }
+    }
+
+    /// How long its instances have run at a time.
+    #[must_use]
+    pub fn ran_at(&self, at: Timestamp) -> Duration {
+        let since = self.counted_from.map(|from| at.duration_since(from));
+        // A clock that was set back takes nothing away.
+        let since = since.and_then(|since| Duration::try_from(since).ok());
+        self.ran + since.unwrap_or_default()
+    }
+
+    /// Counts how long its instances have run, up to a time.
+    pub fn count(&mut self, at: Timestamp) {
+        self.ran = self.ran_at(at);
+        self.counted_from = matches!(self.state, LeaseState::Running(_)).then_some(at);
+    }
+
+    /// The same claim for a copy of its files, which is wanted gone until it is [kept](LeaseEvent::Kept):
+    /// what is left half made by a crash goes at the next start.
+    #[must_use]
+    pub fn fork(&self, lease_id: LeaseId, at: Timestamp) -> Self {
+        let mut fork = Self::new(lease_id, self.provider.clone(), at);
+        fork.spec = self.spec.clone();
+        fork.desired = Desired::Destroyed;
+        fork
+    }
+
+    /// The instance that was last seen and the word for how it was.
+    #[must_use]
+    pub fn instance(&self) -> Option<(&Instance, InstanceState)> {
+        match &self.state {
+            LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Destroyed => None,
+            LeaseState::Running(instance) => Some((instance, InstanceState::Running)),
+            LeaseState::Paused(instance) => Some((instance, InstanceState::Paused)),
+            LeaseState::Dead { instance, .. } => Some((instance, InstanceState::Dead)),
+        }
+    }
+
+    /// The lease after this happened.
+    pub fn apply(&self, event: LeaseEvent) -> Result<Self, Refused> {
+        let mut next = self.clone();
+        next.state = match (&self.state, event) {
+            (LeaseState::Destroyed, LeaseEvent::Revived) => {
+                next.desired = Desired::Running;
+                LeaseState::Idle
+            }
+            (LeaseState::Destroyed, event) => return Err(self.refused(&event)),
+            (LeaseState::Idle, LeaseEvent::Kept) if self.desired == Desired::Destroyed => {
+                next.desired = Desired::Running;
+                LeaseState::Idle
+            }
+            (state, LeaseEvent::Wanted(desired)) => {
+                if self.desired == Desired::Destroyed && desired != Desired::Destroyed {
+                    return Err(self.refused(&LeaseEvent::Wanted(desired)));
+                }
+                next.desired = desired;
+                state.clone()
+            }
+            (
+                LeaseState::Idle | LeaseState::Dead { .. },
+                LeaseEvent::Intended(instance_id, since),
+            ) if self.desired == Desired::Running => {
+                next.generation += 1;
+                LeaseState::Creating { instance_id, since }
+            }
+            (LeaseState::Creating { instance_id, .. }, LeaseEvent::Created { reference, at }) => {
+                LeaseState::Running(Instance {
+                    instance_id: instance_id.clone(),
+                    generation: self.generation,
+                    reference,
+                    started_at: at,
+                })
+            }
+            (LeaseState::Creating { instance_id, since }, LeaseEvent::Failed { at, reason }) => {
+                LeaseState::Dead {
+                    instance: Instance {
+                        instance_id: instance_id.clone(),
+                        generation: self.generation,
+                        reference: String::new(),
+                        started_at: *since,
+                    },
+                    at,
+                    reason,
+                }
+            }
+            (
+                LeaseState::Running(instance) | LeaseState::Paused(instance),
+                LeaseEvent::Paused(id),
+            ) if id == instance.instance_id => LeaseState::Paused(instance.clone()),
+            (
+                LeaseState::Running(instance) | LeaseState::Paused(instance),
+                LeaseEvent::Resumed(id),
+            ) if id == instance.instance_id => LeaseState::Running(instance.clone()),
+            (
+                LeaseState::Running(instance) | LeaseState::Paused(instance),
+                LeaseEvent::Lost { instance_id, at, reason },
+            ) if instance_id == instance.instance_id => {
+                LeaseState::Dead { instance: instance.clone(), at, reason }
+            }
+            (_, LeaseEvent::Ended) => match self.desired {
+                Desired::Destroyed => LeaseState::Destroyed,
+                Desired::Running | Desired::Paused | Desired::Stopped => LeaseState::Idle,
+            },
+            (_, event) => return Err(self.refused(&event)),
+        };
+        Ok(next)
+    }
+
+    fn refused(&self, event: &LeaseEvent) -> Refused {
+        Refused {
+            noun: format!("lease {}", self.lease_id),
+            state: self.state.word(),
+            event: match event {
+                LeaseEvent::Wanted(_) => "be wanted otherwise",
+                LeaseEvent::Intended(..) => "intend an instance",
+                LeaseEvent::Created { .. } => "have its instance created",
+                LeaseEvent::Failed { .. } => "fail to have its instance created",
+                LeaseEvent::Paused(_) => "be paused",
+                LeaseEvent::Resumed(_) => "be resumed",
+                LeaseEvent::Lost { .. } => "lose its instance",
+                LeaseEvent::Ended => "be ended",
+                LeaseEvent::Revived => "be revived",
+                LeaseEvent::Kept => "be kept",
+            },
+        }
+    }
+}
+
+impl LeaseState {
+    /// The word for it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Creating { .. } => "creating",
+            Self::Running(_) => "running",
+            Self::Paused(_) => "paused",
+            Self::Dead { .. } => "dead",
+            Self::Destroyed => "destroyed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn lease() -> Lease {
+        Lease::new(LeaseId::fresh(), "local".into(), AT)
+    }
+
+    #[test]
+    fn a_dead_instance_is_followed_by_the_next_generation() {
+        let first = InstanceId::fresh();
+        let lost = lease()
+            .apply(LeaseEvent::Intended(first.clone(), AT))
+            .and_then(|l| l.apply(LeaseEvent::Created { reference: String::new(), at: AT }))
+            .and_then(|l| l.apply(LeaseEvent::Paused(first.clone())))
+            .and_then(|l| l.apply(LeaseEvent::Resumed(first.clone())))
+            .and_then(|l| {
+                l.apply(LeaseEvent::Lost { instance_id: first, at: AT, reason: "killed".into() })
+            })
+            .unwrap();
+        assert_eq!(lost.generation, 1);
+        let next = lost.apply(LeaseEvent::Intended(InstanceId::fresh(), AT)).unwrap();
+        assert_eq!(next.generation, 2);
+    }
+
+    #[test]
+    fn word_of_another_instance_changes_nothing() {
+        let running = lease()
+            .apply(LeaseEvent::Intended(InstanceId::fresh(), AT))
+            .and_then(|l| l.apply(LeaseEvent::Created { reference: String::new(), at: AT }))
+            .unwrap();
+        let other = InstanceId::fresh();
+        assert!(running.apply(LeaseEvent::Paused(other.clone())).is_err());
+        let late = LeaseEvent::Lost { instance_id: other, at: AT, reason: String::new() };
+        assert!(running.apply(late).is_err());
+    }
+
+    #[test]
+    fn the_state_is_read_from_a_row_that_lacks_later_fields() {
+        let id = InstanceId::fresh();
+        let row = format!(
+            r#"{{"state":"running","instance_id":"{id}","generation":3,
+                "started_at":"2024-01-01T00:00:00Z"}}"#
+        );
+        let LeaseState::Running(instance) = serde_json::from_str(&row).unwrap() else {
+            panic!("not running")
+        };
+        assert_eq!((instance.generation, instance.reference.as_str()), (3, ""));
+    }
+
+    /// The reference: at most one instance in use, numbered in order, none after the end.
+    #[derive(Debug, Default)]
+    struct Reference {
+        generation: u64,
+        intended: bool,
+        there: bool,
+        over: bool,
+        wanted_gone: bool,
+        wanted_running: bool,
+        idle: bool,
+    }
+
+    proptest! {
+        #[test]
+        fn there_is_never_more_than_one_instance(
+            events in prop::collection::vec(0u8..13, 0..60),
+        ) {
+            let mut real = lease();
+            let mut reference = Reference { wanted_running: true, idle: true, ..Reference::default() };
+            let r = &mut reference;
+            let mut name = InstanceId::fresh();
+            for event in events {
+                let current = name.clone();
+                let (event, allowed) = match event {
+                    0 => (LeaseEvent::Intended(InstanceId::fresh(), AT),
+                          !r.over && !r.intended && !r.there && r.wanted_running),
+                    1 => (LeaseEvent::Created { reference: String::new(), at: AT },
+                          !r.over && r.intended),
+                    2 => (LeaseEvent::Failed { at: AT, reason: String::new() },
+                          !r.over && r.intended),
+                    3 => (LeaseEvent::Paused(current), !r.over && r.there),
+                    4 => (LeaseEvent::Resumed(current), !r.over && r.there),
+                    5 => (LeaseEvent::Lost {
+                            instance_id: current, at: AT, reason: String::new() },
+                          !r.over && r.there),
+                    6 => (LeaseEvent::Ended, !r.over),
+                    7 => (LeaseEvent::Wanted(Desired::Destroyed), !r.over),
+                    10 => (LeaseEvent::Revived, r.over),
+                    11 => (LeaseEvent::Kept, !r.over && r.wanted_gone && r.idle),
+                    8 => (LeaseEvent::Wanted(Desired::Stopped), !r.over && !r.wanted_gone),
+                    _ => (LeaseEvent::Wanted(Desired::Running), !r.over && !r.wanted_gone),
+                };
+                let result = real.apply(event.clone());
+                prop_assert_eq!(result.is_ok(), allowed, "{:?} in {:?}", event, real.state);
+                let Ok(next) = result else { continue };
+                prop_assert!(next.generation == real.generation
+                    || next.generation == real.generation + 1);
+                real = next;
+                match event {
+                    LeaseEvent::Intended(id, _) => {
+                        name = id;
+                        (r.intended, r.idle) = (true, false);
+                        r.generation += 1;
+                    }
+                    LeaseEvent::Created { .. } => { r.intended = false; r.there = true; }
+                    LeaseEvent::Failed { .. } => r.intended = false,
+                    LeaseEvent::Paused(_) | LeaseEvent::Resumed(_) => {}
+                    LeaseEvent::Revived => {
+                        (r.over, r.wanted_gone, r.wanted_running) = (false, false, true);
+                        r.idle = true;
+                    }
+                    LeaseEvent::Kept => (r.wanted_gone, r.wanted_running) = (false, true),
+                    LeaseEvent::Lost { .. } => r.there = false,
+                    LeaseEvent::Ended => {
+                        (r.intended, r.there, r.idle) = (false, false, !r.wanted_gone);
+                        r.over = r.wanted_gone;
+                    }
+                    LeaseEvent::Wanted(desired) => {
+                        r.wanted_gone = desired == Desired::Destroyed;
+                        r.wanted_running = desired == Desired::Running;
+                    }
+                }
+                prop_assert_eq!(real.generation, r.generation);
+                let in_use = matches!(real.state, LeaseState::Running(_) | LeaseState::Paused(_));
+                prop_assert_eq!(in_use, r.there);
+            }
+        }
+    }
+}

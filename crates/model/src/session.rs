@@ -1,0 +1,434 @@
+//! A window of policy on a thread.
+//!
+//! ```text
+//!            touch                 nothing for a while
+//!   ┌──────────────────▶ Active ──────────────────────▶ Idle ─┐
+//!   └──────────────────────────────────────────────────────────┘
+//!   Active, Idle ── its time is over ──▶ Expired        (nothing leads out)
+//!   Active, Idle ── close ─────────────▶ Closed         (nothing leads out)
+//! ```
+//! What has ended stays ended, so that an expiry is seen exactly once; the next use opens another.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Moment, Refused, SessionId, TerminalId, ThreadId};
+
+/// How long a session lasts, and what happens to the compute at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionPolicy {
+    /// Seconds without activity after which it expires.
+    pub idle_timeout_s: u64,
+    /// Seconds after which it expires in any case.
+    pub max_duration_s: u64,
+    /// What its expiry or close does to the runtimes.
+    pub on_expiry: OnExpiry,
+    /// How long the compute beneath may run during it.
+    #[serde(rename = "max_running_hours", skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<Hours>,
+    /// What the compute beneath may cost during it, by the price of its provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<Money>,
+}
+
+/// A time, written in hours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub struct Hours(pub Duration);
+
+impl From<f64> for Hours {
+    fn from(hours: f64) -> Self {
+        Self(Duration::try_from_secs_f64(hours * 3600.0).unwrap_or(Duration::MAX))
+    }
+}
+
+impl From<Hours> for f64 {
+    fn from(hours: Hours) -> f64 {
+        hours.0.as_secs_f64() / 3600.0
+    }
+}
+
+/// An amount, in millionths of whatever prices are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub struct Money(pub u64);
+
+impl Money {
+    /// What something costs that has this price for an hour.
+    #[must_use]
+    pub fn for_time(self, time: Duration) -> Self {
+        let micros = u128::from(self.0) * time.as_micros() / 3_600_000_000;
+        Self(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<f64> for Money {
+    fn from(amount: f64) -> Self {
+        // What is no amount at all is none; what is beyond all amounts is the largest.
+        Self((amount.max(0.0) * 1e6).round() as u64)
+    }
+}
+
+impl From<Money> for f64 {
+    fn from(money: Money) -> f64 {
+        money.0 as f64 / 1e6
+    }
+}
+
+impl Default for SessionPolicy {
+    fn default() -> Self {
+        Self {
+            idle_timeout_s: 30 * 60,
+            max_duration_s: 24 * 60 * 60,
+            on_expiry: OnExpiry::Pause,
+            max_running: None,
+            max_cost: None,
+        }
+    }
+}
+
+impl SessionPolicy {
+    /// Which of its limits is reached when the compute has run so long during the session and costs so
+    /// much for an hour.
+    #[must_use]
+    pub fn spent(&self, ran: Duration, price: Money) -> Option<Ended> {
+        if self.max_running.is_some_and(|most| ran >= most.0) {
+            return Some(Ended::MaxRunning);
+        }
+        self.max_cost.filter(|most| price.for_time(ran) >= *most).map(|_| Ended::MaxCost)
+    }
+
+    /// Whether what the compute does can end a session.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.max_running.is_some() || self.max_cost.is_some()
+    }
+}
+
+/// What the end of a session does to the compute beneath; the durable state stays in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExpiry {
+    /// The instance is paused, where the provider can; else stopped.
+    #[default]
+    Pause,
+    /// The runtimes end; the next use starts others from the durable state.
+    Stop,
+    /// Nothing happens to it.
+    Keep,
+}
+
+/// A session and all that is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatSession {
+    /// Its id.
+    pub session_id: SessionId,
+    /// The thread it is a window on.
+    pub thread_id: ThreadId,
+    /// The thread's default terminal.
+    pub terminal_id: TerminalId,
+    /// Where it is in its life.
+    pub state: SessionState,
+    /// The policy it was opened with.
+    pub policy: SessionPolicy,
+    /// When it was opened.
+    pub created: Moment,
+    /// When something was last done in it.
+    pub last_active: Moment,
+    /// How long the compute beneath had run when it was opened.
+    pub ran_before: Duration,
+    /// How often the row was changed.
+    pub revision: u64,
+}
+
+/// Where a session is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "status")]
+pub enum SessionState {
+    /// Something was done in it lately.
+    Active,
+    /// Nothing was done in it for a while, but it is open.
+    Idle,
+    /// Its time was over.
+    Expired {
+        /// When that was seen.
+        at: Timestamp,
+        /// Which of its times.
+        ended: Ended,
+    },
+    /// Somebody closed it.
+    Closed {
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// Which of its times ended a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// Nothing was done in it for too long.
+    IdleTimeout,
+    /// It lasted too long.
+    MaxDuration,
+    /// The compute beneath ran too long.
+    MaxRunning,
+    /// The compute beneath cost too much.
+    MaxCost,
+}
+
+/// The word for a session's state that clients see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionStatus {
+    Active,
+    Idle,
+    Expired,
+    Closed,
+}
+
+/// What can happen to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// Something was done in it.
+    Touched(Moment),
+    /// Time has passed.
+    Elapsed(Moment),
+    /// What the compute beneath may do is done.
+    Spent(Moment, Ended),
+    /// Somebody closes it.
+    Closed(Moment),
+}
+
+impl ChatSession {
+    /// A session that opens now.
+    #[must_use]
+    pub fn open(
+        session_id: SessionId,
+        thread_id: ThreadId,
+        terminal_id: TerminalId,
+        policy: SessionPolicy,
+        now: Moment,
+    ) -> Self {
+        Self {
+            session_id,
+            thread_id,
+            terminal_id,
+            state: SessionState::Active,
+            policy,
+            created: now,
+            last_active: now,
+            ran_before: Duration::ZERO,
+            revision: 0,
+        }
+    }
+
+    /// Says whether it has neither expired nor been closed.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, SessionState::Active | SessionState::Idle)
+    }
+
+    /// The word clients see.
+    #[must_use]
+    pub fn status(&self) -> SessionStatus {
+        match self.state {
+            SessionState::Active => SessionStatus::Active,
+            SessionState::Idle => SessionStatus::Idle,
+            SessionState::Expired { .. } => SessionStatus::Expired,
+            SessionState::Closed { .. } => SessionStatus::Closed,
+        }
+    }
+
+    /// When it expires by the wall clock if nothing more is done in it.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        let idle = self.last_active.plus(Duration::from_secs(self.policy.idle_timeout_s));
+        let max = self.created.plus(Duration::from_secs(self.policy.max_duration_s));
+        idle.min(max)
+    }
+
+    /// How long it has left at `now`, zero if its time is over; which time is the nearer one.
+    #[must_use]
+    pub fn left(&self, now: &Moment) -> (Duration, Ended) {
+        let idle = Duration::from_secs(self.policy.idle_timeout_s)
+            .saturating_sub(now.since(&self.last_active));
+        let max = Duration::from_secs(self.policy.max_duration_s)
+            .saturating_sub(now.since(&self.created));
+        if max <= idle { (max, Ended::MaxDuration) } else { (idle, Ended::IdleTimeout) }
+    }
+
+    /// How long without activity makes it idle: a minute, or half its idle time if that is less.
+    #[must_use]
+    pub fn quiet_after(&self) -> Duration {
+        Duration::from_secs(60).min(Duration::from_secs(self.policy.idle_timeout_s) / 2)
+    }
+
+    /// How long before its end it is reported to be expiring, where `wanted` is configured: at most
+    /// half of the time it lasts without activity, so that no session expires from its first second.
+    #[must_use]
+    pub fn warned(&self, wanted: Duration) -> Duration {
+        let lasts = self.policy.idle_timeout_s.min(self.policy.max_duration_s);
+        wanted.min(Duration::from_secs(lasts) / 2)
+    }
+
+    /// The session after this happened. A touch that comes after its time was over is refused: the
+    /// session has expired even if nobody has looked.
+    pub fn apply(&self, event: SessionEvent) -> Result<Self, Refused> {
+        if !self.is_open() {
+            return Err(self.refused(event));
+        }
+        let mut next = self.clone();
+        match event {
+            SessionEvent::Touched(now) => {
+                if self.left(&now).0.is_zero() {
+                    return Err(self.refused(event));
+                }
+                next.state = SessionState::Active;
+                next.last_active = now;
+            }
+            SessionEvent::Elapsed(now) => {
+                let (left, ended) = self.left(&now);
+                next.state = if left.is_zero() {
+                    SessionState::Expired { at: now.at, ended }
+                } else if now.since(&self.last_active) >= self.quiet_after() {
+                    SessionState::Idle
+                } else {
+                    self.state
+                };
+            }
+            SessionEvent::Spent(now, ended) => {
+                next.state = SessionState::Expired { at: now.at, ended };
+            }
+            SessionEvent::Closed(now) => next.state = SessionState::Closed { at: now.at },
+        }
+        Ok(next)
+    }
+
+    fn refused(&self, event: SessionEvent) -> Refused {
+        Refused {
+            noun: format!("session {}", self.session_id),
+            state: match self.state {
+                SessionState::Active | SessionState::Idle => "past its time",
+                SessionState::Expired { .. } => "expired",
+                SessionState::Closed { .. } => "closed",
+            },
+            event: match event {
+                SessionEvent::Touched(_) => "be touched",
+                SessionEvent::Elapsed(_) | SessionEvent::Spent(..) => "expire",
+                SessionEvent::Closed(_) => "be closed",
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(second: u64) -> Moment {
+        let wall = Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
+        Moment::new(wall, 1, Duration::from_secs(second))
+    }
+
+    fn session(policy: SessionPolicy) -> ChatSession {
+        let thread = "t".parse().unwrap();
+        ChatSession::open(SessionId::fresh(), thread, TerminalId::fresh(), policy, at(0))
+    }
+
+    #[test]
+    fn by_default_it_is_idle_for_half_an_hour_and_lasts_a_day() {
+        let policy: SessionPolicy = serde_json::from_str("{}").unwrap();
+        assert_eq!((policy.idle_timeout_s, policy.max_duration_s), (1800, 86_400));
+        let opened = session(policy);
+        assert_eq!(opened.left(&at(0)), (Duration::from_secs(1800), Ended::IdleTimeout));
+        assert_eq!(opened.expires_at(), at(1800).at);
+        let expired = opened.apply(SessionEvent::Elapsed(at(1800))).unwrap();
+        let ended = Ended::IdleTimeout;
+        assert_eq!(expired.state, SessionState::Expired { at: at(1800).at, ended });
+    }
+
+    #[test]
+    fn a_touched_session_ends_with_its_maximum() {
+        let policy =
+            SessionPolicy { idle_timeout_s: 10, max_duration_s: 25, ..SessionPolicy::default() };
+        let mut open = session(policy);
+        for second in [9, 18, 24] {
+            open = open.apply(SessionEvent::Touched(at(second))).unwrap();
+        }
+        assert!(open.apply(SessionEvent::Touched(at(25))).is_err());
+        let expired = open.apply(SessionEvent::Elapsed(at(25))).unwrap();
+        let ended = Ended::MaxDuration;
+        assert_eq!(expired.state, SessionState::Expired { at: at(25).at, ended });
+    }
+
+    #[test]
+    fn what_the_compute_does_is_bounded_by_time_and_by_cost() {
+        let text = r#"{"max_running_hours": 1.5, "max_cost": 0.25}"#;
+        let policy: SessionPolicy = serde_json::from_str(text).unwrap();
+        let hour = Duration::from_secs(3600);
+        assert_eq!(policy.spent(hour, Money::from(0.2)), None);
+        assert_eq!(policy.spent(hour, Money::from(0.25)), Some(Ended::MaxCost));
+        assert_eq!(policy.spent(hour * 2, Money::default()), Some(Ended::MaxRunning));
+        let shown = serde_json::to_value(policy).unwrap();
+        assert_eq!((&shown["max_running_hours"], &shown["max_cost"]), (&1.5.into(), &0.25.into()));
+        let unbounded = SessionPolicy::default();
+        assert_eq!(unbounded.spent(hour * 1000, Money::from(1e6)), None);
+        assert!(!unbounded.counts() && policy.counts());
+        let over = session(policy).apply(SessionEvent::Spent(at(5), Ended::MaxCost)).unwrap();
+        let ended = Ended::MaxCost;
+        assert_eq!(over.state, SessionState::Expired { at: at(5).at, ended });
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Touch,
+        Elapse,
+        Close,
+    }
+
+    proptest! {
+        /// The reference: three numbers and a flag.
+        #[test]
+        fn it_lives_as_three_numbers_say(
+            idle in 1u64..50,
+            max in 1u64..100,
+            steps in prop::collection::vec((0u64..30, prop_oneof![
+                4 => Just(Step::Touch), 4 => Just(Step::Elapse), 1 => Just(Step::Close)]), 0..40),
+        ) {
+            let policy = SessionPolicy {
+                idle_timeout_s: idle, max_duration_s: max, ..SessionPolicy::default() };
+            let mut real = session(policy);
+            let (mut now, mut last, mut over) = (0, 0, false);
+            let mut expiries = 0;
+            for (wait, step) in steps {
+                now += wait;
+                let due = now >= max || now - last >= idle;
+                let (event, allowed) = match step {
+                    Step::Touch => (SessionEvent::Touched(at(now)), !over && !due),
+                    Step::Elapse => (SessionEvent::Elapsed(at(now)), !over),
+                    Step::Close => (SessionEvent::Closed(at(now)), !over),
+                };
+                match real.apply(event) {
+                    Ok(next) => {
+                        prop_assert!(allowed);
+                        real = next;
+                        match step {
+                            Step::Touch => last = now,
+                            Step::Elapse => { over = due; expiries += u32::from(due); }
+                            Step::Close => over = true,
+                        }
+                    }
+                    Err(_) => prop_assert!(!allowed),
+                }
+                prop_assert_eq!(real.is_open(), !over);
+            }
+            prop_assert!(expiries <= 1);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What an instance uses, as the kernel counts it.
+
+use std::{fs, path::PathBuf};
+
+use super::{cgroup::Cgroup, processes};
+use crate::Metrics;
+
+/// Measures a host, its descendants and the directories of its terminals.
+pub(super) fn measure(host: i32, cgroup: Option<&Cgroup>, dirs: Vec<PathBuf>) -> Metrics {
+    let family: Vec<_> =
+        processes::stat(host).into_iter().chain(processes::descendants(host)).collect();
+    let living = family.iter().filter(|stat| stat.state != processes::State::Zombie);
+    let ticks_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let by_process: u64 = family.iter().map(|stat| stat.ticks * ticks_us).sum();
+    // Each sees what the other does not: the cgroup those that nobody waited for, the sum the host.
+    let by_cgroup = cgroup.and_then(Cgroup::cpu_us).unwrap_or(0);
+    Metrics {
+        cpu_us: by_process.max(by_cgroup),
+        memory_bytes: living.clone().map(|stat| memory(stat.process.pid)).sum(),
+        processes: living.count() as u64,
+        disk_bytes: dirs.into_iter().map(disk).sum(),
+        limits: None,
+        exceeded: None,
+    }
+}
+
+/// Memory of a process with shared pages counted in parts; resident memory where that is not told.
+fn memory(pid: i32) -> u64 {
+    let part = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .ok()
+        .and_then(|text| kilobytes(&text, "Pss:"));
+    let resident = || {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        kilobytes(&text, "VmRSS:")
+    };
+    part.or_else(resident).unwrap_or(0)
+}
+
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(number * 1024)
+}
+
+/// What a directory has on disk. Links are not followed.
+pub fn disk(dir: PathBuf) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    let mut open = vec![dir];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            sum += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    sum
+}

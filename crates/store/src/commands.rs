@@ -1,0 +1,284 @@
+//! Commands and their receipts.
+
+use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+
+use super::{
+    Cursor, Page, PageRequest, StateChange, Store, StoreError,
+    row::{self, Read, int, micros, to_json, to_word},
+    sessions, versions,
+};
+use model::{Command, CommandId, Limit, Moment, Refused, SessionId, TerminalId};
+
+/// Everything that the end of a command changes, in one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinishCommand {
+    /// The command as it ended; its row need not exist. `version_after` is filled in.
+    pub command: Command,
+    /// The state after it, if there is a next version.
+    pub state: Option<StateChange>,
+    /// What it wrote, if that is little: on stable storage together with the receipt.
+    pub output: Option<Outputs>,
+    /// The session it counts as activity of.
+    pub touch: Option<(SessionId, Moment)>,
+}
+
+/// All that a command wrote until it ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outputs {
+    /// To standard output.
+    pub stdout: Vec<u8>,
+    /// To standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// What the end of a command came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// The command as it is stored.
+    pub command: Command,
+    /// The version of the terminal's state after it.
+    pub version: u64,
+}
+
+/// Which commands of a terminal are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandQuery {
+    /// Only those whose text contains this, in whichever case.
+    pub containing: Option<String>,
+}
+
+impl Store {
+    /// The command with this id.
+    pub async fn command(&self, id: &CommandId) -> Result<Option<Command>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| command(db, &id)).await
+    }
+
+    /// Records a command that has not ended, or what became of it meanwhile. One that has ended is
+    /// left as it is, and that is refused.
+    pub async fn save_command(&self, next: &Command) -> Result<(), StoreError> {
+        let next = next.clone();
+        self.write(move |db| upsert(db, &next)).await
+    }
+
+    /// Records the end of a command, the state after it and the activity it was, all or nothing.
+    /// Asked again for a command that is stored with the same end, answers that; another end is
+    /// refused. Refused too if the state is not at the version that was read.
+    pub async fn finish_command(&self, finish: FinishCommand) -> Result<Finished, StoreError> {
+        self.write(move |db| {
+            let mut next = finish.command;
+            let stored = command(db, &next.command_id)?;
+            if let Some(stored) = stored.filter(|stored| stored.status.is_end()) {
+                if stored.status != next.status || stored.exit_code != next.exit_code {
+                    return Err(ended(&stored));
+                }
+                let version = stored.version_after.unwrap_or(stored.version_before);
+                return Ok(Finished { command: stored, version });
+            }
+            let version = match &finish.state {
+                Some(change) => versions::add(db, &next.terminal_id, change)?,
+                None => next.version_before,
+            };
+            next.version_after = Some(version);
+            upsert(db, &next)?;
+            if let Some(output) = &finish.output {
+                db.prepare_cached(
+                    "INSERT OR REPLACE INTO command_output (command_id, stdout, stderr)
+                     VALUES (?1, ?2, ?3)",
+                )?
+                .execute(params![
+                    next.command_id.as_str(),
+                    output.stdout,
+                    output.stderr
+                ])?;
+            }
+            if let Some((session, now)) = &finish.touch {
+                sessions::touch(db, session, *now)?;
+            }
+            Ok(Finished { command: next, version })
+        })
+        .await
+    }
+
+    /// What a command wrote until it ended, if that was little enough to be kept here.
+    pub async fn command_output(&self, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT stdout, stderr FROM command_output WHERE command_id = ?1",
+            )?;
+            let output = |row: &Row<'_>| Ok(Outputs { stdout: row.get(0)?, stderr: row.get(1)? });
+            Ok(statement.query_row([id.as_str()], output).optional()?)
+        })
+        .await
+    }
+
+    /// Notes that a command that has ended said more: a child of it that it left behind.
+    pub async fn note_late_output(
+        &self,
+        id: &CommandId,
+        stdout_bytes: u64,
+        stderr_bytes: u64,
+    ) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.write(move |db| {
+            db.prepare_cached(
+                "UPDATE commands SET stdout_bytes = max(stdout_bytes, ?2),
+                        stderr_bytes = max(stderr_bytes, ?3)
+                 WHERE command_id = ?1",
+            )?
+            .execute(params![id.as_str(), int(stdout_bytes), int(stderr_bytes)])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Commands of a terminal that have not ended, oldest first.
+    pub async fn unfinished_commands(&self, id: &TerminalId) -> Result<Vec<Command>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM commands WHERE terminal_id = ?1
+                   AND status IN ('queued', 'running') ORDER BY created_at, command_id",
+            )?;
+            Ok(statement.query_map([id.as_str()], from_row)?.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
+    /// The history of a terminal, newest first.
+    pub async fn commands(
+        &self,
+        id: &TerminalId,
+        query: CommandQuery,
+        page: PageRequest,
+    ) -> Result<Page<Command>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let before = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let pattern = query.containing.as_deref().map(like);
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM commands WHERE terminal_id = ?1
+                   AND (created_at, command_id) < (?2, ?3)
+                   AND (?4 IS NULL OR text LIKE ?4 ESCAPE '\\')
+                 ORDER BY created_at DESC, command_id DESC LIMIT ?5",
+            )?;
+            let rows = statement.query_map(
+                params![id.as_str(), before.at, before.id, pattern, i64::from(page.limit) + 1],
+                from_row,
+            )?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |c: &Command| Cursor {
+                at: micros(c.created_at),
+                id: c.command_id.to_string(),
+            }))
+        })
+        .await
+    }
+}
+
+/// A pattern that finds exactly these characters.
+fn like(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for character in text.chars() {
+        if matches!(character, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern.push('%');
+    pattern
+}
+
+fn ended(stored: &Command) -> StoreError {
+    StoreError::Refused(Refused {
+        noun: format!("command {}", stored.command_id),
+        state: stored.status.word(),
+        event: "change",
+    })
+}
+
+pub(super) fn command(db: &Connection, id: &CommandId) -> Result<Option<Command>, StoreError> {
+    let mut statement = db.prepare_cached("SELECT * FROM commands WHERE command_id = ?1")?;
+    Ok(statement.query_row([id.as_str()], from_row).optional()?)
+}
+
+fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
+    let result = db
+        .prepare_cached(
+            "INSERT INTO commands (command_id, terminal_id, text, source, status, exit_code,
+                    signal, created_at, started_at, finished_at, duration_us, stdout_bytes,
+                    stderr_bytes, truncated, version_before, version_after, offset_start,
+                    offset_end, cwd, changes, shell_restarted, limit_reached, idempotency_key)
+             VALUES (:id, :terminal, :text, :source, :status, :exit_code, :signal, :created,
+                     :started, :finished, :duration, :stdout, :stderr, :truncated, :before, :after,
+                     :start, :end, :cwd, :changes, :restarted, :limit, :key)
+             ON CONFLICT (command_id) DO UPDATE SET status = :status, exit_code = :exit_code,
+                    signal = :signal, started_at = :started, finished_at = :finished,
+                    duration_us = :duration, stdout_bytes = :stdout, stderr_bytes = :stderr,
+                    truncated = :truncated, version_before = :before, version_after = :after,
+                    offset_start = :start, offset_end = :end, cwd = :cwd, changes = :changes,
+                    shell_restarted = :restarted, limit_reached = :limit
+             WHERE status IN ('queued', 'running')",
+        )?
+        .execute(named_params! {
+            ":id": command.command_id.as_str(),
+            ":terminal": command.terminal_id.as_str(),
+            ":text": command.text,
+            ":source": to_word(&command.source),
+            ":status": command.status.word(),
+            ":exit_code": command.exit_code,
+            ":signal": command.signal,
+            ":created": micros(command.created_at),
+            ":started": command.started_at.map(micros),
+            ":finished": command.finished_at.map(micros),
+            ":duration": command.duration_us.map(int),
+            ":stdout": int(command.stdout_bytes),
+            ":stderr": int(command.stderr_bytes),
+            ":truncated": command.truncated,
+            ":before": int(command.version_before),
+            ":after": command.version_after.map(int),
+            ":start": command.offset_start.map(int),
+            ":end": command.offset_end.map(int),
+            ":cwd": command.cwd,
+            ":changes": to_json(&command.changes),
+            ":restarted": command.shell_restarted,
+            ":limit": command.limit_reached.map(Limit::word),
+            ":key": command.idempotency_key,
+        });
+    match result.map_err(StoreError::from) {
+        Ok(0) => Err(ended(command)),
+        Ok(_) => Ok(()),
+        Err(StoreError::Exists { .. }) => {
+            Err(StoreError::missing("terminal", &command.terminal_id))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn from_row(row: &Row<'_>) -> Read<Command> {
+    Ok(Command {
+        command_id: row::parsed(row, "command_id")?,
+        terminal_id: row::parsed(row, "terminal_id")?,
+        text: row.get("text")?,
+        source: row::word(row, "source")?,
+        status: row::word(row, "status")?,
+        exit_code: row.get("exit_code")?,
+        signal: row.get("signal")?,
+        created_at: row::time(row, "created_at")?,
+        started_at: row::time_or_none(row, "started_at")?,
+        finished_at: row::time_or_none(row, "finished_at")?,
+        duration_us: row::count_or_none(row, "duration_us")?,
+        stdout_bytes: row::count(row, "stdout_bytes")?,
+        stderr_bytes: row::count(row, "stderr_bytes")?,
+        truncated: row.get("truncated")?,
+        version_before: row::count(row, "version_before")?,
+        version_after: row::count_or_none(row, "version_after")?,
+        offset_start: row::count_or_none(row, "offset_start")?,
+        offset_end: row::count_or_none(row, "offset_end")?,
+        cwd: row.get("cwd")?,
+        changes: row::json(row, "changes")?,
+        shell_restarted: row.get("shell_restarted")?,
+        limit_reached: row::word_or_none(row, "limit_reached")?,
+        idempotency_key: row.get("idempotency_key")?,
+    })
+}

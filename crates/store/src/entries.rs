@@ -1,0 +1,175 @@
+//! Files of a project that are kept as rows.
+//!
+//! What is allowed is decided elsewhere, against the index; a change carries the revision of the
+//! index it was decided against and is refused if that is no longer the one.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    Store, StoreError, projects,
+    row::{self, Read, int, micros},
+};
+use model::{ProjectId, Timestamp};
+
+/// What is known of one file without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryRow {
+    /// Its path.
+    pub path: String,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Bytes of its content.
+    pub size: u64,
+    /// When it was last written.
+    pub modified_at: Timestamp,
+    /// The number of the write that made it.
+    pub version: u64,
+}
+
+/// Every file of a project that is kept as a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryIndex {
+    /// How often something was changed.
+    pub revision: u64,
+    /// The files, in the order of their paths.
+    pub entries: Vec<EntryRow>,
+}
+
+/// A change that was found to be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryChange {
+    /// A file has this content, or a directory is there.
+    Put {
+        /// What is known of it.
+        row: EntryRow,
+        /// Its content.
+        bytes: Vec<u8>,
+    },
+    /// This and all below it is no more.
+    Remove {
+        /// Its path.
+        path: String,
+    },
+    /// This and all below it is there instead.
+    Move {
+        /// Its path.
+        from: String,
+        /// The other path.
+        to: String,
+    },
+}
+
+impl Store {
+    /// Every file of a project that is kept as a row.
+    pub async fn entries(&self, id: &ProjectId) -> Result<EntryIndex, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let revision = revision(db, &id)?;
+            let mut statement = db.prepare_cached(
+                "SELECT path, is_directory, length(bytes) AS size, modified_at, version
+                 FROM project_entries WHERE project_id = ?1 ORDER BY path",
+            )?;
+            let rows = statement.query_map([id.as_str()], |row| {
+                Ok(EntryRow {
+                    path: row.get("path")?,
+                    is_directory: row.get("is_directory")?,
+                    size: row::count(row, "size")?,
+                    modified_at: row::time(row, "modified_at")?,
+                    version: row::count(row, "version")?,
+                })
+            })?;
+            Ok(EntryIndex { revision, entries: rows.collect::<Read<_>>()? })
+        })
+        .await
+    }
+
+    /// The content of a file that is kept as a row.
+    pub async fn entry(&self, id: &ProjectId, path: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let (id, path) = (id.clone(), path.to_owned());
+        self.read(move |db| {
+            Ok(db
+                .prepare_cached(
+                    "SELECT bytes FROM project_entries
+                     WHERE project_id = ?1 AND path = ?2 AND is_directory = 0",
+                )?
+                .query_row([id.as_str(), &path], |row| row.get(0))
+                .optional()?)
+        })
+        .await
+    }
+
+    /// Makes a change that was decided against this revision of the index.
+    pub async fn change_entry(
+        &self,
+        id: &ProjectId,
+        expected: u64,
+        change: EntryChange,
+    ) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.write(move |db| {
+            let found = revision(db, &id)?;
+            if found != expected {
+                let what = format!("the entries of project {id}");
+                return Err(StoreError::Conflict { what, expected, found });
+            }
+            db.prepare_cached(
+                "UPDATE projects SET entries_revision = entries_revision + 1
+                 WHERE project_id = ?1",
+            )?
+            .execute([id.as_str()])?;
+            apply(db, &id, &change)
+        })
+        .await
+    }
+}
+
+fn revision(db: &Connection, id: &ProjectId) -> Result<u64, StoreError> {
+    db.prepare_cached("SELECT entries_revision FROM projects WHERE project_id = ?1")?
+        .query_row([id.as_str()], |row| row::count(row, "entries_revision"))
+        .optional()?
+        .ok_or_else(|| projects::missing(id))
+}
+
+fn apply(db: &Connection, id: &ProjectId, change: &EntryChange) -> Result<(), StoreError> {
+    match change {
+        EntryChange::Put { row, bytes } => {
+            db.prepare_cached(
+                "INSERT OR REPLACE INTO project_entries
+                   (project_id, path, is_directory, bytes, modified_at, version)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                id.as_str(),
+                row.path,
+                row.is_directory,
+                bytes,
+                micros(row.modified_at),
+                int(row.version)
+            ])?;
+        }
+        EntryChange::Remove { path } => remove(db, id, path)?,
+        EntryChange::Move { from, to } => {
+            if from == to {
+                return Ok(());
+            }
+            remove(db, id, to)?;
+            db.prepare_cached(
+                "UPDATE project_entries SET path = ?3 || substr(path, length(?2) + 1)
+                 WHERE project_id = ?1 AND (path = ?2 OR
+                   (path >= ?2 || '/' AND path < ?2 || '0'))",
+            )?
+            .execute([id.as_str(), from, to])?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(db: &Connection, id: &ProjectId, path: &str) -> Result<(), StoreError> {
+    // `0` is the character after `/`.
+    db.prepare_cached(
+        "DELETE FROM project_entries WHERE project_id = ?1 AND (path = ?2 OR ?2 = '' OR
+           (path >= ?2 || '/' AND path < ?2 || '0'))",
+    )?
+    .execute([id.as_str(), path])?;
+    Ok(())
+}

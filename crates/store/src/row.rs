@@ -1,0 +1,89 @@
+//! Between rows and nouns.
+
+use rusqlite::{Row, types::Type};
+use serde::{Serialize, de::DeserializeOwned};
+
+use model::Timestamp;
+
+/// What a function that reads a row answers.
+pub(super) type Read<T> = rusqlite::Result<T>;
+
+fn bad(column: &str, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    let source = std::io::Error::other(format!("column {column}: {error}"));
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(source))
+}
+
+/// A time from a column of microseconds.
+pub(super) fn time(row: &Row<'_>, column: &str) -> Read<Timestamp> {
+    Timestamp::from_microsecond(row.get(column)?).map_err(|e| bad(column, e))
+}
+
+/// A time that may be absent.
+pub(super) fn time_or_none(row: &Row<'_>, column: &str) -> Read<Option<Timestamp>> {
+    let micros: Option<i64> = row.get(column)?;
+    micros.map(Timestamp::from_microsecond).transpose().map_err(|e| bad(column, e))
+}
+
+/// A count from a column.
+pub(super) fn count(row: &Row<'_>, column: &str) -> Read<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|e| bad(column, e))
+}
+
+/// A count that may be absent.
+pub(super) fn count_or_none(row: &Row<'_>, column: &str) -> Read<Option<u64>> {
+    let value: Option<i64> = row.get(column)?;
+    value.map(u64::try_from).transpose().map_err(|e| bad(column, e))
+}
+
+/// Anything that parses: ids, above all.
+pub(super) fn parsed<T>(row: &Row<'_>, column: &str) -> Read<T>
+where
+    T: std::str::FromStr,
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    let text: String = row.get(column)?;
+    text.parse().map_err(|e| bad(column, e))
+}
+
+/// A part of a noun, from JSON.
+pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|e| bad(column, e))
+}
+
+/// A unit variant, from its bare word.
+pub(super) fn word<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_value(serde_json::Value::String(text)).map_err(|e| bad(column, e))
+}
+
+/// The same, where there may be none.
+pub(super) fn word_or_none<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<Option<T>> {
+    let text: Option<String> = row.get(column)?;
+    let word = text.map(|text| serde_json::from_value(serde_json::Value::String(text)));
+    word.transpose().map_err(|e| bad(column, e))
+}
+
+/// A part of a noun, as JSON.
+pub(super) fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("our own values serialize: string keys, no custom code")
+}
+
+/// The bare word of a unit variant.
+pub(super) fn to_word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => unreachable!("only unit variants are stored as words"),
+    }
+}
+
+/// A count for a column; what does not fit is far beyond any real one.
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The time for a column.
+pub(super) fn micros(at: Timestamp) -> i64 {
+    at.as_microsecond()
+}

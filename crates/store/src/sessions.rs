@@ -1,0 +1,209 @@
+//! Sessions.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+
+use super::{
+    Cursor, Page, PageRequest, Store, StoreError,
+    row::{self, Read, int, micros, to_json},
+};
+use model::{ChatSession, Moment, SessionEvent, SessionId, ThreadId};
+
+impl Store {
+    /// The session with this id.
+    pub async fn session(&self, id: &SessionId) -> Result<Option<ChatSession>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| session(db, &id)).await
+    }
+
+    /// The open session of a thread, or else the last one it had.
+    pub async fn last_session(&self, id: &ThreadId) -> Result<Option<ChatSession>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM sessions WHERE thread_id = ?1
+                 ORDER BY is_open DESC, created_at DESC, session_id DESC LIMIT 1",
+            )?;
+            Ok(statement.query_row([id.as_str()], from_row).optional()?)
+        })
+        .await
+    }
+
+    /// The sessions a thread had, ended ones too, newest first.
+    pub async fn thread_sessions(
+        &self,
+        id: &ThreadId,
+        page: PageRequest,
+    ) -> Result<Page<ChatSession>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM sessions WHERE thread_id = ?1
+                   AND (created_at, session_id) < (?2, ?3)
+                 ORDER BY created_at DESC, session_id DESC LIMIT ?4",
+            )?;
+            let rows = statement.query_map(
+                params![id.as_str(), after.at, after.id, i64::from(page.limit) + 1],
+                from_row,
+            )?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |s: &ChatSession| Cursor {
+                at: micros(s.created.at),
+                id: s.session_id.to_string(),
+            }))
+        })
+        .await
+    }
+
+    /// The sessions of all threads, newest first; only open or only ended ones if `open` says so.
+    pub async fn sessions(
+        &self,
+        open: Option<bool>,
+        page: PageRequest,
+    ) -> Result<Page<ChatSession>, StoreError> {
+        self.read(move |db| {
+            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM sessions WHERE (?1 IS NULL OR is_open = ?1)
+                   AND (created_at, session_id) < (?2, ?3)
+                 ORDER BY created_at DESC, session_id DESC LIMIT ?4",
+            )?;
+            let rows = statement.query_map(
+                params![open, after.at, after.id, i64::from(page.limit) + 1],
+                from_row,
+            )?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |s: &ChatSession| Cursor {
+                at: micros(s.created.at),
+                id: s.session_id.to_string(),
+            }))
+        })
+        .await
+    }
+
+    /// Every session that has not ended.
+    pub async fn open_sessions(&self) -> Result<Vec<ChatSession>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached("SELECT * FROM sessions WHERE is_open = 1")?;
+            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
+    /// Records what became of a session; refused unless it is at the revision that was read.
+    pub async fn save_session(&self, next: &ChatSession) -> Result<ChatSession, StoreError> {
+        let next = next.clone();
+        self.write(move |db| save(db, next)).await
+    }
+
+    /// Lets something happen to a session as it is stored at that instant; answers what it became,
+    /// or refuses. Of two who expire the same session, one is refused.
+    pub async fn apply_session(
+        &self,
+        id: &SessionId,
+        event: SessionEvent,
+    ) -> Result<ChatSession, StoreError> {
+        let id = id.clone();
+        self.write(move |db| {
+            let before = session(db, &id)?.ok_or_else(|| StoreError::missing("session", &id))?;
+            let next = before.apply(event)?;
+            if next == before { Ok(before) } else { save(db, next) }
+        })
+        .await
+    }
+}
+
+pub(super) fn session(db: &Connection, id: &SessionId) -> Result<Option<ChatSession>, StoreError> {
+    let mut statement = db.prepare_cached("SELECT * FROM sessions WHERE session_id = ?1")?;
+    Ok(statement.query_row([id.as_str()], from_row).optional()?)
+}
+
+pub(super) fn open_session(
+    db: &Connection,
+    thread: &ThreadId,
+) -> Result<Option<ChatSession>, StoreError> {
+    let mut statement =
+        db.prepare_cached("SELECT * FROM sessions WHERE thread_id = ?1 AND is_open = 1")?;
+    Ok(statement.query_row([thread.as_str()], from_row).optional()?)
+}
+
+pub(super) fn insert(db: &Connection, session: &ChatSession) -> Result<(), StoreError> {
+    db.prepare_cached(
+        "INSERT INTO sessions (session_id, thread_id, terminal_id, is_open, state, policy,
+                               created, last_active, ran_before_us, created_at, revision)
+         VALUES (:id, :thread, :terminal, :open, :state, :policy, :created, :active, :ran, :at,
+                 :rev)",
+    )?
+    .execute(named_params! {
+        ":id": session.session_id.as_str(),
+        ":thread": session.thread_id.as_str(),
+        ":terminal": session.terminal_id.as_str(),
+        ":open": session.is_open(),
+        ":state": to_json(&session.state),
+        ":policy": to_json(&session.policy),
+        ":created": to_json(&session.created),
+        ":active": to_json(&session.last_active),
+        ":ran": int(u64::try_from(session.ran_before.as_micros()).unwrap_or(u64::MAX)),
+        ":at": micros(session.created.at),
+        ":rev": int(session.revision),
+    })?;
+    Ok(())
+}
+
+pub(super) fn save(db: &Connection, mut next: ChatSession) -> Result<ChatSession, StoreError> {
+    let read = next.revision;
+    next.revision += 1;
+    let changed = db
+        .prepare_cached(
+            "UPDATE sessions SET is_open = :open, state = :state, policy = :policy,
+                    last_active = :active, revision = :revision
+             WHERE session_id = :id AND revision = :read",
+        )?
+        .execute(named_params! {
+            ":id": next.session_id.as_str(),
+            ":open": next.is_open(),
+            ":state": to_json(&next.state),
+            ":policy": to_json(&next.policy),
+            ":active": to_json(&next.last_active),
+            ":revision": int(next.revision),
+            ":read": int(read),
+        })?;
+    if changed == 1 {
+        return Ok(next);
+    }
+    match session(db, &next.session_id)? {
+        None => Err(StoreError::missing("session", &next.session_id)),
+        Some(found) => Err(StoreError::Conflict {
+            what: format!("session {}", next.session_id),
+            expected: read,
+            found: found.revision,
+        }),
+    }
+}
+
+/// Touches a session if it is open. One that ended meanwhile stays ended, which is no failure of
+/// whatever the touch came along with.
+pub(super) fn touch(db: &Connection, id: &SessionId, now: Moment) -> Result<(), StoreError> {
+    let Some(before) = session(db, id)? else { return Ok(()) };
+    if now.since(&before.last_active).is_zero() {
+        return Ok(());
+    }
+    if let Ok(next) = before.apply(SessionEvent::Touched(now)) {
+        save(db, next)?;
+    }
+    Ok(())
+}
+
+fn from_row(row: &Row<'_>) -> Read<ChatSession> {
+    Ok(ChatSession {
+        session_id: row::parsed(row, "session_id")?,
+        thread_id: row::parsed(row, "thread_id")?,
+        terminal_id: row::parsed(row, "terminal_id")?,
+        state: row::json(row, "state")?,
+        policy: row::json(row, "policy")?,
+        created: row::json(row, "created")?,
+        last_active: row::json(row, "last_active")?,
+        ran_before: Duration::from_micros(row::count(row, "ran_before_us")?),
+        revision: row::count(row, "revision")?,
+    })
+}

@@ -1,0 +1,141 @@
+//! Links that show one terminal. Only a hash of each secret is kept.
+
+use rusqlite::{OptionalExtension, Row, named_params, params};
+
+use super::{
+    Cursor, Page, PageRequest, Store, StoreError,
+    row::{self, Read, micros},
+};
+use model::{ShareId, TerminalId, Timestamp};
+
+/// How long a share is listed after it ended, in microseconds.
+const LISTED: i64 = 30 * 24 * 3600 * 1_000_000;
+
+/// A share, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Its id.
+    pub share_id: ShareId,
+    /// The terminal it shows.
+    pub terminal_id: TerminalId,
+    /// What its maker calls it.
+    pub name: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// After when it no longer holds.
+    pub expires_at: Timestamp,
+    /// When it was taken back.
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl Store {
+    /// Remembers a share by the hash of its secret. One that is there gets the new hash: its older
+    /// link no longer works. Shares that ended long ago are forgotten.
+    pub async fn put_share(&self, share: &Share, hash: [u8; 32]) -> Result<(), StoreError> {
+        let share = share.clone();
+        self.write(move |db| {
+            let created = micros(share.created_at);
+            db.prepare_cached(
+                "DELETE FROM shares WHERE min(coalesce(revoked_at, expires_at), expires_at) < ?1",
+            )?
+            .execute([created - LISTED])?;
+            db.prepare_cached(
+                "INSERT INTO shares
+                   (share_id, terminal_id, name, hash, created_at, expires_at, revoked_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                 ON CONFLICT (share_id) DO UPDATE SET hash = excluded.hash",
+            )?
+            .execute(params![
+                share.share_id.as_str(),
+                share.terminal_id.as_str(),
+                share.name,
+                hash,
+                created,
+                micros(share.expires_at),
+                share.revoked_at.map(micros),
+            ])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The share with this id.
+    pub async fn share(&self, id: &ShareId) -> Result<Option<Share>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let mut statement = db.prepare_cached("SELECT * FROM shares WHERE share_id = ?1")?;
+            Ok(statement.query_row([id.as_str()], from_row).optional()?)
+        })
+        .await
+    }
+
+    /// The shares that hold at this time, with their hashes.
+    pub async fn live_shares(&self, now: Timestamp) -> Result<Vec<(Share, [u8; 32])>, StoreError> {
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT shares.* FROM shares JOIN terminals USING (terminal_id)
+                 WHERE revoked_at IS NULL AND expires_at > ?1 AND is_open = 1",
+            )?;
+            let rows =
+                statement.query_map([micros(now)], |row| Ok((from_row(row)?, row.get("hash")?)))?;
+            Ok(rows.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
+    /// Shares of open terminals, or of this one, newest first, ended ones too.
+    pub async fn shares(
+        &self,
+        terminal: Option<&TerminalId>,
+        page: PageRequest,
+    ) -> Result<Page<Share>, StoreError> {
+        let terminal = terminal.cloned();
+        self.read(move |db| {
+            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let mut statement = db.prepare_cached(
+                "SELECT shares.* FROM shares JOIN terminals USING (terminal_id)
+                 WHERE (:terminal IS NULL OR terminal_id = :terminal) AND is_open = 1
+                   AND (shares.created_at, share_id) < (:at, :id)
+                 ORDER BY shares.created_at DESC, share_id DESC LIMIT :limit",
+            )?;
+            let rows = statement.query_map(
+                named_params! {":terminal": terminal.as_ref().map(TerminalId::as_str),
+                ":at": after.at, ":id": after.id, ":limit": i64::from(page.limit) + 1},
+                from_row,
+            )?;
+            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |share: &Share| Cursor {
+                at: micros(share.created_at),
+                id: share.share_id.to_string(),
+            }))
+        })
+        .await
+    }
+
+    /// Takes a share back. Doing it twice keeps the first time.
+    pub async fn revoke_share(&self, id: &ShareId, at: Timestamp) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.write(move |db| {
+            let changed = db
+                .prepare_cached(
+                    "UPDATE shares SET revoked_at = coalesce(revoked_at, ?2) WHERE share_id = ?1",
+                )?
+                .execute(params![id.as_str(), micros(at)])?;
+            if changed == 0 {
+                return Err(StoreError::missing("share", &id));
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn from_row(row: &Row<'_>) -> Read<Share> {
+    Ok(Share {
+        share_id: row::parsed(row, "share_id")?,
+        terminal_id: row::parsed(row, "terminal_id")?,
+        name: row.get("name")?,
+        created_at: row::time(row, "created_at")?,
+        expires_at: row::time(row, "expires_at")?,
+        revoked_at: row::time_or_none(row, "revoked_at")?,
+    })
+}

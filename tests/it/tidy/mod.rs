@@ -1,0 +1,233 @@
+//! The house rules that the compiler does not check.
+
+mod source;
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use source::{Modules, code, crates, cycles, files, is_test, product, product_folders, root};
+
+/// What each crate may use of the others, itself left out. The compiler refuses a cycle; this refuses a
+/// dependency that points outward.
+const MAY_USE: [(&str, &[&str]); 14] = [
+    ("vt", &[]),
+    ("host", &[]),
+    ("model", &[]),
+    ("chaos", &[]),
+    ("config", &[]),
+    ("base", &["model"]),
+    ("store", &["model"]),
+    ("provider", &["base", "host", "model"]),
+    ("machine", &["base", "host", "model", "provider"]),
+    ("cloud", &["base", "host", "model", "provider"]),
+    ("files", &["base", "model", "store"]),
+    ("engine", &["base", "files", "host", "model", "provider", "store", "vt"]),
+    (
+        "api",
+        &[
+            "base", "config", "engine", "files", "host", "machine", "model", "provider", "store",
+            "vt",
+        ],
+    ),
+    (
+        "compat",
+        &[
+            "api", "base", "config", "engine", "files", "host", "machine", "model", "provider",
+            "store",
+        ],
+    ),
+];
+
+/// Libraries that must not enter a crate, because they would bring I/O, HTTP or SQL to where there is none.
+const MUST_NOT_USE: [(&str, &[&str]); 4] = [
+    ("vt", &["tokio", "axum", "rustix", "libc"]),
+    ("host", &["tokio", "axum", "hyper", "rusqlite"]),
+    ("model", &["tokio", "axum", "rusqlite", "rustix"]),
+    ("engine", &["axum", "hyper", "rusqlite"]),
+];
+
+/// Most lines of a file, its tests aside.
+const MAX_FILE_LINES: usize = 800;
+/// Most lines of a crate, its tests aside.
+const MAX_CRATE_LINES: usize = 15_000;
+
+fn manifest(name: &str) -> toml::Table {
+    let text = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+    text.parse().unwrap()
+}
+
+#[test]
+fn crates_depend_inward() {
+    let allowed = BTreeMap::from(MAY_USE);
+    let forbidden = BTreeMap::from(MUST_NOT_USE);
+    let all = crates();
+    let mut wrong = Vec::new();
+    for name in &all {
+        let Some(allowed) = allowed.get(name.as_str()) else {
+            wrong.push(format!("{name} is not in MAY_USE"));
+            continue;
+        };
+        let manifest = manifest(name);
+        let Some(used) = manifest.get("dependencies").and_then(|it| it.as_table()) else {
+            continue;
+        };
+        for other in used.keys() {
+            let outward = all.contains(other) && !allowed.contains(&other.as_str());
+            let unwanted =
+                forbidden.get(name.as_str()).is_some_and(|list| list.contains(&other.as_str()));
+            if outward || unwanted {
+                wrong.push(format!("{name} uses {other}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "dependencies that point outward: {wrong:#?}");
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let mut found = Vec::new();
+    for folder in product_folders() {
+        for cycle in cycles(&Modules::of(&folder).imports()) {
+            let names: Vec<_> = cycle
+                .iter()
+                .map(|path| path.strip_prefix(root()).unwrap().display().to_string())
+                .collect();
+            found.push(names);
+        }
+    }
+    assert!(found.is_empty(), "files that import each other: {found:#?}");
+}
+
+#[test]
+fn every_crate_of_ours_is_logged_at_the_chosen_level() {
+    let log = fs::read_to_string(root().join("src/server/log.rs")).unwrap();
+    for name in crates() {
+        let logs = files(&format!("crates/{name}/src"))
+            .iter()
+            .any(|(_, text)| code(text).contains("tracing::"));
+        assert!(!logs || log.contains(&format!("\"{name}\"")), "log.rs does not know {name}");
+    }
+}
+
+#[test]
+fn unsafe_lives_in_one_place() {
+    let allowed = |path: &Path| {
+        path.ends_with("crates/host/src/sys.rs")
+            || path.components().any(|part| part.as_os_str() == "sys")
+            || path.starts_with(root().join("crates/machine"))
+    };
+    for folder in product_folders() {
+        for (path, text) in files(&folder) {
+            let code = code(&text);
+            let found = code.contains("unsafe {") || code.contains("unsafe fn");
+            assert!(!found || allowed(&path), "unsafe in {}", path.display());
+        }
+    }
+}
+
+fn lines_without_tests(text: &str) -> usize {
+    text.lines().take_while(|line| !line.starts_with("mod tests")).count()
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are_for() {
+    let others = ["tests", "benches"].map(str::to_owned);
+    for folder in product_folders().into_iter().chain(others) {
+        for (path, text) in files(&folder) {
+            let lines = lines_without_tests(&text);
+            assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines", path.display());
+            let tests = path.ends_with("tests.rs");
+            assert!(tests || text.starts_with("//!"), "{} does not begin with //!", path.display());
+        }
+    }
+}
+
+#[test]
+fn crates_are_small() {
+    for folder in product_folders() {
+        let files = files(&folder);
+        let product = files.iter().filter(|(path, _)| !is_test(path));
+        let lines: usize = product.map(|(_, text)| lines_without_tests(text)).sum();
+        assert!(lines <= MAX_CRATE_LINES, "{folder} has {lines} lines");
+    }
+}
+
+#[test]
+fn tests_wait_for_a_condition_and_do_not_sleep() {
+    for folder in ["src", "crates", "tests"] {
+        for (path, text) in files(folder) {
+            // Each test crate has one place that rests between two polls. The fault injector keeps a
+            // schedule, which is not a test's wait.
+            let harness = path.ends_with("tests/it/harness/mod.rs")
+                || path.ends_with("support.rs")
+                || path.starts_with(root().join("crates/chaos"));
+            let tests =
+                folder == "tests" || path.components().any(|part| part.as_os_str() == "tests");
+            let tested = code(&text);
+            let tested = if tests {
+                Some(tested.as_str())
+            } else {
+                tested.split_once("mod tests {").map(|(_, tests)| tests)
+            };
+            let sleeps = tested.is_some_and(|code| code.contains(concat!("::sle", "ep(")));
+            assert!(harness || !sleeps, "{} sleeps", path.display());
+        }
+    }
+}
+
+/// What opens a way out of the process.
+const WAYS_OUT: [&str; 6] = [
+    "UnixStream::connect(",
+    "TcpStream::connect(",
+    "Command::new(",
+    "HttpConnector::new(",
+    "connect_with_unix(",
+    "client_async(",
+];
+
+#[test]
+fn only_providers_leave_the_process() {
+    // The command line is a process of its own, and its user sees it wait. A host is the other end.
+    let exempt = [
+        "src/cli",
+        "crates/provider",
+        "crates/machine",
+        "crates/cloud",
+        "crates/host",
+        "crates/chaos",
+    ];
+    let mut wrong = Vec::new();
+    for folder in product_folders() {
+        for (path, text) in files(&folder) {
+            let inner = path.strip_prefix(root()).unwrap();
+            if is_test(inner) || exempt.iter().any(|folder| inner.starts_with(folder)) {
+                continue;
+            }
+            for way in WAYS_OUT.iter().filter(|way| product(&text).contains(**way)) {
+                wrong.push(format!("{}: {way}…)", inner.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "calls that go around `outbound::bounded`: {wrong:#?}");
+}
+
+#[test]
+fn every_answer_of_a_provider_has_a_deadline() {
+    let read =
+        |name: &str| fs::read_to_string(root().join("crates/provider/src").join(name)).unwrap();
+    let (declared, bounded) = (read("lib.rs"), read("bounded.rs"));
+    let declared = declared.split("pub trait Provider").nth(1).unwrap();
+    let declared = declared.split("\n}\n").next().unwrap();
+    let mut missing = Vec::new();
+    for method in declared.split("\n    fn ").skip(1) {
+        let head = method.split(['{', ';']).next().unwrap();
+        let name: String = head.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let forwarded = format!("self.0.{name}(");
+        let limited = bounded.lines().any(|line| {
+            line.contains(&forwarded) && (line.contains("within(") || !head.contains("Reply<"))
+        });
+        if !limited {
+            missing.push(name);
+        }
+    }
+    assert!(missing.is_empty(), "methods of Provider without a deadline: {missing:?}");
+}
