@@ -10,6 +10,9 @@ FUZZ_FLAGS ?=
 SECONDS ?= 1800
 SEED ?=
 CUTS ?= 200
+# Of `make flaky`.
+TEST ?=
+N ?= 50
 CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors
 CHAOS_BIN ?= target/release/stead
 # Programs some tests drive; without them those tests say that they are skipped.
@@ -17,7 +20,7 @@ TOOLS := zsh busybox tmux strace
 # The same for sandboxes: program and package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build test-bin web test check unit product sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build test-bin web test check rust nextest flaky sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,7 +41,7 @@ web/dist/index.html: $(shell find web -path web/node_modules -prune -o -path web
 	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build && touch dist/index.html; \
 	else echo "web: no npm here; the binary will say how to build the app"; fi
 
-test: tools web check unit product sdk browser screen short-fuzz ## everything that must hold
+test: tools web check rust sdk browser screen short-fuzz ## run all tests
 	@echo "all tests passed"
 
 tools:
@@ -56,11 +59,14 @@ check: ## formatting and lints
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@if command -v npm >/dev/null; then cd web && npm test --silent; else echo "check: no npm; web tests skipped"; fi
 
-unit:
-	tests/again --workspace --exclude stead
+rust: nextest
+	$(CARGO) nextest run --workspace
 
-product:
-	tests/again -p stead
+nextest:
+	@$(CARGO) nextest --version >/dev/null 2>&1 || (cd / && $(CARGO) install --locked cargo-nextest)
+
+flaky: nextest ## run TEST N (50) times, to reproduce a test that failed once
+	$(CARGO) nextest run --workspace --stress-count $(N) $(TEST)
 
 test-bin:
 	$(CARGO) build

@@ -17,20 +17,20 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     error::{Code, Problem},
-    exec::{Changed, Ran},
     extract::{Json, Query},
     page::{self, List},
     params::{OfCommand, OfTerminal},
+    receipt::{self, CommandReceipt, MAX_RECEIPT_OUTPUT_BYTES, StateChanges},
     signal,
     target::{Target, TargetCommand},
 };
-use engine::terminal::{Execution, Receipt, TerminalError};
-use model::{Command, CommandId, Limit, Source, Terminal};
+use engine::terminal::TerminalError;
+use model::{Command, Limit, Source};
 use store::CommandQuery;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(receipt))
+        .routes(routes!(show))
         .routes(routes!(output))
         .routes(routes!(stdin))
         .routes(routes!(signal_command))
@@ -38,8 +38,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(history))
 }
 
-/// Output that goes into a receipt asked for later; the rest is at `/output`.
-const RECEIPT_OUTPUT: u64 = 1 << 20;
 /// The longest wait for output.
 const MAX_WAIT_MS: u64 = 60_000;
 /// Bytes one answer of `/output` carries at most.
@@ -48,84 +46,12 @@ const MAX_LIMIT: u64 = 8 << 20;
 /// How a command went, at any time.
 #[utoipa::path(get, path = "/api/commands/{id}", tag = "exec",
     params(OfCommand),
-    responses((status = 200, description = "Its receipt", body = Ran)))]
-async fn receipt(
+    responses((status = 200, description = "Its receipt", body = CommandReceipt)))]
+async fn show(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
-) -> Result<axum::Json<Ran>, Problem> {
-    Ok(axum::Json(read_receipt(&app, command, &terminal).await?))
-}
-
-async fn read_receipt(app: &App, command: Command, terminal: &Terminal) -> Result<Ran, Problem> {
-    let mut command = command;
-    let stdout = head(app, &command, terminal, Stream::Stdout).await?;
-    let stderr = head(app, &command, terminal, Stream::Stderr).await?;
-    command.stdout_bytes = command.stdout_bytes.max(stdout.len() as u64);
-    command.stderr_bytes = command.stderr_bytes.max(stderr.len() as u64);
-    let truncated =
-        command.stdout_bytes > stdout.len() as u64 || command.stderr_bytes > stderr.len() as u64;
-    let waiting_for_input = app.terminals.waits(&command, terminal).await;
-    let receipt = Receipt { command, stdout, stderr, truncated, waiting_for_input };
-    Ok(Ran::new(receipt, terminal))
-}
-
-/// The answer to a request whose key began a command that was then cut off; `None` if it was cut off
-/// before its host heard of it.
-pub(super) async fn again(
-    app: &App,
-    begun: &str,
-    terminal: &Terminal,
-    yield_after: Option<Duration>,
-) -> Result<Option<Response>, Problem> {
-    let id: CommandId = begun.parse().map_err(|_| Problem::missing("command", begun))?;
-    let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
-    if app.terminals.never_began(terminal, &command).await? {
-        return Ok(None);
-    }
-    if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
-        let receipt = wait_for_receipt(&mut execution, yield_after).await?;
-        return Ok(Some(axum::Json(Ran::new(receipt, terminal)).into_response()));
-    }
-    let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
-    Ok(Some(axum::Json(read_receipt(app, command, terminal).await?).into_response()))
-}
-
-/// The receipt of a command that has ended, or where it stands when `yield_after` is over.
-pub(super) async fn wait_for_receipt(
-    execution: &mut Execution,
-    yield_after: Option<Duration>,
-) -> Result<Receipt, Problem> {
-    let Some(wait) = yield_after else { return Ok(execution.finished().await?) };
-    match tokio::time::timeout(wait, execution.ended()).await {
-        Ok(ended) => {
-            ended?;
-            Ok(execution.finished().await?)
-        }
-        Err(_) => Ok(execution.so_far().await?),
-    }
-}
-
-async fn head(
-    app: &App,
-    command: &Command,
-    terminal: &Terminal,
-    stream: Stream,
-) -> Result<Vec<u8>, Problem> {
-    let mut all = Vec::new();
-    while (all.len() as u64) < RECEIPT_OUTPUT {
-        let from = all.len() as u64;
-        let limit = (RECEIPT_OUTPUT - from).min(host::wire::MAX_DATA as u64) as u32;
-        let chunk = match app.terminals.output(terminal, command, stream, from, limit).await {
-            Ok(chunk) => chunk,
-            Err(TerminalError::NotKept) => break,
-            Err(error) => return Err(error.into()),
-        };
-        if chunk.bytes.is_empty() || chunk.offset != from {
-            break;
-        }
-        all.extend_from_slice(&chunk.bytes);
-    }
-    Ok(all)
+) -> Result<axum::Json<CommandReceipt>, Problem> {
+    Ok(axum::Json(receipt::read_receipt(&app, command, &terminal).await?))
 }
 
 /// Which output.
@@ -159,7 +85,7 @@ async fn output(
         Some("stderr") => Stream::Stderr,
         Some(_) => return Err(Problem::query("stream", "must be stdout or stderr")),
     };
-    let limit = query.limit.unwrap_or(RECEIPT_OUTPUT);
+    let limit = query.limit.unwrap_or(MAX_RECEIPT_OUTPUT_BYTES);
     if limit == 0 || limit > MAX_LIMIT {
         return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
     }
@@ -332,7 +258,7 @@ pub(super) struct Entry {
     /// The shell's directory after it.
     cwd: Option<String>,
     /// What it changed in the shell.
-    changes: Changed,
+    changes: StateChanges,
     /// Whether the shell had to be replaced.
     shell_restarted: bool,
     /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`

@@ -9,7 +9,7 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use host::wire::Stream;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -20,15 +20,12 @@ use super::{
     extract::{Json, Path},
     idempotency::Keyed,
     params::OfTerminal,
-    signal, sse,
+    receipt::{self, CommandReceipt},
+    sse,
     target::Target,
 };
-use engine::terminal::{
-    ExecOptions, Execution, IfAbandoned, IfBusy, Naming, Receipt, Resume, Stdin, utf8,
-};
-use model::{
-    Changes, CommandStatus, CwdChange, Env, EnvChange, Limit, SessionId, Terminal, ThreadId,
-};
+use engine::terminal::{ExecOptions, Execution, IfAbandoned, IfBusy, Naming, Resume, Stdin, utf8};
+use model::{Env, SessionId, Terminal, ThreadId};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(in_thread)).routes(routes!(in_terminal))
@@ -71,137 +68,12 @@ enum Busy {
     Fail,
 }
 
-/// A command and how it went.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Ran {
-    /// Its id.
-    command_id: String,
-    /// `finished`, `running`, `timed_out`, `cancelled`, `lost` or `not_started`.
-    status: &'static str,
-    /// Exit code; null on a time-out.
-    exit_code: Option<i32>,
-    /// The signal that ended it.
-    signal: Option<String>,
-    /// Whether its time was up.
-    timed_out: bool,
-    /// Standard output, if it is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stdout: Option<String>,
-    /// Standard output, if it is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stdout_base64: Option<String>,
-    /// Standard error, if it is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stderr: Option<String>,
-    /// Standard error, if it is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stderr_base64: Option<String>,
-    /// Bytes written to standard output.
-    stdout_bytes: u64,
-    /// Bytes written to standard error.
-    stderr_bytes: u64,
-    /// Whether there is more output than this.
-    truncated: bool,
-    /// How long it ran.
-    duration_ms: u64,
-    /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`
-    /// or `disk_full`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit_reached: Option<&'static str>,
-    /// Whether the shell had to be replaced; its state was restored.
-    shell_restarted: bool,
-    /// Whether it waits for somebody to type.
-    waiting_for_input: bool,
-    /// The terminal it ran in.
-    terminal_id: String,
-    /// The version of the terminal's state after it.
-    version: u64,
-    /// The shell's directory after it.
-    cwd: String,
-    /// What it changed in the shell.
-    changes: Changed,
-}
-
-/// What a command changed in its shell.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Changed {
-    /// The directory, `{from, to}`, if it moved.
-    #[schema(value_type = Option<Object>)]
-    cwd: Option<CwdChange>,
-    /// The exported environment, `{set, unset}`.
-    #[schema(value_type = Object)]
-    env: EnvChange,
-}
-
-impl From<Changes> for Changed {
-    fn from(Changes { cwd, env }: Changes) -> Changed {
-        Changed { cwd, env }
-    }
-}
-
-impl Ran {
-    pub(super) fn new(receipt: Receipt, terminal: &Terminal) -> Ran {
-        let Receipt { command, stdout, stderr, truncated, waiting_for_input } = receipt;
-        let (stdout, stdout_base64) = text_or_base64(stdout, truncated);
-        let (stderr, stderr_base64) = text_or_base64(stderr, truncated);
-        Ran {
-            command_id: command.command_id.to_string(),
-            status: match command.status {
-                CommandStatus::Queued => CommandStatus::Running.word(),
-                status => status.word(),
-            },
-            exit_code: command.exit_code,
-            signal: command.signal.map(signal::name),
-            timed_out: command.status == CommandStatus::TimedOut,
-            stdout,
-            stdout_base64,
-            stderr,
-            stderr_base64,
-            stdout_bytes: command.stdout_bytes,
-            stderr_bytes: command.stderr_bytes,
-            truncated,
-            duration_ms: command.duration_us.unwrap_or_else(|| since(&command)) / 1000,
-            limit_reached: command.limit_reached.map(Limit::word),
-            shell_restarted: command.shell_restarted,
-            waiting_for_input,
-            terminal_id: command.terminal_id.to_string(),
-            version: command.version_after.unwrap_or(command.version_before),
-            cwd: command.cwd.unwrap_or_else(|| terminal.cwd.clone()),
-            changes: command.changes.into(),
-        }
-    }
-}
-
-/// How long a command that has not ended has been running.
-fn since(command: &model::Command) -> u64 {
-    let began = command.started_at.unwrap_or(command.created_at);
-    u64::try_from(
-        (jiff::Timestamp::now() - began).total(jiff::Unit::Microsecond).unwrap_or(0.0) as i64
-    )
-    .unwrap_or(0)
-}
-
-/// Text as it is; anything else as base64. A cut may fall into a character: what is before it
-/// is text all the same.
-fn text_or_base64(mut bytes: Vec<u8>, cut: bool) -> (Option<String>, Option<String>) {
-    if cut {
-        let mut cutter = utf8::Cutter::default();
-        if let Some(utf8::Piece::Text(text)) = cutter.cut(&bytes) {
-            return (Some(text), None);
-        }
-    }
-    match String::from_utf8(std::mem::take(&mut bytes)) {
-        Ok(text) => (Some(text), None),
-        Err(error) => (None, Some(BASE64_STANDARD.encode(error.into_bytes()))),
-    }
-}
-
 /// Run a command in the thread's default terminal. The thread comes into being if it is not there.
 #[utoipa::path(post, path = "/api/threads/{tid}/exec", tag = "exec",
     params(("tid" = String, Path, description = "The thread; its id is the client's choice")),
     request_body = Exec,
     responses((status = 200, description = "How it went; with `Accept: text/event-stream`, \
-        `started`, `stdout`, `stderr` and `exit` as they happen", body = Ran)))]
+        `started`, `stdout`, `stderr` and `exit` as they happen", body = CommandReceipt)))]
 async fn in_thread(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
@@ -220,7 +92,7 @@ async fn in_thread(
 #[utoipa::path(post, path = "/api/terminals/{id}/exec", tag = "exec",
     params(OfTerminal), request_body = Exec,
     responses((status = 200, description = "How it went; with `Accept: text/event-stream`, \
-        `started`, `stdout`, `stderr` and `exit` as they happen", body = Ran)))]
+        `started`, `stdout`, `stderr` and `exit` as they happen", body = CommandReceipt)))]
 async fn in_terminal(
     State(app): State<App>,
     Target(terminal): Target,
@@ -264,7 +136,7 @@ async fn run(
     let keyed = keyed.map(|Extension(keyed)| keyed);
     let yield_after = exec.yield_ms.map(Duration::from_millis);
     if let Some(begun) = keyed.as_ref().and_then(Keyed::begun)
-        && let Some(answer) = super::commands::again(&app, begun, &terminal, yield_after).await?
+        && let Some(answer) = receipt::of_started(&app, begun, &terminal, yield_after).await?
     {
         return Ok(answer);
     }
@@ -304,10 +176,10 @@ async fn run(
         return follow(app, terminal, execution).await;
     }
     let began = std::time::Instant::now();
-    let receipt = super::commands::wait_for_receipt(&mut execution, yield_after).await?;
+    let receipt = receipt::wait(&mut execution, yield_after).await?;
     app.metrics.commands.inc();
     app.metrics.command_seconds.observe(began.elapsed().as_secs_f64());
-    Ok(axum::Json(Ran::new(receipt, &terminal)).into_response())
+    Ok(axum::Json(CommandReceipt::new(receipt, &terminal)).into_response())
 }
 
 /// The command as events. Once it has begun, it runs on if the client leaves.
@@ -327,7 +199,7 @@ async fn follow(
             let _ = sender.send(sse::event("started", &started)).await;
             let last = match tell(&mut execution, &sender).await {
                 Ok(()) => match execution.finished().await {
-                    Ok(receipt) => sse::event("exit", &Ran::new(receipt, &terminal)),
+                    Ok(receipt) => sse::event("exit", &CommandReceipt::new(receipt, &terminal)),
                     Err(error) => problem(error.into()),
                 },
                 Err(error) => problem(error),

@@ -5,13 +5,12 @@
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::Body,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -22,6 +21,7 @@ use super::{
     error::Problem,
     extract::{Json, Query},
     gzip,
+    input::{Input, Size},
     params::OfTerminal,
     pass::Guest,
     signal, stream as sse,
@@ -61,45 +61,6 @@ pub(super) fn older_routes() -> Router<App> {
         )
 }
 
-/// What to type. One of `data` and `data_base64`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    /// Text.
-    pub(super) data: Option<String>,
-    /// Bytes.
-    pub(super) data_base64: Option<String>,
-    /// Applied once however often it is sent.
-    #[serde(default)]
-    pub(super) write_id: Option<String>,
-}
-
-impl Input {
-    /// The bytes, whichever way they were sent.
-    pub(super) fn bytes(&self) -> Result<Bytes, Problem> {
-        match (&self.data, &self.data_base64) {
-            (Some(text), None) => Ok(Bytes::from(text.clone())),
-            (None, Some(text)) => BASE64_STANDARD
-                .decode(text)
-                .map(Bytes::from)
-                .map_err(|error| Problem::body("/data_base64", error.to_string())),
-            (None, None) => Err(Problem::body("/data", "one of data and data_base64 is needed")),
-            (Some(_), Some(_)) => {
-                Err(Problem::body("/data_base64", "only one of data and data_base64 may be given"))
-            }
-        }
-    }
-
-    /// The write id, checked; empty for none.
-    pub(super) fn write_id(&self) -> Result<&str, Problem> {
-        let id = self.write_id.as_deref().unwrap_or_default();
-        if id.len() > 200 {
-            return Err(Problem::body("/write_id", "may have 200 bytes"));
-        }
-        Ok(id)
-    }
-}
-
 /// Type into the terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/input", tag = "interactive",
     params(OfTerminal), request_body = Input,
@@ -114,31 +75,6 @@ async fn input(
     app.terminals.input(&terminal, input.write_id()?, bytes).await?;
     app.used(&terminal.thread_id).await;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// A size.
-#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Size {
-    /// Columns, 1 to 1000.
-    pub(super) cols: u16,
-    /// Rows, 1 to 1000.
-    pub(super) rows: u16,
-}
-
-/// The largest screen; a grid of this size is the most one client can make us hold.
-const MAX_SIDE: u16 = 1000;
-
-impl Size {
-    /// The size, if it is one.
-    pub(super) fn check(self) -> Result<(u16, u16), Problem> {
-        for (pointer, side) in [("/cols", self.cols), ("/rows", self.rows)] {
-            if side == 0 || side > MAX_SIDE {
-                return Err(Problem::body(pointer, format!("must be 1 to {MAX_SIDE}")));
-            }
-        }
-        Ok((self.cols, self.rows))
-    }
 }
 
 /// Give the terminal another size.

@@ -12,7 +12,7 @@ use super::{
     App,
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
-    interactive::Size,
+    input::Size,
     page::{self, List, PageQuery},
     params::{OfTerminal, OfThread},
     removal::RemovalQuery,

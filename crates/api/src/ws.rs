@@ -26,7 +26,7 @@ use super::{
     error::{Code, Problem},
     extract::Query,
     gzip::{self, Pictures},
-    interactive::{Input, Size},
+    input::{Input, Size},
     params::OfTerminal,
     pass::Guest,
     signal,

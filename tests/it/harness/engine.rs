@@ -1,8 +1,9 @@
-//! Container engines of the test's own, on sockets and in directories of their own. They end with the
-//! test process, however that ends: a script beside each waits for the end of a pipe.
+//! Container engines on sockets and in directories of their own. One that a test has for itself ends with the
+//! test process; those that tests share end with the test runner, which may run each test in its own process.
+//! Either way a script beside the engine waits for the end of a pipe, however its writer ends.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -21,56 +22,66 @@ use super::{pause, wait_for};
 /// How long an engine may take to come up.
 const START: Duration = Duration::from_secs(90);
 
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Runs an engine until standard input ends, and leaves nothing of it.
 const SCRIPT: &str = include_str!("engine.sh");
 
 /// An engine that runs.
 pub struct Engine {
     dir: PathBuf,
-    /// Held open as long as it is to run.
-    script: Child,
+    /// Its standard input is open as long as the engine is to run; `None` if the test runner holds it.
+    script: Option<Child>,
 }
 
 impl Engine {
-    /// Starts one; else why it cannot be had here.
+    /// Starts an engine of this process's own, or says why there can be none here.
     fn start(kind: &str, program: &str) -> Result<Engine, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let skipped = |why: &str| Err(format!("skipped: no {kind} on this machine: {why}"));
-        if !rustix::process::geteuid().is_root() {
-            return skipped("the tests do not run as root");
-        }
-        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        for program in [program, "runc"] {
-            if !path.split(':').any(|dir| Path::new(dir).join(program).is_file()) {
-                return skipped(&format!("there is no {program}"));
-            }
-        }
+        check(kind, program)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("stead-engine-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir).unwrap();
-        let script = Command::new("setsid")
-            .args(["sh", "-c", SCRIPT, "engine.sh"])
-            .arg(&dir)
-            .arg(kind)
-            .env("PATH", path)
-            .env_remove("DOCKER_HOST")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let engine = Engine { dir, script };
+        let mut command = Command::new("setsid");
+        command.args(["sh", "-c", SCRIPT, "engine.sh"]).arg(&dir).arg(kind).stdin(Stdio::piped());
+        let script = spawn(command);
+        Engine { dir, script: Some(script) }.up(kind)
+    }
+
+    /// Connects to the engine that all tests of a run share, and starts it for the first of them.
+    fn shared(kind: &str, program: &str) -> Result<Engine, String> {
+        check(kind, program)?;
+        // A runner with a process for each test is the parent of all of them.
+        let runner = match std::env::var_os("NEXTEST") {
+            Some(_) => rustix::process::getppid().unwrap().as_raw_nonzero().get() as u32,
+            None => std::process::id(),
+        };
+        let dir = std::env::temp_dir().join(format!("stead-engine-{runner}-{kind}"));
+        let lock = File::create(dir.with_extension("lock")).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        if fs::create_dir(&dir).is_ok() {
+            let piped = r#"tail --pid="$1" -f /dev/null | sh -c "$2" engine.sh "$3" "$4""#;
+            let mut command = Command::new("setsid");
+            command.args(["sh", "-c", piped, "shared", &runner.to_string(), SCRIPT]);
+            command.arg(&dir).arg(kind).stdin(Stdio::null());
+            spawn(command);
+        }
+        Engine { dir, script: None }.up(kind)
+    }
+
+    /// Waits until it answers.
+    fn up(self, kind: &str) -> Result<Engine, String> {
         let deadline = Instant::now() + START;
-        while !engine.answers() {
+        while !self.answers() {
             if Instant::now() > deadline {
-                let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
+                let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
                 let from = log.len().saturating_sub(2000);
-                return skipped(&format!("it does not come up: {}", &log[from..]));
+                return Err(skipped(kind, &format!("it does not come up: {}", &log[from..])));
             }
             pause();
         }
-        Ok(engine)
+        Ok(self)
     }
 
     /// A Docker engine that nobody else uses.
@@ -170,18 +181,42 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        drop(self.script.stdin.take());
-        let _ = self.script.wait();
+        if let Some(mut script) = self.script.take() {
+            drop(script.stdin.take());
+            let _ = script.wait();
+        }
     }
 }
 
-/// The engines that all tests of this process share, by name; those that cannot be had are said.
+fn skipped(kind: &str, why: &str) -> String {
+    format!("skipped: no {kind} on this machine: {why}")
+}
+
+/// Whether the programs are here, and the rights to run them.
+fn check(kind: &str, program: &str) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(skipped(kind, "the tests do not run as root"));
+    }
+    for program in [program, "runc"] {
+        if !PATH.split(':').any(|dir| Path::new(dir).join(program).is_file()) {
+            return Err(skipped(kind, &format!("there is no {program}")));
+        }
+    }
+    Ok(())
+}
+
+fn spawn(mut command: Command) -> Child {
+    command.env("PATH", PATH).env_remove("DOCKER_HOST");
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The engines that all tests of a run share, by name. Prints why one is missing.
 pub fn engines() -> Vec<(&'static str, &'static Engine)> {
     static DOCKER: OnceLock<Result<Engine, String>> = OnceLock::new();
     static PODMAN: OnceLock<Result<Engine, String>> = OnceLock::new();
     let both = [
-        ("docker", DOCKER.get_or_init(Engine::docker)),
-        ("podman", PODMAN.get_or_init(|| Engine::start("podman", "podman"))),
+        ("docker", DOCKER.get_or_init(|| Engine::shared("docker", "dockerd"))),
+        ("podman", PODMAN.get_or_init(|| Engine::shared("podman", "podman"))),
     ];
     let had = both.into_iter().filter_map(|(name, engine)| match engine {
         Ok(engine) => Some((name, engine)),

@@ -1,12 +1,7 @@
 //! The hostile cases, byte by byte, against the real server. Ours are in `tests/conformance`; others
 //! of the same form are run too where `STEAD_CASES` names a file.
 
-use std::{
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-    thread,
-    time::Instant,
-};
+use std::{fs, path::PathBuf, thread, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -16,7 +11,7 @@ use crate::harness::{Client, Home, Server, engines, has_sandboxes};
 
 fn case_files() -> Vec<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let mut files: Vec<PathBuf> = std::fs::read_dir(root.join("tests/conformance"))
+    let mut files: Vec<PathBuf> = fs::read_dir(root.join("tests/conformance"))
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
@@ -117,7 +112,7 @@ fn needs_no_terminal(case: &Value) -> bool {
 fn cases(beside: Beside) -> Vec<Value> {
     let mut all = Vec::new();
     for file in case_files() {
-        let text = std::fs::read_to_string(&file).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
         all.extend(serde_json::from_str::<Vec<Value>>(&text).unwrap());
     }
     let (part, of) = match beside {
@@ -219,12 +214,17 @@ fn all_pass(beside: Beside) {
     all_pass_on(&mut server, &home, beside, &Value::Null);
 }
 
-/// Some cases count the processes of the whole machine, so one run of them is at work at a time.
-static TURN: Mutex<()> = Mutex::new(());
+/// Some cases count the processes of the whole machine, so all runs of them take this lock, whichever process
+/// they are in.
+fn machine_lock() -> fs::File {
+    let lock = fs::File::create(std::env::temp_dir().join("stead-conformance.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    lock
+}
 
 /// All cases on a server; those of a container share its lease.
 fn all_pass_on(server: &mut Server, home: &Home, beside: Beside, lease: &Value) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = machine_lock();
     let mut failures = Vec::new();
     let mut count = 0;
     for case in (0..rounds()).flat_map(|_| cases(beside)) {
@@ -260,7 +260,7 @@ fn play(
         }
         Beside::Nothing | Beside::Watcher | Beside::Kills | Beside::Cloud | Beside::Commands => {
             let directory = home.path().join("cases").join(thread);
-            std::fs::create_dir_all(&directory).unwrap();
+            fs::create_dir_all(&directory).unwrap();
             directory
         }
     };

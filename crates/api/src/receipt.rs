@@ -1,0 +1,217 @@
+//! The receipt of a command as clients read it, while it runs and at any time after.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use engine::terminal::{Execution, Receipt, TerminalError, utf8};
+use host::wire::Stream;
+use model::{Changes, Command, CommandId, CommandStatus, CwdChange, EnvChange, Limit, Terminal};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{App, error::Problem, signal};
+
+/// Bytes of each stream that go into a receipt; the rest is at `/output`.
+pub(super) const MAX_RECEIPT_OUTPUT_BYTES: u64 = 1 << 20;
+
+/// A command and how it went.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CommandReceipt {
+    /// Its id.
+    command_id: String,
+    /// `finished`, `running`, `timed_out`, `cancelled`, `lost` or `not_started`.
+    status: &'static str,
+    /// Exit code; null on a time-out.
+    exit_code: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<String>,
+    /// Whether its time was up.
+    timed_out: bool,
+    /// Standard output, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<String>,
+    /// Standard output, if it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_base64: Option<String>,
+    /// Standard error, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<String>,
+    /// Standard error, if it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_base64: Option<String>,
+    /// Bytes written to standard output.
+    stdout_bytes: u64,
+    /// Bytes written to standard error.
+    stderr_bytes: u64,
+    /// Whether there is more output than this.
+    truncated: bool,
+    /// How long it ran.
+    duration_ms: u64,
+    /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`
+    /// or `disk_full`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_reached: Option<&'static str>,
+    /// Whether the shell had to be replaced; its state was restored.
+    shell_restarted: bool,
+    /// Whether it waits for somebody to type.
+    waiting_for_input: bool,
+    /// The terminal it ran in.
+    terminal_id: String,
+    /// The version of the terminal's state after it.
+    version: u64,
+    /// The shell's directory after it.
+    cwd: String,
+    /// What it changed in the shell.
+    changes: StateChanges,
+}
+
+/// What a command changed in its shell.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct StateChanges {
+    /// The directory, `{from, to}`, if it moved.
+    #[schema(value_type = Option<Object>)]
+    cwd: Option<CwdChange>,
+    /// The exported environment, `{set, unset}`.
+    #[schema(value_type = Object)]
+    env: EnvChange,
+}
+
+impl From<Changes> for StateChanges {
+    fn from(Changes { cwd, env }: Changes) -> StateChanges {
+        StateChanges { cwd, env }
+    }
+}
+
+impl CommandReceipt {
+    pub(super) fn new(receipt: Receipt, terminal: &Terminal) -> CommandReceipt {
+        let Receipt { command, stdout, stderr, truncated, waiting_for_input } = receipt;
+        let (stdout, stdout_base64) = text_or_base64(stdout, truncated);
+        let (stderr, stderr_base64) = text_or_base64(stderr, truncated);
+        CommandReceipt {
+            command_id: command.command_id.to_string(),
+            status: match command.status {
+                CommandStatus::Queued => CommandStatus::Running.word(),
+                status => status.word(),
+            },
+            exit_code: command.exit_code,
+            signal: command.signal.map(signal::name),
+            timed_out: command.status == CommandStatus::TimedOut,
+            stdout,
+            stdout_base64,
+            stderr,
+            stderr_base64,
+            stdout_bytes: command.stdout_bytes,
+            stderr_bytes: command.stderr_bytes,
+            truncated,
+            duration_ms: command.duration_us.unwrap_or_else(|| since(&command)) / 1000,
+            limit_reached: command.limit_reached.map(Limit::word),
+            shell_restarted: command.shell_restarted,
+            waiting_for_input,
+            terminal_id: command.terminal_id.to_string(),
+            version: command.version_after.unwrap_or(command.version_before),
+            cwd: command.cwd.unwrap_or_else(|| terminal.cwd.clone()),
+            changes: command.changes.into(),
+        }
+    }
+}
+
+/// How long a command that has not ended has been running.
+fn since(command: &Command) -> u64 {
+    let began = command.started_at.unwrap_or(command.created_at);
+    u64::try_from(
+        (jiff::Timestamp::now() - began).total(jiff::Unit::Microsecond).unwrap_or(0.0) as i64
+    )
+    .unwrap_or(0)
+}
+
+/// Text as it is; anything else as base64. A cut may fall into a character: what is before it
+/// is text all the same.
+fn text_or_base64(mut bytes: Vec<u8>, cut: bool) -> (Option<String>, Option<String>) {
+    if cut {
+        let mut cutter = utf8::Cutter::default();
+        if let Some(utf8::Piece::Text(text)) = cutter.cut(&bytes) {
+            return (Some(text), None);
+        }
+    }
+    match String::from_utf8(std::mem::take(&mut bytes)) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(BASE64_STANDARD.encode(error.into_bytes()))),
+    }
+}
+
+/// Reads the receipt of a command with the first bytes of its output.
+pub(super) async fn read_receipt(
+    app: &App,
+    command: Command,
+    terminal: &Terminal,
+) -> Result<CommandReceipt, Problem> {
+    let mut command = command;
+    let stdout = head(app, &command, terminal, Stream::Stdout).await?;
+    let stderr = head(app, &command, terminal, Stream::Stderr).await?;
+    command.stdout_bytes = command.stdout_bytes.max(stdout.len() as u64);
+    command.stderr_bytes = command.stderr_bytes.max(stderr.len() as u64);
+    let truncated =
+        command.stdout_bytes > stdout.len() as u64 || command.stderr_bytes > stderr.len() as u64;
+    let waiting_for_input = app.terminals.waits(&command, terminal).await;
+    let receipt = Receipt { command, stdout, stderr, truncated, waiting_for_input };
+    Ok(CommandReceipt::new(receipt, terminal))
+}
+
+/// Answers a request whose idempotency key already started a command; `None` if the host never received it.
+pub(super) async fn of_started(
+    app: &App,
+    started: &str,
+    terminal: &Terminal,
+    yield_after: Option<Duration>,
+) -> Result<Option<Response>, Problem> {
+    let id: CommandId = started.parse().map_err(|_| Problem::missing("command", started))?;
+    let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
+    if app.terminals.never_began(terminal, &command).await? {
+        return Ok(None);
+    }
+    if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
+        let receipt = wait(&mut execution, yield_after).await?;
+        return Ok(Some(axum::Json(CommandReceipt::new(receipt, terminal)).into_response()));
+    }
+    let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
+    Ok(Some(axum::Json(read_receipt(app, command, terminal).await?).into_response()))
+}
+
+/// Waits until a command has ended, for `yield_after` at most, and returns its receipt.
+pub(super) async fn wait(
+    execution: &mut Execution,
+    yield_after: Option<Duration>,
+) -> Result<Receipt, Problem> {
+    let Some(wait) = yield_after else { return Ok(execution.finished().await?) };
+    match tokio::time::timeout(wait, execution.ended()).await {
+        Ok(ended) => {
+            ended?;
+            Ok(execution.finished().await?)
+        }
+        Err(_) => Ok(execution.so_far().await?),
+    }
+}
+
+async fn head(
+    app: &App,
+    command: &Command,
+    terminal: &Terminal,
+    stream: Stream,
+) -> Result<Vec<u8>, Problem> {
+    let mut all = Vec::new();
+    while (all.len() as u64) < MAX_RECEIPT_OUTPUT_BYTES {
+        let from = all.len() as u64;
+        let limit = (MAX_RECEIPT_OUTPUT_BYTES - from).min(host::wire::MAX_DATA as u64) as u32;
+        let chunk = match app.terminals.output(terminal, command, stream, from, limit).await {
+            Ok(chunk) => chunk,
+            Err(TerminalError::NotKept) => break,
+            Err(error) => return Err(error.into()),
+        };
+        if chunk.bytes.is_empty() || chunk.offset != from {
+            break;
+        }
+        all.extend_from_slice(&chunk.bytes);
+    }
+    Ok(all)
+}
