@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::web::ASSETS;
 use api::{
     App, Entrance,
-    auth::{Auth, Open},
+    auth::{Auth, AuthMode},
     pass::Shares,
 };
 use background::Warm;
@@ -44,6 +44,7 @@ const DRAIN: Duration = Duration::from_secs(4);
 /// Serves until a signal says stop.
 pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
+    forbid_inspection();
     settings.limits.connections = affordable(settings.limits.connections, descriptors);
     let home = Home::open(&settings.home)?;
     let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
@@ -58,7 +59,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     for key in vendor_keys::clear_own_token(&mut settings, &token) {
         tracing::warn!(key, "ignored: it is this server's own token, not the key of a vendor");
     }
-    let open = if settings.no_auth { Open::ToAnyone } else { Open::ToHolders };
+    let open = if settings.no_auth { AuthMode::ToAnyone } else { AuthMode::ToHolders };
     let path = settings.home.clone();
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
     let store = store.context("cannot open the store")?;
@@ -143,6 +144,15 @@ fn raise_descriptor_limit() -> Option<u64> {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
     getrlimit(Resource::Nofile).current
+}
+
+/// Keeps other processes of the same user from reading tokens and environments out of our memory, and the
+/// kernel from writing them into a core file.
+fn forbid_inspection() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "cannot forbid other processes to inspect this one");
+    }
 }
 
 /// The connections that leave half of the descriptors to hosts, files and the store.

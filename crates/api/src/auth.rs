@@ -89,7 +89,7 @@ pub enum AuthError {
 }
 
 /// A secret that opens the door.
-struct Known {
+struct KnownToken {
     digest: Digest,
     principal: Principal,
     token_id: TokenId,
@@ -97,7 +97,7 @@ struct Known {
 }
 
 /// A code that waits to be used.
-struct Code {
+struct SignInCode {
     digest: Digest,
     until: Instant,
 }
@@ -111,18 +111,18 @@ struct Failures {
 pub struct Auth {
     open: bool,
     store: Store,
-    known: RwLock<Vec<Known>>,
-    codes: Mutex<VecDeque<Code>>,
+    known: RwLock<Vec<KnownToken>>,
+    codes: Mutex<VecDeque<SignInCode>>,
     failures: Mutex<Failures>,
 }
 
 impl Auth {
     /// A door opened by `token`, by what the store remembers, or, if `open`, by anyone.
-    pub async fn load(store: Store, token: &str, open: Open) -> Result<Auth, AuthError> {
+    pub async fn load(store: Store, token: &str, open: AuthMode) -> Result<Auth, AuthError> {
         let now = Timestamp::now();
         let token = AccessToken::read(token);
         let digest = Digest::of(&token.canonical());
-        let mut known: Vec<Known> = Vec::new();
+        let mut known: Vec<KnownToken> = Vec::new();
         for (token, hash) in store.live_tokens(now).await? {
             let principal = match token.scope.as_str() {
                 SCOPE_TOKEN => Principal::Token,
@@ -131,7 +131,7 @@ impl Auth {
                 _ => continue,
             };
             let (token_id, until) = (token.token_id, token.expires_at);
-            known.push(Known { digest: Digest(hash), principal, token_id, until });
+            known.push(KnownToken { digest: Digest(hash), principal, token_id, until });
         }
         if !known.iter().any(|one| one.principal == Principal::Token && one.digest.is(&digest)) {
             // The file was replaced, or this is the first start: the old one no longer holds.
@@ -141,19 +141,20 @@ impl Auth {
             let row = row("home", SCOPE_TOKEN, now, None);
             store.add_token(&row, digest.0).await?;
             let token_id = row.token_id;
-            known.push(Known { digest, principal: Principal::Token, token_id, until: None });
+            known.push(KnownToken { digest, principal: Principal::Token, token_id, until: None });
         }
         // A token of an earlier version also opens in the form that `stead env` prints.
         let digits = Digest::of(&token.with_prefix(TokenPrefix::Stead));
-        let of_home = |one: &&Known| one.principal == Principal::Token && one.digest.is(&digest);
+        let of_home =
+            |one: &&KnownToken| one.principal == Principal::Token && one.digest.is(&digest);
         if !digits.is(&digest)
             && let Some(token_id) = known.iter().find(of_home).map(|one| one.token_id.clone())
         {
             let principal = Principal::Token;
-            known.push(Known { digest: digits, principal, token_id, until: None });
+            known.push(KnownToken { digest: digits, principal, token_id, until: None });
         }
         Ok(Auth {
-            open: matches!(open, Open::ToAnyone),
+            open: matches!(open, AuthMode::ToAnyone),
             store,
             known: RwLock::new(known),
             codes: Mutex::default(),
@@ -194,7 +195,7 @@ impl Auth {
         while codes.len() >= CODES {
             codes.pop_front();
         }
-        codes.push_back(Code { digest: Digest::of(&code), until: now + CODE_TIME });
+        codes.push_back(SignInCode { digest: Digest::of(&code), until: now + CODE_TIME });
         Ok(code)
     }
 
@@ -211,8 +212,8 @@ impl Auth {
         let oldest = {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             let (token_id, until) = (row.token_id, Some(until));
-            known.push(Known { digest, principal: Principal::Browser, token_id, until });
-            let browser = |one: &Known| one.principal == Principal::Browser;
+            known.push(KnownToken { digest, principal: Principal::Browser, token_id, until });
+            let browser = |one: &KnownToken| one.principal == Principal::Browser;
             let many = known.iter().filter(|one| browser(one)).count() > SESSIONS;
             let first = known.iter().position(browser).filter(|_| many);
             first.map(|at| known.remove(at))
@@ -235,7 +236,7 @@ impl Auth {
         let given = Digest::of(session);
         let ended = {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            let browser = |one: &Known| one.principal == Principal::Browser;
+            let browser = |one: &KnownToken| one.principal == Principal::Browser;
             let found = known.iter().position(|one| browser(one) && one.digest.is(&given));
             found.map(|at| known.remove(at))
         };
@@ -262,7 +263,7 @@ impl Auth {
 
 /// Whether the door stands open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Open {
+pub enum AuthMode {
     /// To the holders of a secret.
     ToHolders,
     /// To anyone: `no_auth`.
@@ -287,7 +288,7 @@ mod tests {
 
     async fn auth(home: &TempDir, token: &str) -> Auth {
         let store = Store::open(home.path()).unwrap();
-        Auth::load(store, token, Open::ToHolders).await.unwrap()
+        Auth::load(store, token, AuthMode::ToHolders).await.unwrap()
     }
 
     #[tokio::test]

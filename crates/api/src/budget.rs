@@ -56,7 +56,7 @@ pub enum Room<'a> {
     /// Of a sandbox or a key.
     Share(Share),
     /// Of one that can be evicted.
-    Unauthenticated(Entry),
+    Unauthenticated(ConnectionEntry),
 }
 
 impl Budgets {
@@ -156,7 +156,7 @@ pub struct Connection {
 #[derive(Debug)]
 enum Standing {
     #[expect(dead_code, reason = "held, never read")]
-    Unauthenticated(Entry),
+    Unauthenticated(ConnectionEntry),
     Share(Class, Share),
     Owner,
 }
@@ -262,7 +262,7 @@ struct Entries {
 
 /// A place in an [`Evicting`] set.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ConnectionEntry {
     entries: Arc<Mutex<Entries>>,
     peer: IpAddr,
     number: u64,
@@ -274,7 +274,7 @@ impl Evicting {
         Evicting { max, evicted: evicted.clone(), entries: Arc::default() }
     }
 
-    fn enter(&self, peer: IpAddr, cut: CancellationToken) -> Entry {
+    fn enter(&self, peer: IpAddr, cut: CancellationToken) -> ConnectionEntry {
         let peer = network(peer);
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.count >= self.max && entries.evict() {
@@ -284,7 +284,7 @@ impl Evicting {
         entries.count += 1;
         let number = entries.entered;
         entries.by_peer.entry(peer).or_default().insert(number, cut.clone());
-        Entry { entries: self.entries.clone(), peer, number, cut }
+        ConnectionEntry { entries: self.entries.clone(), peer, number, cut }
     }
 
     fn evict(&self) -> bool {
@@ -326,7 +326,7 @@ impl Entries {
     }
 }
 
-impl Drop for Entry {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.remove(self.peer, self.number);
@@ -351,7 +351,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn enter(set: &Evicting, from: &str) -> Entry {
+    fn enter(set: &Evicting, from: &str) -> ConnectionEntry {
         set.enter(peer(from), CancellationToken::new())
     }
 

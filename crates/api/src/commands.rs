@@ -19,7 +19,7 @@ use super::{
     error::{Code, Problem},
     extract::{Json, Query},
     page::{self, List},
-    params::{OfCommand, OfTerminal},
+    params::{CommandPath, TerminalPath},
     receipt::{self, CommandReceipt, MAX_RECEIPT_OUTPUT_BYTES, StateChanges},
     signal,
     target::{Target, TargetCommand},
@@ -38,6 +38,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(history))
 }
 
+/// Longest text to search the history for; the store's pattern matching has a limit of its own.
+const MAX_SEARCH_BYTES: usize = 1000;
 /// The longest wait for output.
 const MAX_WAIT_MS: u64 = 60_000;
 /// Bytes one answer of `/output` carries at most.
@@ -45,7 +47,7 @@ const MAX_LIMIT: u64 = 8 << 20;
 
 /// How a command went, at any time.
 #[utoipa::path(get, path = "/api/commands/{id}", tag = "exec",
-    params(OfCommand),
+    params(CommandPath),
     responses((status = 200, description = "Its receipt", body = CommandReceipt)))]
 async fn show(
     State(app): State<App>,
@@ -71,7 +73,7 @@ struct OutputQuery {
 
 /// Raw bytes a command wrote, late output of what it left behind included.
 #[utoipa::path(get, path = "/api/commands/{id}/output", tag = "exec",
-    params(OfCommand, OutputQuery),
+    params(CommandPath, OutputQuery),
     responses((status = 200, description = "Bytes; `X-Offset`, `X-Next-Offset` and `X-End` say \
         where they lie and whether more can come", body = Vec<u8>,
         content_type = "application/octet-stream")))]
@@ -141,7 +143,7 @@ async fn output(
 /// Input for a command.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Feed {
+struct StdinRequest {
     /// Text.
     data: Option<String>,
     /// Bytes.
@@ -155,12 +157,12 @@ struct Feed {
 
 /// Feed a command whose input is open (one that was run with `yield_ms` and no `stdin`).
 #[utoipa::path(post, path = "/api/commands/{id}/stdin", tag = "exec",
-    params(OfCommand), request_body = Feed,
+    params(CommandPath), request_body = StdinRequest,
     responses((status = 204, description = "It was written, once")))]
 async fn stdin(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
-    Json(feed): Json<Feed>,
+    Json(feed): Json<StdinRequest>,
 ) -> Result<StatusCode, Problem> {
     let data = match (feed.data, feed.data_base64) {
         (Some(text), None) => text.into_bytes(),
@@ -183,12 +185,12 @@ async fn stdin(
 
 /// Signal the processes of a command.
 #[utoipa::path(post, path = "/api/commands/{id}/signal", tag = "exec",
-    params(OfCommand), request_body = signal::Signal,
+    params(CommandPath), request_body = signal::SignalRequest,
     responses((status = 204, description = "It was sent")))]
 async fn signal_command(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
-    Json(signal): Json<signal::Signal>,
+    Json(signal): Json<signal::SignalRequest>,
 ) -> Result<StatusCode, Problem> {
     app.terminals.signal_command(&terminal, &command.command_id, signal.number()?).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -196,7 +198,7 @@ async fn signal_command(
 
 /// End a command as a time-out does, or drop it if it still waits.
 #[utoipa::path(post, path = "/api/commands/{id}/cancel", tag = "exec",
-    params(OfCommand),
+    params(CommandPath),
     responses((status = 204, description = "It is being ended")))]
 async fn cancel(
     State(app): State<App>,
@@ -221,7 +223,7 @@ struct HistoryQuery {
 
 /// A command in the history.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Entry {
+pub(super) struct CommandView {
     /// Its id.
     command_id: String,
     /// What was run.
@@ -267,9 +269,9 @@ pub(super) struct Entry {
     limit_reached: Option<&'static str>,
 }
 
-impl From<Command> for Entry {
-    fn from(command: Command) -> Entry {
-        Entry {
+impl From<Command> for CommandView {
+    fn from(command: Command) -> CommandView {
+        CommandView {
             command_id: command.command_id.to_string(),
             command: command.text,
             source: command.source,
@@ -295,17 +297,20 @@ impl From<Command> for Entry {
 
 /// What was run in a terminal, newest first.
 #[utoipa::path(get, path = "/api/terminals/{id}/commands", tag = "exec",
-    params(OfTerminal, HistoryQuery),
-    responses((status = 200, description = "A page of the history", body = List<Entry>)))]
+    params(TerminalPath, HistoryQuery),
+    responses((status = 200, description = "A page of the history", body = List<CommandView>)))]
 async fn history(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<HistoryQuery>,
-) -> Result<axum::Json<List<Entry>>, Problem> {
+) -> Result<axum::Json<List<CommandView>>, Problem> {
+    if query.q.as_ref().is_some_and(|text| text.len() > MAX_SEARCH_BYTES) {
+        return Err(Problem::query("q", format!("must have at most {MAX_SEARCH_BYTES} bytes")));
+    }
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = CommandQuery { containing: query.q };
     let page = app.store.commands(&terminal.terminal_id, filter, request).await?;
     // A row says `queued` until the command has ended: what runs is known in memory alone.
     let current = |row: Command| app.terminals.running(&row.command_id).unwrap_or(row);
-    Ok(axum::Json(page.map(|row| Entry::from(current(row))).into()))
+    Ok(axum::Json(page.map(|row| CommandView::from(current(row))).into()))
 }

@@ -29,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct From {
+struct EventsQuery {
     /// Begin after this event; for clients that cannot send `Last-Event-ID`.
     from: Option<u64>,
 }
@@ -38,12 +38,12 @@ struct From {
 /// its type. `instance_measured` tells what an instance uses while a terminal on it is watched; it
 /// has no id and is not sent again.
 #[utoipa::path(get, path = "/api/events", tag = "server",
-    params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last event seen")),
+    params(EventsQuery, ("Last-Event-ID" = Option<u64>, Header, description = "The last event seen")),
     responses((status = 200, description = "Events", body = String,
         content_type = "text/event-stream")))]
 async fn events(
     State(app): State<App>,
-    Query(query): Query<From>,
+    Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
@@ -94,7 +94,7 @@ fn shown(event: &Event) -> sse::Event {
 
 /// Something the server did by itself.
 #[derive(Debug, Serialize, ToSchema)]
-struct Entry {
+struct LedgerView {
     /// Its number; rises.
     id: u64,
     /// When.
@@ -109,9 +109,9 @@ struct Entry {
     detail: Value,
 }
 
-impl std::convert::From<LedgerEntry> for Entry {
+impl From<LedgerEntry> for LedgerView {
     fn from(LedgerEntry { id, at, kind, subject, detail }: LedgerEntry) -> Self {
-        Entry { id, at, kind, subject, detail }
+        LedgerView { id, at, kind, subject, detail }
     }
 }
 
@@ -119,19 +119,19 @@ impl std::convert::From<LedgerEntry> for Entry {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Last {
+struct LastEventId {
     /// Most entries of the answer.
     limit: Option<u32>,
 }
 
 /// What the server ended by itself and why, newest first. It outlives a restart.
-#[utoipa::path(get, path = "/api/ledger", tag = "server", params(Last),
-    responses((status = 200, description = "The last entries", body = List<Entry>)))]
+#[utoipa::path(get, path = "/api/ledger", tag = "server", params(LastEventId),
+    responses((status = 200, description = "The last entries", body = List<LedgerView>)))]
 async fn ledger(
     State(app): State<App>,
-    Query(query): Query<Last>,
-) -> Result<axum::Json<List<Entry>>, Problem> {
+    Query(query): Query<LastEventId>,
+) -> Result<axum::Json<List<LedgerView>>, Problem> {
     let limit = page::request(query.limit, None)?.limit;
     let entries = app.store.ledger_last(limit).await?;
-    Ok(axum::Json(List::whole(entries.into_iter().map(Entry::from).collect())))
+    Ok(axum::Json(List::whole(entries.into_iter().map(LedgerView::from).collect())))
 }

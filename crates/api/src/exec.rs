@@ -19,7 +19,7 @@ use super::{
     error::{Code, Problem},
     extract::{Json, Path},
     idempotency::Keyed,
-    params::OfTerminal,
+    params::TerminalPath,
     receipt::{self, CommandReceipt},
     sse,
     target::Target,
@@ -90,7 +90,7 @@ async fn in_thread(
 
 /// Run a command in a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/exec", tag = "exec",
-    params(OfTerminal), request_body = Exec,
+    params(TerminalPath), request_body = Exec,
     responses((status = 200, description = "How it went; with `Accept: text/event-stream`, \
         `started`, `stdout`, `stderr` and `exit` as they happen", body = CommandReceipt)))]
 async fn in_terminal(

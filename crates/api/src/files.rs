@@ -18,9 +18,9 @@ use super::{
     error::Problem,
     extract::{Json, Path, Query},
     page::{self, List},
-    params::OfThread,
+    params::ThreadPath,
     sse,
-    transfer::{self, FileStat, Part, Text, Written},
+    transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use engine::project::InstanceFiles;
 use files::{
@@ -83,7 +83,7 @@ fn parse(path: &str) -> Result<TreePath, Problem> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ReadQuery {
+struct ReadFileQuery {
     /// The file.
     path: String,
     /// Where to begin; 0 if not given.
@@ -93,12 +93,12 @@ struct ReadQuery {
     /// `raw` (default) or `json`.
     #[serde(default)]
     #[param(value_type = Option<String>)]
-    format: Format,
+    format: FileFormat,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Format {
+pub(super) enum FileFormat {
     #[default]
     Raw,
     Json,
@@ -106,22 +106,24 @@ pub(super) enum Format {
 
 /// A file's content, or a part of it: raw bytes, or JSON with `format=json`. `Range` is understood.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/read", tag = "files",
-    params(OfThread, ReadQuery),
+    params(ThreadPath, ReadFileQuery),
     responses((status = 200, description = "The bytes; `X-Size` and `ETag` are the whole file's",
-        content((Vec<u8> = "application/octet-stream"), (Text = "application/json"))),
+        content((Vec<u8> = "application/octet-stream"), (FileText = "application/json"))),
         (status = 206, description = "The range asked for")))]
 async fn read(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<ReadQuery>,
+    Query(query): Query<ReadFileQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = parse(&query.path)?;
     let tree = tree(&app, &id).await?;
-    let part = Part { offset: query.offset, limit: query.limit };
+    let part = FilePart { offset: query.offset, limit: query.limit };
     match query.format {
-        Format::Raw => transfer::send(&tree, &path, part, &headers).await,
-        Format::Json => Ok(axum::Json(transfer::text(&tree, &path, part).await?).into_response()),
+        FileFormat::Raw => transfer::send(&tree, &path, part, &headers).await,
+        FileFormat::Json => {
+            Ok(axum::Json(transfer::text(&tree, &path, part).await?).into_response())
+        }
     }
 }
 
@@ -129,7 +131,7 @@ async fn read(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct WriteQuery {
+struct WriteFileQuery {
     /// The file.
     path: String,
     /// Make the directories above it.
@@ -140,17 +142,17 @@ struct WriteQuery {
 /// Write a whole file, atomically. `If-None-Match: *` writes only what is not there; `If-Match`
 /// only what was not changed.
 #[utoipa::path(put, path = "/api/threads/{tid}/fs/write", tag = "files",
-    params(OfThread, WriteQuery),
+    params(ThreadPath, WriteFileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "It was replaced", body = Written),
-        (status = 201, description = "It was made", body = Written)))]
+    responses((status = 200, description = "It was replaced", body = WrittenFile),
+        (status = 201, description = "It was made", body = WrittenFile)))]
 async fn write(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<WriteQuery>,
+    Query(query): Query<WriteFileQuery>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, axum::Json<Written>), Problem> {
+) -> Result<(StatusCode, axum::Json<WrittenFile>), Problem> {
     let path = parse(&query.path)?;
     let tree = tree(&app, &id).await?;
     let above = if query.create_dirs { Above::Make } else { Above::MustExist };
@@ -161,7 +163,7 @@ async fn write(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+struct ListFilesQuery {
     /// The directory.
     path: String,
     /// Levels below it; 1 if not given.
@@ -174,12 +176,12 @@ struct ListQuery {
 
 /// What is in a directory, each directory right before what is in it.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/list", tag = "files",
-    params(OfThread, ListQuery),
+    params(ThreadPath, ListFilesQuery),
     responses((status = 200, description = "A page of files", body = List<FileStat>)))]
 async fn list(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<ListFilesQuery>,
 ) -> Result<axum::Json<List<FileStat>>, Problem> {
     let path = parse(&query.path)?;
     let tree = tree(&app, &id).await?;
@@ -221,19 +223,19 @@ fn after(cursor: &str) -> Result<TreePath, Problem> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct PathQuery {
+struct FilePathQuery {
     /// The file or directory.
     path: String,
 }
 
 /// What is known of a file; a link is not followed.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/stat", tag = "files",
-    params(OfThread, PathQuery),
+    params(ThreadPath, FilePathQuery),
     responses((status = 200, description = "It", body = FileStat)))]
 async fn stat(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<PathQuery>,
+    Query(query): Query<FilePathQuery>,
 ) -> Result<axum::Json<FileStat>, Problem> {
     let path = parse(&query.path)?;
     let tree = tree(&app, &id).await?;
@@ -243,7 +245,7 @@ async fn stat(
 /// A directory to make.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Mkdir {
+struct MakeDirectory {
     /// The directory.
     path: String,
     /// Make those above it, and take one that is there for made.
@@ -253,12 +255,12 @@ struct Mkdir {
 
 /// Make a directory.
 #[utoipa::path(post, path = "/api/threads/{tid}/fs/mkdir", tag = "files",
-    params(OfThread), request_body = Mkdir,
+    params(ThreadPath), request_body = MakeDirectory,
     responses((status = 201, description = "It was made", body = FileStat)))]
 async fn mkdir(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Json(mkdir): Json<Mkdir>,
+    Json(mkdir): Json<MakeDirectory>,
 ) -> Result<(StatusCode, axum::Json<FileStat>), Problem> {
     let path = parse(&mkdir.path)?;
     let tree = tree(&app, &id).await?;
@@ -270,7 +272,7 @@ async fn mkdir(
 /// Something to move.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Move {
+struct MoveFile {
     /// What.
     from: String,
     /// Its other path.
@@ -282,12 +284,12 @@ struct Move {
 
 /// Give a file or a directory another path.
 #[utoipa::path(post, path = "/api/threads/{tid}/fs/move", tag = "files",
-    params(OfThread), request_body = Move,
+    params(ThreadPath), request_body = MoveFile,
     responses((status = 200, description = "It is there", body = FileStat)))]
 async fn rename(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Json(asked): Json<Move>,
+    Json(asked): Json<MoveFile>,
 ) -> Result<axum::Json<FileStat>, Problem> {
     let (from, to) = (parse(&asked.from)?, parse(&asked.to)?);
     let tree = tree(&app, &id).await?;
@@ -300,7 +302,7 @@ async fn rename(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct RemoveQuery {
+struct RemoveFileQuery {
     /// The file or directory.
     path: String,
     /// Remove all below it, too.
@@ -310,12 +312,12 @@ struct RemoveQuery {
 
 /// Remove a file, or a directory with all below it; links are removed, not followed.
 #[utoipa::path(delete, path = "/api/threads/{tid}/fs/remove", tag = "files",
-    params(OfThread, RemoveQuery),
+    params(ThreadPath, RemoveFileQuery),
     responses((status = 204, description = "It is gone")))]
 async fn remove(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<RemoveQuery>,
+    Query(query): Query<RemoveFileQuery>,
 ) -> Result<StatusCode, Problem> {
     let path = parse(&query.path)?;
     let tree = tree(&app, &id).await?;
@@ -341,7 +343,7 @@ struct SearchQuery {
 
 /// A line that the pattern is in.
 #[derive(Debug, Serialize, ToSchema)]
-struct Line {
+struct SearchMatch {
     /// The file.
     path: String,
     /// Which line, from 1.
@@ -354,9 +356,9 @@ struct Line {
 
 /// What a search found.
 #[derive(Debug, Serialize, ToSchema)]
-struct Lines {
+struct SearchMatches {
     /// The lines.
-    items: Vec<Line>,
+    items: Vec<SearchMatch>,
     /// Files looked into.
     files: u64,
     /// Whether there may be more.
@@ -367,25 +369,25 @@ struct Lines {
 
 /// Search the content of files; linear in their size, and limited in matches, bytes and time.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/search", tag = "files",
-    params(OfThread, SearchQuery),
-    responses((status = 200, description = "The lines", body = Lines)))]
+    params(ThreadPath, SearchQuery),
+    responses((status = 200, description = "The lines", body = SearchMatches)))]
 async fn search(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
     Query(query): Query<SearchQuery>,
-) -> Result<axum::Json<Lines>, Problem> {
+) -> Result<axum::Json<SearchMatches>, Problem> {
     let path = parse(&query.path)?;
     let limit = page::items(query.limit)?;
     let tree = tree(&app, &id).await?;
     let limits = SearchLimits { matches: limit as usize, ..SearchLimits::default() };
     let found = tree.search(&path, &query.pattern, limits).await?;
-    let line = |found: files::Match| Line {
+    let line = |found: files::Match| SearchMatch {
         path: found.path,
         line: found.line,
         column: found.column,
         text: found.text,
     };
-    Ok(axum::Json(Lines {
+    Ok(axum::Json(SearchMatches {
         items: found.matches.into_iter().map(line).collect(),
         files: found.files,
         truncated: found.stopped.is_some(),
@@ -397,7 +399,7 @@ async fn search(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct WatchQuery {
+struct WatchFilesQuery {
     /// The file or directory.
     path: String,
     /// Watch all below it, not only what is in it.
@@ -409,13 +411,13 @@ struct WatchQuery {
 /// `{path}`; `lost` when some were left out, `partial` when there are too many directories, and
 /// `gone` at the end.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/watch", tag = "files",
-    params(OfThread, WatchQuery),
+    params(ThreadPath, WatchFilesQuery),
     responses((status = 200, description = "Events", body = String,
         content_type = "text/event-stream")))]
 async fn watch(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<WatchQuery>,
+    Query(query): Query<WatchFilesQuery>,
 ) -> Result<Response, Problem> {
     let path = parse(&query.path)?;
     let tree = tree(&app, &id).await?;

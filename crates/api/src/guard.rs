@@ -147,7 +147,7 @@ async fn admit(
     if who.is_none() && open.is_none() && key.is_none() {
         return Err(unauthorized(app, "no valid token was given"));
     }
-    if let Some(Who::Guest(pass)) = &who
+    if let Some(Identity::Guest(pass)) = &who
         && open.is_none()
         && !pass.shows(request.method(), request.uri().path())
     {
@@ -162,17 +162,19 @@ async fn admit(
     }
 
     let caller = match (&who, key) {
-        (Some(Who::Owner(_)), _) => Caller::Owner,
-        (Some(Who::Guest(pass)), _) => Caller::Holder(format!("share {}", pass.share().share_id)),
+        (Some(Identity::Owner(_)), _) => Caller::Owner,
+        (Some(Identity::Guest(pass)), _) => {
+            Caller::Holder(format!("share {}", pass.share().share_id))
+        }
         (None, Some(name)) => Caller::Holder(name),
         (None, None) => Caller::Nobody,
     };
     let room = match (&caller, open) {
-        (Caller::Owner, Some(Open::AtOnce)) => {
+        (Caller::Owner, Some(OpenRoute::AtOnce)) => {
             connection.becomes_owner();
             Room::Free
         }
-        (_, Some(Open::AtOnce)) => Room::Free,
+        (_, Some(OpenRoute::AtOnce)) => Room::Free,
         (Caller::Owner, _) => app.budgets.owner(&connection)?,
         (Caller::Holder(name), _) => app.budgets.holder(&connection, name)?,
         (Caller::Nobody, _) => app.budgets.unauthenticated(&connection),
@@ -282,10 +284,10 @@ fn is_file_upload(method: &Method, path: &str, doors: &Doors) -> bool {
     native || doors.iter().any(|door| door.is_file_upload(method, path))
 }
 
-fn with_caller(mut request: Request, who: Option<Who>) -> Request {
+fn with_caller(mut request: Request, who: Option<Identity>) -> Request {
     match who {
-        Some(Who::Owner(principal)) => drop(request.extensions_mut().insert(principal)),
-        Some(Who::Guest(pass)) => drop(request.extensions_mut().insert(pass)),
+        Some(Identity::Owner(principal)) => drop(request.extensions_mut().insert(principal)),
+        Some(Identity::Guest(pass)) => drop(request.extensions_mut().insert(pass)),
         None => {}
     }
     request
@@ -293,7 +295,7 @@ fn with_caller(mut request: Request, who: Option<Who>) -> Request {
 
 /// What needs no token, by whether it can make us wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum OpenRoute {
     /// Answered at once, from memory.
     AtOnce,
     /// Reads a body, or asks the store.
@@ -301,20 +303,20 @@ enum Open {
 }
 
 /// Everything that needs no token.
-fn open(method: &Method, path: &str, doors: &Doors, assets: Assets) -> Option<Open> {
+fn open(method: &Method, path: &str, doors: &Doors, assets: Assets) -> Option<OpenRoute> {
     let reads = *method == Method::GET || *method == Method::HEAD;
     match path {
-        "/api/shares/open" => (*method == Method::POST).then_some(Open::Waits),
-        "/readyz" | "/login" => reads.then_some(Open::Waits),
-        "/healthz" => reads.then_some(Open::AtOnce),
-        _ if doors.iter().any(|door| door.is_open(method, path)) => Some(Open::Waits),
-        _ => (reads && (assets.has)(path)).then_some(Open::AtOnce),
+        "/api/shares/open" => (*method == Method::POST).then_some(OpenRoute::Waits),
+        "/readyz" | "/login" => reads.then_some(OpenRoute::Waits),
+        "/healthz" => reads.then_some(OpenRoute::AtOnce),
+        _ if doors.iter().any(|door| door.is_open(method, path)) => Some(OpenRoute::Waits),
+        _ => (reads && (assets.has)(path)).then_some(OpenRoute::AtOnce),
     }
 }
 
 /// What the request says about where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum RequestOrigin {
     /// A page of ours says so.
     Own,
     /// It does not say.
@@ -356,10 +358,14 @@ fn host_allowed(host: &Authority, local: SocketAddr, settings: &Settings) -> boo
 }
 
 /// Refuses any `Origin` but our own.
-fn origin(headers: &HeaderMap, host: &Authority, schemes: &[Scheme]) -> Result<Source, Problem> {
+fn origin(
+    headers: &HeaderMap,
+    host: &Authority,
+    schemes: &[Scheme],
+) -> Result<RequestOrigin, Problem> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let Some(origin) = origins.next() else {
-        return Ok(Source::Unsaid);
+        return Ok(RequestOrigin::Unsaid);
     };
     let refused = Problem::new(Code::OriginNotAllowed, "requests of other pages are refused");
     let same = origin.to_str().ok().and_then(|text| text.split_once("://")).is_some_and(
@@ -368,7 +374,7 @@ fn origin(headers: &HeaderMap, host: &Authority, schemes: &[Scheme]) -> Result<S
                 && authority.eq_ignore_ascii_case(host.as_str())
         },
     );
-    if same && origins.next().is_none() { Ok(Source::Own) } else { Err(refused) }
+    if same && origins.next().is_none() { Ok(RequestOrigin::Own) } else { Err(refused) }
 }
 
 /// What a cookie carries that must not cross the network in clear text: `Secure`, where the browser
@@ -393,7 +399,7 @@ fn site(headers: &HeaderMap) -> Option<&'static str> {
 }
 
 /// Who a request is from.
-enum Who {
+enum Identity {
     /// Whose server it is.
     Owner(Principal),
     /// Whoever has a share link.
@@ -404,16 +410,16 @@ fn identify(
     app: &App,
     doors: &Doors,
     request: &Request,
-    origin: Source,
-) -> Result<Option<Who>, Problem> {
+    origin: RequestOrigin,
+) -> Result<Option<Identity>, Problem> {
     if app.auth.is_open() {
-        return Ok(Some(Who::Owner(Principal::Anyone)));
+        return Ok(Some(Identity::Owner(Principal::Anyone)));
     }
     let headers = request.headers();
     if let Some(given) = doors.iter().find_map(|door| door.token(headers)) {
         let right = str::from_utf8(given).is_ok_and(|given| app.auth.token(given.trim()));
         return match right {
-            true => Ok(Some(Who::Owner(Principal::Token))),
+            true => Ok(Some(Identity::Owner(Principal::Token))),
             false => Err(unauthorized(app, "the API key is not this server's token")),
         };
     }
@@ -423,9 +429,9 @@ fn identify(
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
         return match token {
-            Some(token) if app.auth.token(token) => Ok(Some(Who::Owner(Principal::Token))),
+            Some(token) if app.auth.token(token) => Ok(Some(Identity::Owner(Principal::Token))),
             Some(token) => match app.shares.pass(token) {
-                Some(pass) => Ok(Some(Who::Guest(pass))),
+                Some(pass) => Ok(Some(Identity::Guest(pass))),
                 None => Err(unauthorized(app, "the token is wrong")),
             },
             None => Err(unauthorized(app, "expected Authorization: Bearer TOKEN")),
@@ -433,11 +439,11 @@ fn identify(
     }
     let signed_in = cookie(headers, &app.cookie).is_some_and(|given| app.auth.session(given));
     let who = if signed_in {
-        Who::Owner(Principal::Browser)
+        Identity::Owner(Principal::Browser)
     } else {
         let pass = cookie(headers, &app.share_cookie()).and_then(|given| app.shares.pass(given));
         match pass {
-            Some(pass) => Who::Guest(pass),
+            Some(pass) => Identity::Guest(pass),
             None => return Ok(None),
         }
     };
@@ -445,11 +451,11 @@ fn identify(
     let upgrade = headers.contains_key(header::UPGRADE);
     let reading = matches!(*request.method(), Method::GET | Method::HEAD) && !upgrade;
     match origin {
-        Source::Own => Ok(Some(who)),
-        Source::Unsaid if reading && matches!(site(headers), Some("own" | "person")) => {
+        RequestOrigin::Own => Ok(Some(who)),
+        RequestOrigin::Unsaid if reading && matches!(site(headers), Some("own" | "person")) => {
             Ok(Some(who))
         }
-        Source::Unsaid => Err(Problem::new(
+        RequestOrigin::Unsaid => Err(Problem::new(
             Code::OriginNotAllowed,
             "a request with a cookie needs an Origin header of this server",
         )),
@@ -541,17 +547,17 @@ mod tests {
         };
         let (plain, tls) = (settings(&[]), settings(&TLS));
         let proxied = settings(&[("behind_proxy", "true")]);
-        let check = |value: Option<&str>, expected: Option<Source>| {
+        let check = |value: Option<&str>, expected: Option<RequestOrigin>| {
             assert_eq!(origin_of(value, &plain), expected, "{value:?}");
         };
-        check(None, Some(Source::Unsaid));
-        check(Some("http://localhost:7832"), Some(Source::Own));
+        check(None, Some(RequestOrigin::Unsaid));
+        check(Some("http://localhost:7832"), Some(RequestOrigin::Own));
         check(Some("https://localhost:7832"), None);
-        assert_eq!(origin_of(Some("https://localhost:7832"), &tls), Some(Source::Own));
+        assert_eq!(origin_of(Some("https://localhost:7832"), &tls), Some(RequestOrigin::Own));
         assert_eq!(origin_of(Some("http://localhost:7832"), &tls), None);
-        assert_eq!(origin_of(Some("https://localhost:7832"), &proxied), Some(Source::Own));
+        assert_eq!(origin_of(Some("https://localhost:7832"), &proxied), Some(RequestOrigin::Own));
         let named = settings(&[("names", "stead.example")]);
-        assert_eq!(origin_of(Some("https://localhost:7832"), &named), Some(Source::Own));
+        assert_eq!(origin_of(Some("https://localhost:7832"), &named), Some(RequestOrigin::Own));
         assert_eq!(origin_of(Some("ftp://localhost:7832"), &proxied), None);
         check(Some("http://localhost:7833"), None);
         check(Some("http://127.0.0.1:7832"), None);

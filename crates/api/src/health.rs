@@ -25,7 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// Whether the server lives.
 #[derive(Debug, Serialize, ToSchema)]
-struct Health {
+struct Liveness {
     /// Always `ok`: a server that cannot say so does not answer.
     status: &'static str,
     /// The program's version.
@@ -34,21 +34,21 @@ struct Health {
 
 /// Whether the process lives.
 #[utoipa::path(get, path = "/healthz", tag = "server", security(()),
-    responses((status = 200, description = "It lives", body = Health)))]
+    responses((status = 200, description = "It lives", body = Liveness)))]
 async fn healthz() -> impl IntoResponse {
-    axum::Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+    axum::Json(Liveness { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// What the server can do.
 #[derive(Debug, Serialize, ToSchema)]
-struct Ready {
+struct Readiness {
     /// Always `ready`.
     status: &'static str,
 }
 
 /// Whether the server can serve: the store takes writes and the hosts left running are found.
 #[utoipa::path(get, path = "/readyz", tag = "server", security(()),
-    responses((status = 200, description = "It can serve", body = Ready)))]
+    responses((status = 200, description = "It can serve", body = Readiness)))]
 async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::Stopping, "the server is stopping"));
@@ -57,7 +57,7 @@ async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
         Ok(written) => written?,
         Err(_) => return Err(Problem::new(Code::StoreUnavailable, "the store does not answer")),
     }
-    Ok(axum::Json(Ready { status: "ready" }).into_response())
+    Ok(axum::Json(Readiness { status: "ready" }).into_response())
 }
 
 /// What was counted, in the text form of Prometheus.

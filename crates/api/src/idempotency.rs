@@ -51,35 +51,35 @@ pub(super) struct Answers {
     running: Arc<Mutex<HashMap<String, Taken>>>,
 }
 
-enum Turn {
-    Mine(Running),
+enum KeyClaim {
+    Mine(InFlight),
     Wait(watch::Receiver<()>),
 }
 
 /// Held by the request that runs; when it is dropped those that wait look again.
-struct Running {
+struct InFlight {
     answers: Answers,
     key: String,
     _done: watch::Sender<()>,
 }
 
 impl Answers {
-    fn turn(&self, key: &str, fingerprint: Fingerprint) -> Result<Turn, Problem> {
+    fn turn(&self, key: &str, fingerprint: Fingerprint) -> Result<KeyClaim, Problem> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((other, done)) = running.get(key) {
             return if *other == fingerprint {
-                Ok(Turn::Wait(done.clone()))
+                Ok(KeyClaim::Wait(done.clone()))
             } else {
                 Err(reused())
             };
         }
         let (sender, receiver) = watch::channel(());
         running.insert(key.to_owned(), (fingerprint, receiver));
-        Ok(Turn::Mine(Running { answers: self.clone(), key: key.to_owned(), _done: sender }))
+        Ok(KeyClaim::Mine(InFlight { answers: self.clone(), key: key.to_owned(), _done: sender }))
     }
 }
 
-impl Drop for Running {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut running = self.answers.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.remove(&self.key);
@@ -134,7 +134,7 @@ impl Scope<'_> {
 
 /// In the extensions of an answer that holds a secret: it is never written down.
 #[derive(Debug, Clone, Copy)]
-pub struct Unkept;
+pub struct NotStored;
 
 /// Answers a request that carries a key.
 pub(super) async fn once(
@@ -150,8 +150,8 @@ pub(super) async fn once(
     let fingerprint = fingerprint(&parts, &body);
     let running = loop {
         match app.answers.turn(&key, fingerprint)? {
-            Turn::Mine(running) => break running,
-            Turn::Wait(mut done) => {
+            KeyClaim::Mine(running) => break running,
+            KeyClaim::Wait(mut done) => {
                 // An error says the sender is gone, which is what is waited for.
                 let _ = done.changed().await;
             }
@@ -183,7 +183,7 @@ pub(super) async fn once(
 }
 
 async fn answer(
-    running: Running,
+    running: InFlight,
     named: &AtomicBool,
     store: &Store,
     request: Request,
@@ -192,7 +192,7 @@ async fn answer(
     let response = next.run(request).await;
     let kind = response.headers().get(header::CONTENT_TYPE);
     let streams = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if streams || response.extensions().get::<Unkept>().is_some() {
+    if streams || response.extensions().get::<NotStored>().is_some() {
         // Its handler has named what it made; a second attempt is led there.
         return Ok(response);
     }
@@ -272,12 +272,12 @@ mod tests {
     #[tokio::test]
     async fn the_second_waits_for_the_first_and_looks_again() {
         let answers = Answers::default();
-        let Ok(Turn::Mine(first)) = answers.turn("k", [0; 32]) else { panic!("free") };
-        let Ok(Turn::Wait(mut done)) = answers.turn("k", [0; 32]) else { panic!("taken") };
+        let Ok(KeyClaim::Mine(first)) = answers.turn("k", [0; 32]) else { panic!("free") };
+        let Ok(KeyClaim::Wait(mut done)) = answers.turn("k", [0; 32]) else { panic!("taken") };
         assert!(matches!(answers.turn("k", [1; 32]), Err(problem) if problem == reused()));
-        assert!(matches!(answers.turn("l", [1; 32]), Ok(Turn::Mine(_))));
+        assert!(matches!(answers.turn("l", [1; 32]), Ok(KeyClaim::Mine(_))));
         drop(first);
         assert!(done.changed().await.is_err());
-        assert!(matches!(answers.turn("k", [0; 32]), Ok(Turn::Mine(_))));
+        assert!(matches!(answers.turn("k", [0; 32]), Ok(KeyClaim::Mine(_))));
     }
 }

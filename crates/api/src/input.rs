@@ -10,7 +10,7 @@ use super::error::Problem;
 /// What to type. One of `data` and `data_base64`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct TypedInput {
     /// Text.
     pub(super) data: Option<String>,
     /// Bytes.
@@ -20,7 +20,7 @@ pub(super) struct Input {
     pub(super) write_id: Option<String>,
 }
 
-impl Input {
+impl TypedInput {
     /// The bytes, whichever way they were sent.
     pub(super) fn bytes(&self) -> Result<Bytes, Problem> {
         match (&self.data, &self.data_base64) {
@@ -49,7 +49,7 @@ impl Input {
 /// A size.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Size {
+pub(super) struct TerminalSize {
     /// Columns, 1 to 1000.
     pub(super) cols: u16,
     /// Rows, 1 to 1000.
@@ -59,7 +59,7 @@ pub(super) struct Size {
 /// The largest screen; a grid of this size is the most one client can make us hold.
 const MAX_SIDE: u16 = 1000;
 
-impl Size {
+impl TerminalSize {
     /// The size, if it is one.
     pub(super) fn check(self) -> Result<(u16, u16), Problem> {
         for (pointer, side) in [("/cols", self.cols), ("/rows", self.rows)] {

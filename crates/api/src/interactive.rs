@@ -21,8 +21,8 @@ use super::{
     error::Problem,
     extract::{Json, Query},
     gzip,
-    input::{Input, Size},
-    params::OfTerminal,
+    input::{TerminalSize, TypedInput},
+    params::TerminalPath,
     pass::Guest,
     signal, stream as sse,
     target::Target,
@@ -63,12 +63,12 @@ pub(super) fn older_routes() -> Router<App> {
 
 /// Type into the terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/input", tag = "interactive",
-    params(OfTerminal), request_body = Input,
+    params(TerminalPath), request_body = TypedInput,
     responses((status = 204, description = "It was typed, once")))]
 async fn input(
     State(app): State<App>,
     Target(terminal): Target,
-    Json(input): Json<Input>,
+    Json(input): Json<TypedInput>,
 ) -> Result<StatusCode, Problem> {
     let bytes = input.bytes()?;
     app.metrics.bytes_in.inc_by(bytes.len() as u64);
@@ -79,13 +79,13 @@ async fn input(
 
 /// Give the terminal another size.
 #[utoipa::path(post, path = "/api/terminals/{id}/resize", tag = "interactive",
-    params(OfTerminal), request_body = Size,
-    responses((status = 200, description = "It has this size", body = Size)))]
+    params(TerminalPath), request_body = TerminalSize,
+    responses((status = 200, description = "It has this size", body = TerminalSize)))]
 async fn resize(
     State(app): State<App>,
     Target(terminal): Target,
-    Json(size): Json<Size>,
-) -> Result<axum::Json<Size>, Problem> {
+    Json(size): Json<TerminalSize>,
+) -> Result<axum::Json<TerminalSize>, Problem> {
     let (cols, rows) = size.check()?;
     app.terminals.resize(&terminal, cols, rows).await?;
     Ok(axum::Json(size))
@@ -93,12 +93,12 @@ async fn resize(
 
 /// Signal the program in the foreground.
 #[utoipa::path(post, path = "/api/terminals/{id}/signal", tag = "interactive",
-    params(OfTerminal), request_body = signal::Signal,
+    params(TerminalPath), request_body = signal::SignalRequest,
     responses((status = 204, description = "It was sent")))]
 async fn signal_terminal(
     State(app): State<App>,
     Target(terminal): Target,
-    Json(signal): Json<signal::Signal>,
+    Json(signal): Json<signal::SignalRequest>,
 ) -> Result<StatusCode, Problem> {
     app.terminals.signal(&terminal, signal.number()?).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -117,7 +117,7 @@ struct SnapshotQuery {
 
 /// A picture of the terminal.
 #[derive(Debug, Serialize, ToSchema)]
-struct Snapshot {
+struct ScreenSnapshot {
     /// Escape sequences which, written to a fresh terminal of that size, make the same terminal.
     data: String,
     /// The offset of the output up to which it is in the picture.
@@ -127,7 +127,7 @@ struct Snapshot {
     /// Rows.
     rows: u16,
     /// Where the cursor is.
-    cursor: Cursor,
+    cursor: CursorView,
     /// The window title.
     title: String,
     /// Whether the alternate screen is shown.
@@ -136,7 +136,7 @@ struct Snapshot {
 
 /// A cursor.
 #[derive(Debug, Serialize, ToSchema)]
-struct Cursor {
+struct CursorView {
     /// Column, from 0.
     x: u16,
     /// Row of the screen, from 0.
@@ -147,9 +147,9 @@ struct Cursor {
 
 /// What the terminal shows.
 #[utoipa::path(get, path = "/api/terminals/{id}/snapshot", tag = "interactive",
-    params(OfTerminal, SnapshotQuery),
+    params(TerminalPath, SnapshotQuery),
     responses((status = 200, description = "The picture; `text` and `html` come as they are",
-        body = Snapshot)))]
+        body = ScreenSnapshot)))]
 async fn snapshot(
     State(app): State<App>,
     Target(terminal): Target,
@@ -171,12 +171,12 @@ async fn snapshot(
     // A character that is still being received comes with the output after `offset`.
     let mut cutter = Cutter::default();
     let data = cutter.lossy(&picture.data);
-    Ok(axum::Json(Snapshot {
+    Ok(axum::Json(ScreenSnapshot {
         data,
         offset: picture.offset - cutter.held() as u64,
         cols: picture.cols,
         rows: picture.rows,
-        cursor: Cursor { x, y, visible },
+        cursor: CursorView { x, y, visible },
         title: picture.title,
         alt_screen: picture.alt_screen,
     })
@@ -194,7 +194,7 @@ struct RecordingQuery {
 
 /// Everything the terminal printed that is still kept, as asciicast v2.
 #[utoipa::path(get, path = "/api/terminals/{id}/recording", tag = "interactive",
-    params(OfTerminal, RecordingQuery),
+    params(TerminalPath, RecordingQuery),
     responses((status = 200, description = "One JSON value a line", body = String,
         content_type = "application/x-asciicast")))]
 async fn recording(

@@ -11,7 +11,7 @@ use super::{
     error::Problem,
     extract::{Json, OptionalJson, Path, Query},
     page::{self, List},
-    params::OfLease,
+    params::LeasePath,
 };
 use machine::namespace::is_image_name;
 use model::{InstanceState, Lease, LeaseId, ThreadId};
@@ -35,7 +35,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// A lease and what runs under it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Leased {
+pub(super) struct LeaseView {
     /// The thread it was asked for by.
     #[serde(skip_serializing_if = "Option::is_none")]
     thread_id: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct Leased {
     /// The provider it is a claim on.
     provider_name: String,
     /// What runs under it now.
-    instance: Option<Instanced>,
+    instance: Option<InstanceView>,
     /// The threads that stand on it.
     shared_by: Vec<String>,
     /// Whether its host answers, as far as is known.
@@ -70,7 +70,7 @@ pub(super) struct Leased {
 
 /// An instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct Instanced {
+struct InstanceView {
     /// Its id.
     instance_id: String,
     /// `running`, `paused` or `dead`.
@@ -99,7 +99,7 @@ pub(super) async fn leased(
     app: &App,
     lease: Lease,
     thread: Option<&ThreadId>,
-) -> Result<Leased, Problem> {
+) -> Result<LeaseView, Problem> {
     let unreachable_since = app.terminals.unreachable_since(&lease.lease_id);
     let metrics = match unreachable_since {
         Some(_) => None,
@@ -111,13 +111,13 @@ pub(super) async fn leased(
     let ran = lease.ran_at(app.now().at);
     let cost = Some(app.leases.price(&lease).for_time(ran)).filter(|cost| cost.0 > 0);
     let shared_by = app.store.lease_threads(&lease.lease_id).await?;
-    let instance = lease.instance().map(|(instance, state)| Instanced {
+    let instance = lease.instance().map(|(instance, state)| InstanceView {
         instance_id: instance.instance_id.to_string(),
         state,
         started_at: instance.started_at,
         metrics,
     });
-    Ok(Leased {
+    Ok(LeaseView {
         thread_id: thread.map(ToString::to_string),
         lease_id: lease.lease_id.to_string(),
         instance,
@@ -137,7 +137,7 @@ pub(super) async fn leased(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+struct LeasesQuery {
     /// Only those on this provider.
     provider: Option<String>,
     /// Items of the page.
@@ -147,12 +147,12 @@ struct ListQuery {
 }
 
 /// All leases, in the order they were made.
-#[utoipa::path(get, path = "/api/leases", tag = "leases", params(ListQuery),
-    responses((status = 200, description = "A page of leases", body = List<Leased>)))]
+#[utoipa::path(get, path = "/api/leases", tag = "leases", params(LeasesQuery),
+    responses((status = 200, description = "A page of leases", body = List<LeaseView>)))]
 async fn list(
     State(app): State<App>,
-    Query(query): Query<ListQuery>,
-) -> Result<axum::Json<List<Leased>>, Problem> {
+    Query(query): Query<LeasesQuery>,
+) -> Result<axum::Json<List<LeaseView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = LeaseFilter { provider: query.provider };
     let page = app.store.leases(filter, request).await?;
@@ -164,42 +164,42 @@ async fn list(
     Ok(axum::Json(List { items, next_cursor }))
 }
 
-async fn again(app: &App, id: &LeaseId) -> Result<axum::Json<Leased>, Problem> {
+async fn again(app: &App, id: &LeaseId) -> Result<axum::Json<LeaseView>, Problem> {
     let lease = app.store.lease(id).await?.ok_or_else(|| Problem::missing("lease", id))?;
     Ok(axum::Json(leased(app, lease, None).await?))
 }
 
 /// A lease.
 #[utoipa::path(get, path = "/api/leases/{id}", tag = "leases",
-    params(OfLease),
-    responses((status = 200, description = "It", body = Leased)))]
+    params(LeasePath),
+    responses((status = 200, description = "It", body = LeaseView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     again(&app, &id.lease()?).await
 }
 
 /// Make what runs under a lease hold still.
 #[utoipa::path(post, path = "/api/leases/{id}/pause", tag = "leases",
-    params(OfLease),
-    responses((status = 200, description = "The lease", body = Leased)))]
+    params(LeasePath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn pause(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     let lease = app.leases.pause(&id.lease()?).await?;
     Ok(axum::Json(leased(&app, lease, None).await?))
 }
 
 /// Make what runs under a lease go on.
 #[utoipa::path(post, path = "/api/leases/{id}/resume", tag = "leases",
-    params(OfLease),
-    responses((status = 200, description = "The lease", body = Leased)))]
+    params(LeasePath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn resume(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     let id = id.lease()?;
     app.leases.resume(&id).await?;
     again(&app, &id).await
@@ -207,12 +207,12 @@ async fn resume(
 
 /// End what runs under a lease; its terminals keep their state and get another on their next use.
 #[utoipa::path(post, path = "/api/leases/{id}/destroy", tag = "leases",
-    params(OfLease),
-    responses((status = 200, description = "The lease", body = Leased)))]
+    params(LeasePath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn destroy(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     let lease = app.leases.stop(&id.lease()?).await?;
     Ok(axum::Json(leased(&app, lease, None).await?))
 }
@@ -220,15 +220,15 @@ async fn destroy(
 /// What a suspended lease keeps.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Suspend {
+struct SuspendRequest {
     /// `filesystem` (default) or `memory`; one that the provider cannot keep is refused.
     #[serde(default)]
-    fidelity: Keep,
+    fidelity: SuspendKeep,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Keep {
+enum SuspendKeep {
     #[default]
     Filesystem,
     Memory,
@@ -236,16 +236,16 @@ enum Keep {
 
 /// End what runs under a lease and keep its files; the next use begins with them.
 #[utoipa::path(post, path = "/api/leases/{id}/suspend", tag = "leases",
-    params(OfLease), request_body = Suspend,
-    responses((status = 200, description = "The lease", body = Leased)))]
+    params(LeasePath), request_body = SuspendRequest,
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn suspend(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
-    OptionalJson(suspend): OptionalJson<Suspend>,
-) -> Result<axum::Json<Leased>, Problem> {
+    OptionalJson(suspend): OptionalJson<SuspendRequest>,
+) -> Result<axum::Json<LeaseView>, Problem> {
     let keep = match suspend.fidelity {
-        Keep::Filesystem => Fidelity::Filesystem,
-        Keep::Memory => Fidelity::Memory,
+        SuspendKeep::Filesystem => Fidelity::Filesystem,
+        SuspendKeep::Memory => Fidelity::Memory,
     };
     let lease = app.leases.suspend(&id.lease()?, keep).await?;
     Ok(axum::Json(leased(&app, lease, None).await?))
@@ -253,12 +253,12 @@ async fn suspend(
 
 /// Make another lease with a copy of this one's files, for threads to share.
 #[utoipa::path(post, path = "/api/leases/{id}/fork", tag = "leases",
-    params(OfLease),
-    responses((status = 201, description = "The new lease", body = Leased)))]
+    params(LeasePath),
+    responses((status = 201, description = "The new lease", body = LeaseView)))]
 async fn fork(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
-) -> Result<(StatusCode, axum::Json<Leased>), Problem> {
+) -> Result<(StatusCode, axum::Json<LeaseView>), Problem> {
     let fork = app.leases.fork(&id.lease()?).await?;
     let lease = app.leases.keep(fork).await?;
     Ok((StatusCode::CREATED, axum::Json(leased(&app, lease, None).await?)))
@@ -275,7 +275,7 @@ struct NewSnapshot {
 /// A snapshot of a lease's files. A thread begins with them that is made with
 /// `sandbox: {"snapshot": NAME}`.
 #[derive(Debug, Serialize, ToSchema)]
-struct Snapshotted {
+struct SnapshotView {
     /// Its name.
     name: String,
     /// The provider that has it.
@@ -289,13 +289,13 @@ struct Snapshotted {
 
 /// Keep a copy of a lease's files under a name.
 #[utoipa::path(post, path = "/api/leases/{id}/snapshot", tag = "leases",
-    params(OfLease), request_body = NewSnapshot,
-    responses((status = 201, description = "The snapshot", body = Snapshotted)))]
+    params(LeasePath), request_body = NewSnapshot,
+    responses((status = 201, description = "The snapshot", body = SnapshotView)))]
 async fn snapshot(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
     Json(new): Json<NewSnapshot>,
-) -> Result<(StatusCode, axum::Json<Snapshotted>), Problem> {
+) -> Result<(StatusCode, axum::Json<SnapshotView>), Problem> {
     if !is_image_name(&new.name) {
         return Err(Problem::body("/name", "must be 1 to 64 letters, digits, '.', '_' or '-'"));
     }
@@ -306,14 +306,14 @@ async fn snapshot(
     Ok((StatusCode::CREATED, axum::Json(made)))
 }
 
-async fn every_snapshot(app: &App) -> Result<Vec<Snapshotted>, Problem> {
+async fn every_snapshot(app: &App) -> Result<Vec<SnapshotView>, Problem> {
     let mut all = Vec::new();
     for provider in app.leases.providers().all() {
         let found = provider
             .snapshots()
             .await
             .map_err(|error| Problem::internal("look for snapshots", &error))?;
-        all.extend(found.into_iter().map(|snapshot| Snapshotted {
+        all.extend(found.into_iter().map(|snapshot| SnapshotView {
             name: snapshot.name,
             provider: provider.name().to_owned(),
             bytes: snapshot.bytes,
@@ -325,8 +325,8 @@ async fn every_snapshot(app: &App) -> Result<Vec<Snapshotted>, Problem> {
 
 /// The snapshots there are.
 #[utoipa::path(get, path = "/api/snapshots", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<Snapshotted>)))]
-async fn snapshots(State(app): State<App>) -> Result<axum::Json<List<Snapshotted>>, Problem> {
+    responses((status = 200, description = "All of them", body = List<SnapshotView>)))]
+async fn snapshots(State(app): State<App>) -> Result<axum::Json<List<SnapshotView>>, Problem> {
     Ok(axum::Json(List::whole(every_snapshot(&app).await?)))
 }
 
@@ -361,7 +361,7 @@ impl LeaseName {
 
 /// A provider.
 #[derive(Debug, Serialize, ToSchema)]
-struct Provided {
+struct ProviderView {
     /// Its name.
     name: String,
     /// Whether threads that name none get it.
@@ -385,13 +385,13 @@ struct Provided {
 
 /// The providers there are, and what each can do.
 #[utoipa::path(get, path = "/api/providers", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<Provided>)))]
-async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
+    responses((status = 200, description = "All of them", body = List<ProviderView>)))]
+async fn providers(State(app): State<App>) -> axum::Json<List<ProviderView>> {
     let providers = app.leases.providers();
     let mut items = Vec::new();
     for provider in providers.all() {
         let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
-        items.push(Provided {
+        items.push(ProviderView {
             name: provider.name().to_owned(),
             default: provider.name() == app.provider,
             available: missing.is_empty(),
@@ -401,7 +401,7 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
             missing,
         });
     }
-    let absent = providers.absent().map(|(name, lacks)| Provided {
+    let absent = providers.absent().map(|(name, lacks)| ProviderView {
         name: name.to_owned(),
         default: false,
         available: false,

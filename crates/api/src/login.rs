@@ -66,7 +66,7 @@ async fn login(
 
 /// A sign-in link.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Link {
+pub struct SignInLink {
     /// The link; it works once.
     pub url: String,
     /// Seconds until it stops working.
@@ -75,12 +75,12 @@ pub struct Link {
 
 /// Makes a link that signs one browser in.
 #[utoipa::path(post, path = "/api/login-links", tag = "server",
-    responses((status = 201, description = "The link", body = Link)))]
+    responses((status = 201, description = "The link", body = SignInLink)))]
 async fn new_link(State(app): State<App>) -> Result<Response, Problem> {
     let url = app
         .sign_in_link()
         .map_err(|error| Problem::internal("cannot make a sign-in link", &error))?;
-    let link = Link { url, expires_in_s: CODE_TIME.as_secs() };
+    let link = SignInLink { url, expires_in_s: CODE_TIME.as_secs() };
     Ok((StatusCode::CREATED, axum::Json(link)).into_response())
 }
 

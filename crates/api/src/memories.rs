@@ -14,10 +14,10 @@ use super::{
     App,
     error::Problem,
     extract::{Path, Query},
-    files::{self, Format},
+    files::{self, FileFormat},
     page::List,
-    params::OfProject,
-    transfer::{self, FileStat, Part, Text, Written},
+    params::ProjectPath,
+    transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use ::files::{Above, FileError, Tree, TreePath};
 use engine::project::InstanceFiles;
@@ -33,16 +33,16 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 /// Which memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Store {
+enum MemoryStore {
     Hot,
     Persistent,
 }
 
-impl Store {
+impl MemoryStore {
     fn prefix(self) -> &'static str {
         match self {
-            Store::Hot => "/memories/hot",
-            Store::Persistent => "/memories/persistent",
+            MemoryStore::Hot => "/memories/hot",
+            MemoryStore::Persistent => "/memories/persistent",
         }
     }
 
@@ -56,25 +56,25 @@ impl Store {
 /// All memories of one kind.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-struct OfMemories {
+struct MemoriesPath {
     /// The project
     #[param(value_type = String)]
     id: ProjectId,
     /// `hot` or `persistent`
     #[param(value_type = String)]
-    store: Store,
+    store: MemoryStore,
 }
 
 /// One of them, or a directory.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-struct OfMemory {
+struct MemoryPath {
     /// The project
     #[param(value_type = String)]
     id: ProjectId,
     /// `hot` or `persistent`
     #[param(value_type = String)]
-    store: Store,
+    store: MemoryStore,
     /// The memory
     path: String,
 }
@@ -94,7 +94,7 @@ async fn tree(app: &App, project: &Project) -> Result<Tree, Problem> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+struct MemoriesQuery {
     /// Levels; 1 if not given.
     depth: Option<u32>,
     /// Items of the page.
@@ -105,12 +105,12 @@ struct ListQuery {
 
 /// The memories of a project.
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}", tag = "projects",
-    params(OfMemories, ListQuery),
+    params(MemoriesPath, MemoriesQuery),
     responses((status = 200, description = "A page of memories", body = List<FileStat>)))]
 async fn list(
     State(app): State<App>,
-    Path(OfMemories { id, store }): Path<OfMemories>,
-    Query(query): Query<ListQuery>,
+    Path(MemoriesPath { id, store }): Path<MemoriesPath>,
+    Query(query): Query<MemoriesQuery>,
 ) -> Result<axum::Json<List<FileStat>>, Problem> {
     let tree = tree(&app, &project(&app, &id).await?).await?;
     let (path, cursor) = (store.path("")?, query.cursor.as_deref());
@@ -121,7 +121,7 @@ async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ReadQuery {
+struct MemoryQuery {
     /// Where to begin.
     offset: Option<u64>,
     /// Bytes, or items, at most.
@@ -129,7 +129,7 @@ struct ReadQuery {
     /// `raw` (default) or `json`.
     #[serde(default)]
     #[param(value_type = Option<String>)]
-    format: Format,
+    format: FileFormat,
     /// Of a directory: levels; 1 if not given.
     depth: Option<u32>,
     /// Of a directory: where the page begins.
@@ -138,23 +138,23 @@ struct ReadQuery {
 
 /// A memory's content; or the list of what is in it, if it is a directory.
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(OfMemory, ReadQuery),
+    params(MemoryPath, MemoryQuery),
     responses((status = 200, description = "The bytes",
-        content((Vec<u8> = "application/octet-stream"), (Text = "application/json")))))]
+        content((Vec<u8> = "application/octet-stream"), (FileText = "application/json")))))]
 async fn read(
     State(app): State<App>,
-    Path(OfMemory { id, store, path }): Path<OfMemory>,
-    Query(query): Query<ReadQuery>,
+    Path(MemoryPath { id, store, path }): Path<MemoryPath>,
+    Query(query): Query<MemoryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = store.path(&path)?;
     let project = project(&app, &id).await?;
-    let is_plain = matches!(query.format, Format::Raw)
+    let is_plain = matches!(query.format, FileFormat::Raw)
         && query.offset.is_none()
         && query.limit.is_none()
         && !headers.contains_key("range");
     let is_hot = match project.config.routes.is_empty() {
-        true => store == Store::Hot,
+        true => store == MemoryStore::Hot,
         false => false,
     };
     if is_plain && is_hot {
@@ -170,10 +170,10 @@ async fn read(
         }
     }
     let tree = tree(&app, &project).await?;
-    let part = Part { offset: query.offset, limit: query.limit };
+    let part = FilePart { offset: query.offset, limit: query.limit };
     let answer = match query.format {
-        Format::Raw => transfer::send(&tree, &path, part, &headers).await,
-        Format::Json => {
+        FileFormat::Raw => transfer::send(&tree, &path, part, &headers).await,
+        FileFormat::Json => {
             transfer::text(&tree, &path, part).await.map(|text| axum::Json(text).into_response())
         }
     };
@@ -191,16 +191,16 @@ async fn read(
 /// Write a memory, atomically; directories above it come into being. `If-None-Match: *` and
 /// `If-Match` are understood.
 #[utoipa::path(put, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(OfMemory),
+    params(MemoryPath),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "It was replaced", body = Written),
-        (status = 201, description = "It was made", body = Written)))]
+    responses((status = 200, description = "It was replaced", body = WrittenFile),
+        (status = 201, description = "It was made", body = WrittenFile)))]
 async fn write(
     State(app): State<App>,
-    Path(OfMemory { id, store, path }): Path<OfMemory>,
+    Path(MemoryPath { id, store, path }): Path<MemoryPath>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, axum::Json<Written>), Problem> {
+) -> Result<(StatusCode, axum::Json<WrittenFile>), Problem> {
     let path = store.path(&path)?;
     let tree = tree(&app, &project(&app, &id).await?).await?;
     transfer::receive(&app, &tree, &path, Above::Make, &headers, body).await
@@ -210,7 +210,7 @@ async fn write(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct RemoveQuery {
+struct RemoveMemoryQuery {
     /// Remove all below it, too.
     #[serde(default)]
     recursive: bool,
@@ -218,12 +218,12 @@ struct RemoveQuery {
 
 /// Remove a memory.
 #[utoipa::path(delete, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(OfMemory, RemoveQuery),
+    params(MemoryPath, RemoveMemoryQuery),
     responses((status = 204, description = "It is gone")))]
 async fn remove(
     State(app): State<App>,
-    Path(OfMemory { id, store, path }): Path<OfMemory>,
-    Query(query): Query<RemoveQuery>,
+    Path(MemoryPath { id, store, path }): Path<MemoryPath>,
+    Query(query): Query<RemoveMemoryQuery>,
 ) -> Result<StatusCode, Problem> {
     let path = store.path(&path)?;
     let tree = tree(&app, &project(&app, &id).await?).await?;
@@ -236,7 +236,7 @@ async fn remove(
 
 /// What a snapshot came to.
 #[derive(Debug, Serialize, ToSchema)]
-struct Snapshot {
+struct MemorySnapshot {
     /// Whether there was anything that no snapshot had.
     written: bool,
     /// Hot memories there are.
@@ -250,14 +250,14 @@ struct Snapshot {
 
 /// Write a snapshot of the hot memories. They are safe without: this makes the next start faster.
 #[utoipa::path(post, path = "/api/projects/{id}/snapshot", tag = "projects",
-    params(OfProject),
-    responses((status = 200, description = "It is on disk", body = Snapshot)))]
+    params(ProjectPath),
+    responses((status = 200, description = "It is on disk", body = MemorySnapshot)))]
 async fn snapshot(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-) -> Result<axum::Json<Snapshot>, Problem> {
+) -> Result<axum::Json<MemorySnapshot>, Problem> {
     let memory = app.projects.memory(&id).await?;
     let written = memory.snapshot().await?;
     let (entries, bytes) = memory.usage();
-    Ok(axum::Json(Snapshot { written, entries, bytes, backend: BackendKind::State }))
+    Ok(axum::Json(MemorySnapshot { written, entries, bytes, backend: BackendKind::State }))
 }

@@ -12,23 +12,23 @@ macro_rules! ids {
 }
 
 ids! {
-    OfThread {
+    ThreadPath {
         /// The thread
         tid,
     }
-    OfTerminal {
+    TerminalPath {
         /// The terminal
         id,
     }
-    OfCommand {
+    CommandPath {
         /// The command
         id,
     }
-    OfLease {
+    LeasePath {
         /// The lease
         id,
     }
-    OfProject {
+    ProjectPath {
         /// The project
         id,
     }

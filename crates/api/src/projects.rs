@@ -18,7 +18,7 @@ use super::{
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
     page::{self, List, PageQuery},
-    params::OfProject,
+    params::ProjectPath,
     removal::RemovalQuery,
     transfer::{BodyReader, BodyWriter, Chunks},
 };
@@ -47,7 +47,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// A project.
 #[derive(Debug, Serialize, ToSchema)]
-struct Shown {
+struct ProjectView {
     /// Its id.
     project_id: String,
     /// The part of it that was chosen.
@@ -68,7 +68,7 @@ struct Shown {
     #[schema(value_type = Option<String>)]
     warned_at: Option<Timestamp>,
     /// What was done in it.
-    statistics: Counts,
+    statistics: ProjectCounts,
     /// When it was made.
     #[schema(value_type = String)]
     created_at: Timestamp,
@@ -79,7 +79,7 @@ struct Shown {
 
 /// What was done in a project.
 #[derive(Debug, Serialize, ToSchema)]
-struct Counts {
+struct ProjectCounts {
     /// Sessions opened.
     sessions: u64,
     /// Commands run.
@@ -94,9 +94,9 @@ struct Counts {
     last_access: Timestamp,
 }
 
-fn shown(app: &App, project: Project) -> Shown {
+fn shown(app: &App, project: Project) -> ProjectView {
     let policy = &app.projects.settings().cleanup;
-    Shown {
+    ProjectView {
         deletes_at: cleanup::deletes_at(&project, policy),
         prefix: project.project_id.prefix().to_owned(),
         project_id: project.project_id.to_string(),
@@ -105,7 +105,7 @@ fn shown(app: &App, project: Project) -> Shown {
         config: project.config,
         pinned: project.pinned,
         warned_at: project.warned_at,
-        statistics: Counts {
+        statistics: ProjectCounts {
             sessions: project.statistics.sessions,
             commands: project.statistics.commands,
             bytes: project.statistics.output_bytes,
@@ -121,7 +121,7 @@ fn shown(app: &App, project: Project) -> Shown {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+struct ProjectsQuery {
     /// Only those whose id begins with this.
     prefix: Option<String>,
     /// Only those with this tag.
@@ -133,12 +133,12 @@ struct ListQuery {
 }
 
 /// All projects, in the order they were made.
-#[utoipa::path(get, path = "/api/projects", tag = "projects", params(ListQuery),
-    responses((status = 200, description = "A page of projects", body = List<Shown>)))]
+#[utoipa::path(get, path = "/api/projects", tag = "projects", params(ProjectsQuery),
+    responses((status = 200, description = "A page of projects", body = List<ProjectView>)))]
 async fn list(
     State(app): State<App>,
-    Query(query): Query<ListQuery>,
-) -> Result<axum::Json<List<Shown>>, Problem> {
+    Query(query): Query<ProjectsQuery>,
+) -> Result<axum::Json<List<ProjectView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = ProjectFilter { prefix: query.prefix, tag: query.tag };
     let page = app.projects.list(filter, request).await?;
@@ -148,7 +148,7 @@ async fn list(
 /// A project to make.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Create {
+struct NewProject {
     /// What its id begins with: `^[a-z][a-z0-9-]{0,31}$`.
     prefix: String,
     /// What it is.
@@ -161,13 +161,13 @@ struct Create {
 }
 
 /// Make a project. Its id is the prefix, a dash and eight hexadecimal digits.
-#[utoipa::path(post, path = "/api/projects", tag = "projects", request_body = Create,
-    responses((status = 201, description = "It was made", body = Shown)))]
+#[utoipa::path(post, path = "/api/projects", tag = "projects", request_body = NewProject,
+    responses((status = 201, description = "It was made", body = ProjectView)))]
 async fn create(
     State(app): State<App>,
-    Json(create): Json<Create>,
-) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
-    let Create { prefix, description, tags, config } = create;
+    Json(create): Json<NewProject>,
+) -> Result<(StatusCode, axum::Json<ProjectView>), Problem> {
+    let NewProject { prefix, description, tags, config } = create;
     let choices = ProjectChoices { description, tags, config };
     let project = app.projects.create(&prefix, choices).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&app, project))))
@@ -175,12 +175,12 @@ async fn create(
 
 /// A project.
 #[utoipa::path(get, path = "/api/projects/{id}", tag = "projects",
-    params(OfProject),
-    responses((status = 200, description = "It", body = Shown)))]
+    params(ProjectPath),
+    responses((status = 200, description = "It", body = ProjectView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-) -> Result<axum::Json<Shown>, Problem> {
+) -> Result<axum::Json<ProjectView>, Problem> {
     let mut shown = shown(&app, app.projects.project(&id).await?);
     shown.statistics.disk_bytes = Some(app.projects.disk_bytes(&id).await?);
     Ok(axum::Json(shown))
@@ -189,7 +189,7 @@ async fn show(
 /// What to change; what is left out stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct ProjectPatch {
     /// What it is.
     description: Option<String>,
     /// A client's own words for it.
@@ -201,21 +201,21 @@ struct Change {
 
 /// Change a project.
 #[utoipa::path(patch, path = "/api/projects/{id}", tag = "projects",
-    params(OfProject), request_body = Change,
-    responses((status = 200, description = "It was changed", body = Shown)))]
+    params(ProjectPath), request_body = ProjectPatch,
+    responses((status = 200, description = "It was changed", body = ProjectView)))]
 async fn change(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-    Json(change): Json<Change>,
-) -> Result<axum::Json<Shown>, Problem> {
-    let Change { description, tags, config } = change;
+    Json(change): Json<ProjectPatch>,
+) -> Result<axum::Json<ProjectView>, Problem> {
+    let ProjectPatch { description, tags, config } = change;
     let choices = ProjectChoices { description, tags, config };
     Ok(axum::Json(shown(&app, app.projects.change(&id, choices).await?)))
 }
 
 /// Delete a project with its threads. It can be restored for some days.
 #[utoipa::path(delete, path = "/api/projects/{id}", tag = "projects",
-    params(OfProject, RemovalQuery),
+    params(ProjectPath, RemovalQuery),
     responses((status = 204, description = "The project is in the trash"),
         (status = 202, description = "The deletion is recorded (`wait=false`)")))]
 async fn delete(
@@ -234,7 +234,7 @@ async fn delete(
 
 /// The record of a session.
 #[derive(Debug, Serialize, ToSchema)]
-struct Record {
+struct SessionRecordView {
     /// Its id.
     session_id: String,
     /// The thread it is, or was, a window on.
@@ -252,15 +252,15 @@ struct Record {
     ended_at: Option<Timestamp>,
 }
 
-impl From<SessionRecord> for Record {
-    fn from(record: SessionRecord) -> Record {
+impl From<SessionRecord> for SessionRecordView {
+    fn from(record: SessionRecord) -> SessionRecordView {
         let (status, ended_at) = match record.state {
             SessionState::Active => ("active", None),
             SessionState::Idle => ("idle", None),
             SessionState::Expired { at, .. } => ("expired", Some(at)),
             SessionState::Closed { at } => ("closed", Some(at)),
         };
-        Record {
+        SessionRecordView {
             session_id: record.session_id.to_string(),
             thread_id: record.thread_id.to_string(),
             status,
@@ -273,23 +273,23 @@ impl From<SessionRecord> for Record {
 
 /// The sessions of a project, newest first; ended ones, and those of deleted threads, too.
 #[utoipa::path(get, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(OfProject, PageQuery),
-    responses((status = 200, description = "A page of records", body = List<Record>)))]
+    params(ProjectPath, PageQuery),
+    responses((status = 200, description = "A page of records", body = List<SessionRecordView>)))]
 async fn sessions(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
     Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<Record>>, Problem> {
+) -> Result<axum::Json<List<SessionRecordView>>, Problem> {
     app.projects.project(&id).await?;
     let request = query.request()?;
     let page = app.store.session_records(&id, request).await?;
-    Ok(axum::Json(page.map(Record::from).into()))
+    Ok(axum::Json(page.map(SessionRecordView::from).into()))
 }
 
 /// A session to open.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Open {
+struct OpenProject {
     /// The thread; a new one if not given.
     #[schema(value_type = Option<String>)]
     thread_id: Option<ThreadId>,
@@ -297,7 +297,7 @@ struct Open {
 
 /// A thread with an open session.
 #[derive(Debug, Serialize, ToSchema)]
-struct Opened {
+struct OpenedProject {
     /// The project.
     project_id: String,
     /// The thread.
@@ -315,13 +315,13 @@ struct Opened {
 
 /// Open a session: a thread of this project, with its session, terminal and lease.
 #[utoipa::path(post, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(OfProject), request_body = Open,
-    responses((status = 201, description = "It is open", body = Opened)))]
+    params(ProjectPath), request_body = OpenProject,
+    responses((status = 201, description = "It is open", body = OpenedProject)))]
 async fn open_session(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-    OptionalJson(open): OptionalJson<Open>,
-) -> Result<(StatusCode, axum::Json<Opened>), Problem> {
+    OptionalJson(open): OptionalJson<OpenProject>,
+) -> Result<(StatusCode, axum::Json<OpenedProject>), Problem> {
     app.projects.project(&id).await?;
     let thread_id = match open.thread_id {
         Some(thread_id) => thread_id,
@@ -341,7 +341,7 @@ async fn open_session(
         app.events.tell(Happened::ThreadCreated { thread_id: thread_id.clone() });
     }
     let chain = app.open_chain(&thread_id).await?;
-    let opened = Opened {
+    let opened = OpenedProject {
         project_id: id.to_string(),
         thread_id: thread_id.to_string(),
         session_id: chain.session.session_id.to_string(),
@@ -355,20 +355,20 @@ async fn open_session(
 /// How much longer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Extend {
+struct ExtendProject {
     /// Days, 1 to 3650.
     days: u32,
 }
 
 /// Move the clean-up of a project away.
 #[utoipa::path(post, path = "/api/projects/{id}/extend", tag = "projects",
-    params(OfProject), request_body = Extend,
-    responses((status = 200, description = "It is kept longer", body = Shown)))]
+    params(ProjectPath), request_body = ExtendProject,
+    responses((status = 200, description = "It is kept longer", body = ProjectView)))]
 async fn extend(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-    Json(extend): Json<Extend>,
-) -> Result<axum::Json<Shown>, Problem> {
+    Json(extend): Json<ExtendProject>,
+) -> Result<axum::Json<ProjectView>, Problem> {
     if extend.days == 0 || extend.days > 3650 {
         return Err(Problem::body("/days", "must be 1 to 3650"));
     }
@@ -377,29 +377,29 @@ async fn extend(
 
 /// Keep a project for good.
 #[utoipa::path(post, path = "/api/projects/{id}/pin", tag = "projects",
-    params(OfProject),
-    responses((status = 200, description = "Clean-up leaves it alone", body = Shown)))]
+    params(ProjectPath),
+    responses((status = 200, description = "Clean-up leaves it alone", body = ProjectView)))]
 async fn pin(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-) -> Result<axum::Json<Shown>, Problem> {
+) -> Result<axum::Json<ProjectView>, Problem> {
     Ok(axum::Json(shown(&app, app.projects.pin(&id).await?)))
 }
 
 /// Keep a project no longer than others.
 #[utoipa::path(post, path = "/api/projects/{id}/unpin", tag = "projects",
-    params(OfProject),
-    responses((status = 200, description = "Clean-up takes it as any other", body = Shown)))]
+    params(ProjectPath),
+    responses((status = 200, description = "Clean-up takes it as any other", body = ProjectView)))]
 async fn unpin(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-) -> Result<axum::Json<Shown>, Problem> {
+) -> Result<axum::Json<ProjectView>, Problem> {
     Ok(axum::Json(shown(&app, app.projects.unpin(&id).await?)))
 }
 
 /// What clean-up does, or would do, with one project.
 #[derive(Debug, Serialize, ToSchema)]
-struct Item {
+struct CleanupCandidate {
     /// The project.
     project_id: String,
     /// `warn` or `delete`.
@@ -416,31 +416,31 @@ struct Item {
     last_access: Timestamp,
 }
 
-fn item(now: Timestamp, item: CleanupItem) -> Item {
+fn item(now: Timestamp, item: CleanupItem) -> CleanupCandidate {
     let (action, at, days_left) = match item.decision {
         Decision::Warn { days_left, deletes_at } => ("warn", deletes_at, days_left),
         Decision::Delete | Decision::Keep => ("delete", now, 0),
     };
     let (project_id, reason) = (item.project_id.to_string(), item.reason);
-    Item { project_id, action, at, days_left, reason, last_access: item.last_used_at }
+    CleanupCandidate { project_id, action, at, days_left, reason, last_access: item.last_used_at }
 }
 
 /// Whether to act.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct DryRun {
+struct CleanupReport {
     /// Only say what would be done.
     dry_run: Option<bool>,
 }
 
 /// What clean-up would do at this instant, and why.
-#[utoipa::path(get, path = "/api/projects/cleanup", tag = "projects", params(DryRun),
-    responses((status = 200, description = "What would be done", body = List<Item>)))]
+#[utoipa::path(get, path = "/api/projects/cleanup", tag = "projects", params(CleanupReport),
+    responses((status = 200, description = "What would be done", body = List<CleanupCandidate>)))]
 async fn cleanup_plan(
     State(app): State<App>,
-    Query(query): Query<DryRun>,
-) -> Result<axum::Json<List<Item>>, Problem> {
+    Query(query): Query<CleanupReport>,
+) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
     if query.dry_run == Some(false) {
         return Err(Problem::query("dry_run", "a GET changes nothing; POST cleans up"));
     }
@@ -451,12 +451,12 @@ async fn cleanup_plan(
 }
 
 /// Look at all projects at once, as is done every day.
-#[utoipa::path(post, path = "/api/projects/cleanup", tag = "projects", params(DryRun),
-    responses((status = 200, description = "What was done", body = List<Item>)))]
+#[utoipa::path(post, path = "/api/projects/cleanup", tag = "projects", params(CleanupReport),
+    responses((status = 200, description = "What was done", body = List<CleanupCandidate>)))]
 async fn cleanup_run(
     State(app): State<App>,
-    Query(query): Query<DryRun>,
-) -> Result<axum::Json<List<Item>>, Problem> {
+    Query(query): Query<CleanupReport>,
+) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
     let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
     let (items, gone) = app.projects.clean_up(mode).await?;
     let removing = app.removals.begin("projects", &"unused");
@@ -468,7 +468,7 @@ async fn cleanup_run(
 
 /// A deleted project.
 #[derive(Debug, Serialize, ToSchema)]
-struct Deleted {
+struct TrashedProject {
     /// Its id.
     project_id: String,
     /// What it was.
@@ -485,10 +485,10 @@ struct Deleted {
 
 /// Deleted projects that can be restored.
 #[utoipa::path(get, path = "/api/projects/trash", tag = "projects",
-    responses((status = 200, description = "All of them", body = List<Deleted>)))]
-async fn trash(State(app): State<App>) -> Result<axum::Json<List<Deleted>>, Problem> {
+    responses((status = 200, description = "All of them", body = List<TrashedProject>)))]
+async fn trash(State(app): State<App>) -> Result<axum::Json<List<TrashedProject>>, Problem> {
     let keep = app.projects.settings().trash;
-    let deleted = |trashed: Trashed| Deleted {
+    let deleted = |trashed: Trashed| TrashedProject {
         project_id: trashed.project_id.to_string(),
         description: trashed.description,
         deleted_at: trashed.deleted_at,
@@ -501,18 +501,18 @@ async fn trash(State(app): State<App>) -> Result<axum::Json<List<Deleted>>, Prob
 
 /// Bring a deleted project back, with its threads, terminals' states, memories and files.
 #[utoipa::path(post, path = "/api/projects/{id}/restore", tag = "projects",
-    params(OfProject),
-    responses((status = 200, description = "It is back", body = Shown)))]
+    params(ProjectPath),
+    responses((status = 200, description = "It is back", body = ProjectView)))]
 async fn restore(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-) -> Result<axum::Json<Shown>, Problem> {
+) -> Result<axum::Json<ProjectView>, Problem> {
     Ok(axum::Json(shown(&app, app.projects.restore(&id).await?)))
 }
 
 /// The whole project in one file: a tar compressed with zstd.
 #[utoipa::path(get, path = "/api/projects/{id}/export", tag = "projects",
-    params(OfProject),
+    params(ProjectPath),
     responses((status = 200, description = "The archive", body = Vec<u8>,
         content_type = "application/zstd")))]
 async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Response, Problem> {
@@ -540,9 +540,9 @@ async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Res
 
 /// What an archive came to.
 #[derive(Debug, Serialize, ToSchema)]
-struct Arrived {
+struct ImportedProject {
     /// The project as it is here.
-    project: Shown,
+    project: ProjectView,
     /// Its threads here.
     threads: Vec<String>,
     /// Files, directories and links that came in.
@@ -556,11 +556,11 @@ struct Arrived {
 /// Take in a project that was exported. It keeps its id where that is free.
 #[utoipa::path(post, path = "/api/projects/import", tag = "projects",
     request_body(content = Vec<u8>, content_type = "application/zstd"),
-    responses((status = 201, description = "It is here", body = Arrived)))]
+    responses((status = 201, description = "It is here", body = ImportedProject)))]
 async fn import(
     State(app): State<App>,
     body: Body,
-) -> Result<(StatusCode, axum::Json<Arrived>), Problem> {
+) -> Result<(StatusCode, axum::Json<ImportedProject>), Problem> {
     let limits =
         ImportLimits { bytes: app.settings.project.import_bytes, ..ImportLimits::default() };
     let (reader, pieces) = BodyReader::new();
@@ -589,7 +589,7 @@ async fn import(
         importing.await.map_err(|error| Problem::internal("an import did not end", &error))??;
     let filter = store::ThreadFilter { project_id: Some(imported.project.project_id.clone()) };
     let threads = app.store.threads(filter, PageRequest::first(1000)).await?;
-    let arrived = Arrived {
+    let arrived = ImportedProject {
         threads: threads.items.into_iter().map(|thread| thread.thread_id.to_string()).collect(),
         project: shown(&app, imported.project),
         entries: imported.entries,

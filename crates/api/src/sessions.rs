@@ -10,7 +10,7 @@ use super::{
     error::Problem,
     extract::Query,
     page::{self, List},
-    threads::Window,
+    threads::SessionView,
 };
 use model::SessionStatus;
 use store::Page;
@@ -35,11 +35,11 @@ struct SessionsQuery {
 /// The sessions of all threads, ended ones too, newest first. With `status` a page may hold fewer
 /// items than `limit`; the list ends where `next_cursor` is null.
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery),
-    responses((status = 200, description = "A page of sessions", body = List<Window>)))]
+    responses((status = 200, description = "A page of sessions", body = List<SessionView>)))]
 async fn list_sessions(
     State(app): State<App>,
     Query(query): Query<SessionsQuery>,
-) -> Result<axum::Json<List<Window>>, Problem> {
+) -> Result<axum::Json<List<SessionView>>, Problem> {
     let status = match query.status.as_deref() {
         None => None,
         Some("active") => Some(SessionStatus::Active),
@@ -52,6 +52,6 @@ async fn list_sessions(
     };
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let Page { items, next } = app.sessions.list(status, request).await?;
-    let items = items.into_iter().map(Window::from).collect();
+    let items = items.into_iter().map(SessionView::from).collect();
     Ok(axum::Json(Page { items, next }.into()))
 }

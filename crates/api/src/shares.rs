@@ -20,9 +20,9 @@ use super::{
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
     guard,
-    idempotency::{Keyed, Unkept},
+    idempotency::{Keyed, NotStored},
     page::{self, List},
-    params::OfTerminal,
+    params::TerminalPath,
     pass::{Guest, Pass, ShareError},
     target::Target,
 };
@@ -47,7 +47,7 @@ const MAX_LIFETIME_S: u64 = 30 * LIFETIME_S;
 /// A link to make.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-struct New {
+struct NewShare {
     /// Whom or what it is for; at most 64 characters.
     name: String,
     /// Seconds until it stops working, 1 to 2592000 (thirty days); a day if it is not said.
@@ -56,7 +56,7 @@ struct New {
 
 /// A link, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
-struct Shared {
+struct ShareView {
     /// Its id.
     share_id: String,
     /// The terminal it shows.
@@ -79,14 +79,14 @@ struct Shared {
     url: Option<String>,
 }
 
-impl Shared {
-    fn new(share: &Share) -> Shared {
+impl ShareView {
+    fn new(share: &Share) -> ShareView {
         let status = match share.revoked_at {
             Some(_) => "revoked",
             None if share.expires_at <= Timestamp::now() => "expired",
             None => "active",
         };
-        Shared {
+        ShareView {
             share_id: share.share_id.to_string(),
             terminal_id: share.terminal_id.to_string(),
             name: share.name.clone(),
@@ -101,13 +101,13 @@ impl Shared {
 
 /// Make a link that shows the terminal, read-only, to whoever has it.
 #[utoipa::path(post, path = "/api/terminals/{id}/shares", tag = "shares",
-    params(OfTerminal), request_body = New,
-    responses((status = 201, description = "The link, told this once", body = Shared)))]
+    params(TerminalPath), request_body = NewShare,
+    responses((status = 201, description = "The link, told this once", body = ShareView)))]
 async fn create(
     State(app): State<App>,
     Target(terminal): Target,
     keyed: Option<axum::Extension<Keyed>>,
-    OptionalJson(new): OptionalJson<New>,
+    OptionalJson(new): OptionalJson<NewShare>,
 ) -> Result<Response, Problem> {
     if new.name.chars().count() > 64 || new.name.chars().any(char::is_control) {
         return Err(Problem::body("/name", "may have 64 characters, none of them control"));
@@ -144,8 +144,9 @@ async fn create(
     });
     let url = Some(format!("{}/ui/share#{secret}", app.url));
     let mut response =
-        (StatusCode::CREATED, axum::Json(Shared { url, ..Shared::new(&share) })).into_response();
-    response.extensions_mut().insert(Unkept);
+        (StatusCode::CREATED, axum::Json(ShareView { url, ..ShareView::new(&share) }))
+            .into_response();
+    response.extensions_mut().insert(NotStored);
     Ok(response)
 }
 
@@ -153,7 +154,7 @@ async fn create(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+struct SharesQuery {
     /// Items of the page.
     limit: Option<u32>,
     /// Where the page begins.
@@ -162,28 +163,28 @@ struct ListQuery {
 
 /// The links to a terminal, newest first, ended ones too.
 #[utoipa::path(get, path = "/api/terminals/{id}/shares", tag = "shares",
-    params(OfTerminal, ListQuery),
-    responses((status = 200, description = "A page of links", body = List<Shared>)))]
+    params(TerminalPath, SharesQuery),
+    responses((status = 200, description = "A page of links", body = List<ShareView>)))]
 async fn list_of_terminal(
     State(app): State<App>,
     Target(terminal): Target,
-    Query(query): Query<ListQuery>,
-) -> Result<axum::Json<List<Shared>>, Problem> {
+    Query(query): Query<SharesQuery>,
+) -> Result<axum::Json<List<ShareView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let page = app.store.shares(Some(&terminal.terminal_id), request).await?;
-    Ok(axum::Json(page.map(|share| Shared::new(&share)).into()))
+    Ok(axum::Json(page.map(|share| ShareView::new(&share)).into()))
 }
 
 /// The links to all terminals, newest first, ended ones too.
-#[utoipa::path(get, path = "/api/shares", tag = "shares", params(ListQuery),
-    responses((status = 200, description = "A page of links", body = List<Shared>)))]
+#[utoipa::path(get, path = "/api/shares", tag = "shares", params(SharesQuery),
+    responses((status = 200, description = "A page of links", body = List<ShareView>)))]
 async fn list(
     State(app): State<App>,
-    Query(query): Query<ListQuery>,
-) -> Result<axum::Json<List<Shared>>, Problem> {
+    Query(query): Query<SharesQuery>,
+) -> Result<axum::Json<List<ShareView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let page = app.store.shares(None, request).await?;
-    Ok(axum::Json(page.map(|share| Shared::new(&share)).into()))
+    Ok(axum::Json(page.map(|share| ShareView::new(&share)).into()))
 }
 
 /// Take a link back. Who looks by it sees no more.
@@ -202,19 +203,19 @@ async fn revoke(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
 /// The secret of a link.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Opening {
+struct OpenShare {
     /// What stands behind the `#`.
     secret: String,
 }
 
 /// Exchange the secret of a link for a cookie that shows its terminal.
 #[utoipa::path(post, path = "/api/shares/open", tag = "shares", security(()),
-    request_body = Opening,
-    responses((status = 200, description = "What it shows; the cookie is set", body = Shared)))]
+    request_body = OpenShare,
+    responses((status = 200, description = "What it shows; the cookie is set", body = ShareView)))]
 async fn open(
     State(app): State<App>,
     headers: HeaderMap,
-    Json(opening): Json<Opening>,
+    Json(opening): Json<OpenShare>,
 ) -> Result<Response, Problem> {
     let Some(pass) = app.shares.pass(&opening.secret) else {
         if app.auth.failed(Instant::now()) {
@@ -223,9 +224,9 @@ async fn open(
         return Err(Problem::new(Code::Unauthorized, "this link is no longer good"));
     };
     let cookie = cookie(&app, &headers, &pass, &opening.secret);
-    let mut response = axum::Json(Shared::new(pass.share())).into_response();
+    let mut response = axum::Json(ShareView::new(pass.share())).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
-    response.extensions_mut().insert(Unkept);
+    response.extensions_mut().insert(NotStored);
     Ok(response)
 }
 
@@ -243,18 +244,18 @@ fn cookie(app: &App, headers: &HeaderMap, pass: &Pass, secret: &str) -> HeaderVa
 
 /// The link that this request came by.
 #[utoipa::path(get, path = "/api/terminals/{id}/share", tag = "shares",
-    params(OfTerminal),
-    responses((status = 200, description = "It", body = Shared)))]
+    params(TerminalPath),
+    responses((status = 200, description = "It", body = ShareView)))]
 async fn mine(
     State(app): State<App>,
     Target(terminal): Target,
     guest: Guest,
     headers: HeaderMap,
-) -> Result<axum::Json<Shared>, Problem> {
+) -> Result<axum::Json<ShareView>, Problem> {
     // The owner may look at a link of theirs, too.
     let cookie = || guard::cookie(&headers, &app.share_cookie()).and_then(|it| app.shares.pass(it));
     let pass: Option<Arc<Pass>> = guest.0.or_else(cookie);
     pass.filter(|pass| pass.share().terminal_id == terminal.terminal_id)
-        .map(|pass| axum::Json(Shared::new(pass.share())))
+        .map(|pass| axum::Json(ShareView::new(pass.share())))
         .ok_or_else(|| Problem::new(Code::NotFound, "this request came by no link"))
 }

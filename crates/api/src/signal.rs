@@ -8,15 +8,15 @@ use super::error::Problem;
 /// A signal.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Signal {
+pub(super) struct SignalRequest {
     /// Its name, with or without `SIG`, or its number.
     #[schema(value_type = String, example = "INT")]
-    signal: Named,
+    signal: SignalName,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Named {
+enum SignalName {
     Name(String),
     Number(i32),
 }
@@ -39,16 +39,16 @@ const NAMES: &[(&str, i32)] = &[
     ("WINCH", 28),
 ];
 
-impl Signal {
+impl SignalRequest {
     /// Its number, if it is one we send.
     pub(super) fn number(&self) -> Result<i32, Problem> {
         let found = match &self.signal {
-            Named::Name(name) => {
+            SignalName::Name(name) => {
                 let upper = name.to_ascii_uppercase();
                 let short = upper.strip_prefix("SIG").unwrap_or(&upper);
                 NAMES.iter().find(|(known, _)| *known == short)
             }
-            Named::Number(number) => NAMES.iter().find(|(_, known)| known == number),
+            SignalName::Number(number) => NAMES.iter().find(|(_, known)| known == number),
         };
         found.map(|(_, number)| *number).ok_or_else(|| {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();

@@ -13,7 +13,7 @@ use serde_json::json;
 use utoipa::IntoParams;
 
 use super::{
-    App, error::Problem, extract::Query, gzip::Pictures, params::OfTerminal, pass::Guest, signal,
+    App, error::Problem, extract::Query, gzip::Pictures, params::TerminalPath, pass::Guest, signal,
     sse, target::Target,
 };
 use engine::project::Attached;
@@ -73,7 +73,7 @@ impl WatchQuery {
 
 /// Watch the terminal: `snapshot`, `data`, `resize`, `title`, `notice`, `gap`, `driver`, `exit`.
 #[utoipa::path(get, path = "/api/terminals/{id}/stream", tag = "interactive",
-    params(OfTerminal, WatchQuery,
+    params(TerminalPath, WatchQuery,
         ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen")),
     responses((status = 200, description = "Events", body = String,
         content_type = "text/event-stream")))]

@@ -12,9 +12,9 @@ use super::{
     App,
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
-    input::Size,
+    input::TerminalSize,
     page::{self, List, PageQuery},
-    params::{OfTerminal, OfThread},
+    params::{TerminalPath, ThreadPath},
     removal::RemovalQuery,
     signal,
     target::{Deletable, Target},
@@ -40,7 +40,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 /// A terminal to make.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct New {
+pub(super) struct CreateTerminal {
     /// The program and its arguments; the shell by default.
     cmd: Option<Vec<String>>,
     /// Columns; 80 by default.
@@ -58,7 +58,7 @@ pub(super) struct New {
 
 /// A terminal.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Shown {
+pub(super) struct TerminalView {
     /// Its id.
     terminal_id: String,
     /// The same, as the older protocol calls it.
@@ -111,8 +111,8 @@ pub(super) struct Shown {
     last_activity_at: Timestamp,
 }
 
-impl Shown {
-    fn new(terminal: Terminal, facts: Facts) -> Shown {
+impl TerminalView {
+    fn new(terminal: Terminal, facts: Facts) -> TerminalView {
         let status = match (&facts, &terminal.status) {
             (Facts { live: true, .. }, _) => TerminalStatus::Live.word(),
             (Facts { exit: Some(_), .. }, _) => "exited",
@@ -120,7 +120,7 @@ impl Shown {
             (_, status) => status.word(),
         };
         let (exit_code, ended_by) = facts.exit.unwrap_or_default();
-        Shown {
+        TerminalView {
             pty_id: terminal.terminal_id.to_string(),
             terminal_id: terminal.terminal_id.to_string(),
             thread_id: terminal.thread_id.to_string(),
@@ -167,17 +167,21 @@ fn check_name(name: &str, pointer: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn some_of(app: &App, thread: &ThreadId, page: PageRequest) -> Result<List<Shown>, Problem> {
+async fn some_of(
+    app: &App,
+    thread: &ThreadId,
+    page: PageRequest,
+) -> Result<List<TerminalView>, Problem> {
     let page = app.store.thread_terminals_page(thread, page).await?;
     Ok(with_facts(app, page).await.into())
 }
 
-async fn with_facts(app: &App, page: Page<Terminal>) -> Page<Shown> {
+async fn with_facts(app: &App, page: Page<Terminal>) -> Page<TerminalView> {
     let Page { items, next } = page;
     let mut shown = Vec::new();
     for terminal in items {
         let facts = app.terminals.facts(&terminal).await;
-        shown.push(Shown::new(terminal, facts));
+        shown.push(TerminalView::new(terminal, facts));
     }
     Page { items: shown, next }
 }
@@ -200,11 +204,11 @@ struct TerminalsQuery {
 /// The terminals of all threads, oldest first. With `status` a page may hold fewer items than
 /// `limit`; the list ends where `next_cursor` is null.
 #[utoipa::path(get, path = "/api/terminals", tag = "terminals", params(TerminalsQuery),
-    responses((status = 200, description = "A page of terminals", body = List<Shown>)))]
+    responses((status = 200, description = "A page of terminals", body = List<TerminalView>)))]
 async fn list_terminals(
     State(app): State<App>,
     Query(query): Query<TerminalsQuery>,
-) -> Result<axum::Json<List<Shown>>, Problem> {
+) -> Result<axum::Json<List<TerminalView>>, Problem> {
     let status = query.status.as_deref();
     if !matches!(status, None | Some("live" | "exited" | "restorable")) {
         return Err(Problem::query("status", "must be live, exited or restorable"));
@@ -227,11 +231,11 @@ async fn list_terminals(
 async fn make(
     app: &App,
     thread: &ThreadId,
-    new: New,
-) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
+    new: CreateTerminal,
+) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
     let cols = new.cols.unwrap_or(80);
     let rows = new.rows.unwrap_or(24);
-    let size = Size { cols, rows }.check()?;
+    let size = TerminalSize { cols, rows }.check()?;
     check_env(new.env.as_ref(), "/env")?;
     if new.cmd.as_ref().is_some_and(|cmd| cmd.first().is_none_or(String::is_empty)) {
         return Err(Problem::body("/cmd", "must name a program"));
@@ -256,18 +260,18 @@ async fn make(
         })
         .await?;
     let facts = app.terminals.facts(&terminal).await;
-    Ok((StatusCode::CREATED, axum::Json(Shown::new(terminal, facts))))
+    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(terminal, facts))))
 }
 
 /// The terminals of a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(OfThread, PageQuery),
-    responses((status = 200, description = "A page of them", body = List<Shown>)))]
+    params(ThreadPath, PageQuery),
+    responses((status = 200, description = "A page of them", body = List<TerminalView>)))]
 async fn list(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
     Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<Shown>>, Problem> {
+) -> Result<axum::Json<List<TerminalView>>, Problem> {
     if app.store.thread(&thread).await?.is_none() {
         return Err(Problem::missing("thread", &thread));
     }
@@ -276,61 +280,61 @@ async fn list(
 
 /// Make one more terminal. The thread comes into being if it is not there.
 #[utoipa::path(post, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(OfThread), request_body = New,
-    responses((status = 201, description = "It runs", body = Shown)))]
+    params(ThreadPath), request_body = CreateTerminal,
+    responses((status = 201, description = "It runs", body = TerminalView)))]
 async fn create(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
-    OptionalJson(new): OptionalJson<New>,
-) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
+    OptionalJson(new): OptionalJson<CreateTerminal>,
+) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
     make(&app, &thread, new).await
 }
 
 /// The terminals of a thread, by its older name.
 #[utoipa::path(get, path = "/session/{sid}/pty", tag = "interactive",
     params(("sid" = String, Path, description = "The thread"), PageQuery),
-    responses((status = 200, description = "A page of them", body = List<Shown>)))]
+    responses((status = 200, description = "A page of them", body = List<TerminalView>)))]
 async fn list_older(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
     Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<Shown>>, Problem> {
+) -> Result<axum::Json<List<TerminalView>>, Problem> {
     Ok(axum::Json(some_of(&app, &thread, query.request()?).await?))
 }
 
 /// Make a terminal, by its older name.
 #[utoipa::path(post, path = "/session/{sid}/pty", tag = "interactive",
-    params(("sid" = String, Path, description = "The thread")), request_body = New,
-    responses((status = 201, description = "It runs", body = Shown)))]
+    params(("sid" = String, Path, description = "The thread")), request_body = CreateTerminal,
+    responses((status = 201, description = "It runs", body = TerminalView)))]
 async fn create_older(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
-    OptionalJson(new): OptionalJson<New>,
-) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
+    OptionalJson(new): OptionalJson<CreateTerminal>,
+) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
     make(&app, &thread, new).await
 }
 
 /// A terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}", tag = "terminals",
-    params(OfTerminal),
-    responses((status = 200, description = "It", body = Shown)))]
-async fn show(State(app): State<App>, Target(terminal): Target) -> axum::Json<Shown> {
+    params(TerminalPath),
+    responses((status = 200, description = "It", body = TerminalView)))]
+async fn show(State(app): State<App>, Target(terminal): Target) -> axum::Json<TerminalView> {
     let facts = app.terminals.facts(&terminal).await;
-    axum::Json(Shown::new(terminal, facts))
+    axum::Json(TerminalView::new(terminal, facts))
 }
 
 /// A terminal, by its older name.
 #[utoipa::path(get, path = "/session/{sid}/pty/{id}", tag = "interactive",
     params(("sid" = String, Path, description = "The thread"),
-        OfTerminal),
-    responses((status = 200, description = "It", body = Shown)))]
-async fn show_older(app: State<App>, target: Target) -> axum::Json<Shown> {
+        TerminalPath),
+    responses((status = 200, description = "It", body = TerminalView)))]
+async fn show_older(app: State<App>, target: Target) -> axum::Json<TerminalView> {
     show(app, target).await
 }
 
 /// Delete a terminal and end all its processes.
 #[utoipa::path(delete, path = "/api/terminals/{id}", tag = "terminals",
-    params(OfTerminal, RemovalQuery),
+    params(TerminalPath, RemovalQuery),
     responses((status = 204, description = "The terminal is deleted"),
         (status = 202, description = "The deletion is recorded (`wait=false`)")))]
 async fn delete(
@@ -348,7 +352,7 @@ async fn delete(
 /// Delete a terminal and end all its processes, by its older name.
 #[utoipa::path(delete, path = "/session/{sid}/pty/{id}", tag = "interactive",
     params(("sid" = String, Path, description = "The thread"),
-        OfTerminal, RemovalQuery),
+        TerminalPath, RemovalQuery),
     responses((status = 204, description = "The terminal is deleted"),
         (status = 202, description = "The deletion is recorded (`wait=false`)")))]
 async fn delete_older(
@@ -362,7 +366,7 @@ async fn delete_older(
 /// A change of the exported environment.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Patch {
+struct EnvPatch {
     /// What to set.
     #[serde(default)]
     set: Env,
@@ -373,7 +377,7 @@ struct Patch {
 
 /// A terminal's state.
 #[derive(Debug, Serialize, ToSchema)]
-struct State_ {
+struct TerminalStateView {
     /// The terminal.
     terminal_id: String,
     /// The version.
@@ -385,9 +389,9 @@ struct State_ {
     env_delta: BTreeMap<String, Option<String>>,
 }
 
-async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<State_>, Problem> {
+async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<TerminalStateView>, Problem> {
     let terminal = app.store.terminal(id).await?.ok_or_else(|| Problem::missing("terminal", id))?;
-    Ok(axum::Json(State_ {
+    Ok(axum::Json(TerminalStateView {
         terminal_id: terminal.terminal_id.to_string(),
         version: terminal.version,
         cwd: terminal.cwd,
@@ -397,13 +401,13 @@ async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<State_>, Prob
 
 /// Set and remove exported variables in the live shell.
 #[utoipa::path(patch, path = "/api/terminals/{id}/env", tag = "terminals",
-    params(OfTerminal), request_body = Patch,
-    responses((status = 200, description = "The state after it", body = State_)))]
+    params(TerminalPath), request_body = EnvPatch,
+    responses((status = 200, description = "The state after it", body = TerminalStateView)))]
 async fn patch_env(
     State(app): State<App>,
     Target(terminal): Target,
-    Json(patch): Json<Patch>,
-) -> Result<axum::Json<State_>, Problem> {
+    Json(patch): Json<EnvPatch>,
+) -> Result<axum::Json<TerminalStateView>, Problem> {
     check_env(Some(&patch.set), "/set")?;
     for (index, name) in patch.unset.iter().enumerate() {
         check_name(name, &format!("/unset/{index}"))?;
@@ -414,7 +418,7 @@ async fn patch_env(
 
 /// One version of a terminal's state.
 #[derive(Debug, Serialize, ToSchema)]
-struct Version {
+struct VersionView {
     /// The version.
     version: u64,
     /// The shell's directory.
@@ -429,31 +433,31 @@ struct Version {
     changed: Vec<String>,
 }
 
-impl From<StateVersion> for Version {
-    fn from(version: StateVersion) -> Version {
+impl From<StateVersion> for VersionView {
+    fn from(version: StateVersion) -> VersionView {
         let StateVersion { version, cwd, cause, at, changed } = version;
         let changed = changed.into_iter().filter(|name| !name.starts_with("stead.")).collect();
-        Version { version, cwd, cause, at, changed }
+        VersionView { version, cwd, cause, at, changed }
     }
 }
 
 /// A terminal's state over time, newest first.
 #[utoipa::path(get, path = "/api/terminals/{id}/versions", tag = "terminals",
-    params(OfTerminal, PageQuery),
-    responses((status = 200, description = "A page of versions", body = List<Version>)))]
+    params(TerminalPath, PageQuery),
+    responses((status = 200, description = "A page of versions", body = List<VersionView>)))]
 async fn versions(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<Version>>, Problem> {
+) -> Result<axum::Json<List<VersionView>>, Problem> {
     let request = query.request()?;
     let page = app.store.versions(&terminal.terminal_id, request).await?;
-    Ok(axum::Json(page.map(Version::from).into()))
+    Ok(axum::Json(page.map(VersionView::from).into()))
 }
 
 /// Everything in one version of a terminal's state.
 #[derive(Debug, Serialize, ToSchema)]
-struct WholeVersion {
+struct VersionDetail {
     /// The terminal.
     terminal_id: String,
     /// The version.
@@ -488,15 +492,15 @@ struct VersionQuery {
 
 /// One version of a terminal's state, whole or held against another.
 #[utoipa::path(get, path = "/api/terminals/{id}/versions/{v}", tag = "terminals",
-    params(OfTerminal,
+    params(TerminalPath,
         ("v" = u64, Path, description = "The version"), VersionQuery),
-    responses((status = 200, description = "It", body = WholeVersion)))]
+    responses((status = 200, description = "It", body = VersionDetail)))]
 async fn version(
     State(app): State<App>,
     Target(terminal): Target,
     Path(place): Path<VersionPath>,
     Query(query): Query<VersionQuery>,
-) -> Result<axum::Json<WholeVersion>, Problem> {
+) -> Result<axum::Json<VersionDetail>, Problem> {
     let (id, version) = (&terminal.terminal_id, place.v);
     let mut state = app.store.terminal_state(id, Some(version)).await?;
     let mut env = state::exported(&state);
@@ -515,26 +519,26 @@ async fn version(
         .map(|(name, bytes)| (name, String::from_utf8_lossy(&bytes).into_owned()))
         .collect();
     let (terminal_id, cwd) = (id.to_string(), state.cwd);
-    Ok(axum::Json(WholeVersion { terminal_id, version: state.version, cwd, env, sections, unset }))
+    Ok(axum::Json(VersionDetail { terminal_id, version: state.version, cwd, env, sections, unset }))
 }
 
 /// Which version to go back to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Rollback {
+struct RollbackRequest {
     /// The version.
     version: u64,
 }
 
 /// Take up an earlier version again, as a version of its own.
 #[utoipa::path(post, path = "/api/terminals/{id}/rollback", tag = "terminals",
-    params(OfTerminal), request_body = Rollback,
-    responses((status = 200, description = "The state after it", body = State_)))]
+    params(TerminalPath), request_body = RollbackRequest,
+    responses((status = 200, description = "The state after it", body = TerminalStateView)))]
 async fn rollback(
     State(app): State<App>,
     Target(terminal): Target,
-    Json(rollback): Json<Rollback>,
-) -> Result<axum::Json<State_>, Problem> {
+    Json(rollback): Json<RollbackRequest>,
+) -> Result<axum::Json<TerminalStateView>, Problem> {
     known_version(&terminal, rollback.version)?;
     app.terminals.rollback(&terminal, rollback.version).await?;
     state_of(&app, &terminal.terminal_id).await
@@ -543,25 +547,25 @@ async fn rollback(
 /// Which version to begin with.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Fork {
+struct ForkRequest {
     /// The version; the present one by default.
     version: Option<u64>,
 }
 
 /// Make another terminal of the same thread that begins with this one's state.
 #[utoipa::path(post, path = "/api/terminals/{id}/fork", tag = "terminals",
-    params(OfTerminal), request_body = Fork,
-    responses((status = 201, description = "The other terminal", body = Shown)))]
+    params(TerminalPath), request_body = ForkRequest,
+    responses((status = 201, description = "The other terminal", body = TerminalView)))]
 async fn fork(
     State(app): State<App>,
     Target(terminal): Target,
-    OptionalJson(fork): OptionalJson<Fork>,
-) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
+    OptionalJson(fork): OptionalJson<ForkRequest>,
+) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
     let version = fork.version.unwrap_or(terminal.version);
     known_version(&terminal, version)?;
     let other = app.terminals.fork(&terminal, version).await?;
     let facts = app.terminals.facts(&other).await;
-    Ok((StatusCode::CREATED, axum::Json(Shown::new(other, facts))))
+    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(other, facts))))
 }
 
 fn known_version(terminal: &Terminal, version: u64) -> Result<(), Problem> {

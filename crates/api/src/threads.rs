@@ -12,9 +12,9 @@ use super::{
     App,
     error::Problem,
     extract::{Json, OptionalJson, Path, Query},
-    leases::{Leased, leased},
+    leases::{LeaseView, leased},
     page::{self, List, PageQuery},
-    params::OfThread,
+    params::ThreadPath,
     removal::RemovalQuery,
 };
 use model::{
@@ -47,7 +47,7 @@ const MAX_CONTENT: usize = 1 << 20;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+struct ThreadsQuery {
     /// Only those of this project.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
@@ -59,7 +59,7 @@ struct ListQuery {
 
 /// A thread in a list.
 #[derive(Debug, Serialize, ToSchema)]
-struct Row {
+struct ThreadRow {
     /// Its id.
     thread_id: String,
     /// The project it belongs to.
@@ -71,7 +71,7 @@ struct Row {
     /// The provider that was asked for.
     provider: Option<String>,
     /// What it stands on.
-    sandbox: RowSandbox,
+    sandbox: ThreadRowSandbox,
     /// What was last run in its default terminal.
     last_command: Option<LastCommand>,
     /// Clients that look at its terminals.
@@ -90,7 +90,7 @@ struct Row {
 
 /// What a thread of a list stands on.
 #[derive(Debug, Serialize, ToSchema)]
-struct RowSandbox {
+struct ThreadRowSandbox {
     /// The provider's name.
     #[serde(rename = "type")]
     kind: String,
@@ -119,18 +119,18 @@ async fn row(
     app: &App,
     thread: Thread,
     attended: Option<(usize, Option<String>)>,
-) -> Result<Row, Problem> {
+) -> Result<ThreadRow, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let query = CommandQuery::default();
     let page = app.store.commands(&thread.terminal_id, query, PageRequest::first(1)).await?;
     let (clients, driver) = attended.unwrap_or_default();
-    Ok(Row {
+    Ok(ThreadRow {
         thread_id: thread.thread_id.to_string(),
         project_id: thread.project_id.to_string(),
         terminal_id: thread.terminal_id.to_string(),
         lease_id: thread.lease_id.to_string(),
         provider: thread.provider,
-        sandbox: RowSandbox {
+        sandbox: ThreadRowSandbox {
             status: super::leases::instance_word(lease.as_ref()).unwrap_or("none"),
             kind: lease.map_or_else(String::new, |lease| lease.provider),
         },
@@ -149,12 +149,12 @@ async fn row(
 }
 
 /// All threads, in the order they were made.
-#[utoipa::path(get, path = "/api/threads", tag = "threads", params(ListQuery),
-    responses((status = 200, description = "A page of threads", body = List<Row>)))]
+#[utoipa::path(get, path = "/api/threads", tag = "threads", params(ThreadsQuery),
+    responses((status = 200, description = "A page of threads", body = List<ThreadRow>)))]
 async fn list(
     State(app): State<App>,
-    Query(query): Query<ListQuery>,
-) -> Result<axum::Json<List<Row>>, Problem> {
+    Query(query): Query<ThreadsQuery>,
+) -> Result<axum::Json<List<ThreadRow>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = ThreadFilter { project_id: query.project_id };
     let page = app.store.threads(filter, request).await?;
@@ -170,7 +170,7 @@ async fn list(
 /// A policy, or the parts of one.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Policy {
+struct PolicyRequest {
     /// Seconds without activity after which a session expires.
     idle_timeout_s: Option<u64>,
     /// Seconds after which it expires in any case.
@@ -188,7 +188,7 @@ struct Policy {
 /// Choices for a thread; all optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Choices {
+struct ThreadRequest {
     /// The project it belongs to.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
@@ -202,7 +202,7 @@ struct Choices {
     #[schema(value_type = Option<String>)]
     lease_id: Option<LeaseId>,
     /// The policy of its sessions.
-    policy: Option<Policy>,
+    policy: Option<PolicyRequest>,
     /// What its shells have in their environment from the start.
     #[schema(value_type = Option<Object>)]
     env: Option<Env>,
@@ -215,14 +215,14 @@ struct Choices {
 /// Make a thread with choices, or change one.
 #[utoipa::path(put, path = "/api/threads/{tid}", tag = "threads",
     params(("tid" = String, Path, description = "The thread; its id is the client's choice")),
-    request_body = Choices,
-    responses((status = 200, description = "It was changed", body = Shown),
-        (status = 201, description = "It was made", body = Shown)))]
+    request_body = ThreadRequest,
+    responses((status = 200, description = "It was changed", body = ThreadView),
+        (status = 201, description = "It was made", body = ThreadView)))]
 async fn put(
     State(app): State<App>,
     Path(thread_id): Path<ThreadId>,
-    OptionalJson(mut choices): OptionalJson<Choices>,
-) -> Result<(StatusCode, axum::Json<Shown>), Problem> {
+    OptionalJson(mut choices): OptionalJson<ThreadRequest>,
+) -> Result<(StatusCode, axum::Json<ThreadView>), Problem> {
     super::terminals::check_env(choices.env.as_ref(), "/env")?;
     if choices.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/') || cwd.contains('\0')) {
         return Err(Problem::body("/cwd", "must be an absolute path"));
@@ -306,15 +306,15 @@ async fn put(
 
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]
-struct Shown {
+struct ThreadView {
     /// Its id.
     thread_id: String,
     /// The project it belongs to.
     project_id: String,
     /// What was said in it last, oldest first.
-    messages: Vec<Said>,
+    messages: Vec<MessageView>,
     /// What it stands on.
-    sandbox: Sandbox,
+    sandbox: ThreadSandbox,
     /// A client's own notes.
     labels: BTreeMap<String, String>,
     /// When it was made.
@@ -327,7 +327,7 @@ struct Shown {
 
 /// What a thread stands on.
 #[derive(Debug, Serialize, ToSchema)]
-struct Sandbox {
+struct ThreadSandbox {
     /// The provider's name.
     #[serde(rename = "type")]
     kind: String,
@@ -343,7 +343,7 @@ struct Sandbox {
 
 /// One thing said.
 #[derive(Debug, Serialize, ToSchema)]
-struct Said {
+struct MessageView {
     /// Its id.
     message_id: String,
     /// `system`, `user`, `assistant` or `tool`.
@@ -356,10 +356,10 @@ struct Said {
     at: Timestamp,
 }
 
-impl From<Message> for Said {
-    fn from(message: Message) -> Said {
+impl From<Message> for MessageView {
+    fn from(message: Message) -> MessageView {
         let Message { message_id, role, content, at } = message;
-        Said { message_id: message_id.to_string(), role, content, at }
+        MessageView { message_id: message_id.to_string(), role, content, at }
     }
 }
 
@@ -367,15 +367,15 @@ async fn find(app: &App, id: &ThreadId) -> Result<Thread, Problem> {
     app.store.thread(id).await?.ok_or_else(|| Problem::missing("thread", id))
 }
 
-async fn shown(app: &App, thread: Thread) -> Result<Shown, Problem> {
+async fn shown(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let session = app.sessions.current(&thread.thread_id).await?;
     let page = app.store.messages(&thread.thread_id, PageRequest::first(SHOWN_MESSAGES)).await?;
-    Ok(Shown {
+    Ok(ThreadView {
         thread_id: thread.thread_id.to_string(),
         project_id: thread.project_id.to_string(),
-        messages: page.items.into_iter().map(Said::from).collect(),
-        sandbox: Sandbox {
+        messages: page.items.into_iter().map(MessageView::from).collect(),
+        sandbox: ThreadSandbox {
             kind: lease.as_ref().map_or_else(String::new, |lease| lease.provider.clone()),
             status: super::leases::instance_word(lease.as_ref()).unwrap_or("none"),
             session_id: session.map(|session| session.session_id.to_string()),
@@ -390,19 +390,19 @@ async fn shown(app: &App, thread: Thread) -> Result<Shown, Problem> {
 
 /// A thread.
 #[utoipa::path(get, path = "/api/threads/{tid}", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "It", body = Shown)))]
+    params(ThreadPath),
+    responses((status = 200, description = "It", body = ThreadView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Shown>, Problem> {
+) -> Result<axum::Json<ThreadView>, Problem> {
     let thread = find(&app, &id).await?;
     Ok(axum::Json(shown(&app, thread).await?))
 }
 
 /// Destroy a thread with its session and terminals and, if no other thread shares it, its lease.
 #[utoipa::path(delete, path = "/api/threads/{tid}", tag = "threads",
-    params(OfThread, RemovalQuery),
+    params(ThreadPath, RemovalQuery),
     responses((status = 204, description = "The thread is deleted"),
         (status = 202, description = "The deletion is recorded (`wait=false`)")))]
 async fn delete(
@@ -419,23 +419,23 @@ async fn delete(
 
 /// What was said in a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(OfThread, PageQuery),
-    responses((status = 200, description = "A page of messages", body = List<Said>)))]
+    params(ThreadPath, PageQuery),
+    responses((status = 200, description = "A page of messages", body = List<MessageView>)))]
 async fn messages(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
     Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<Said>>, Problem> {
+) -> Result<axum::Json<List<MessageView>>, Problem> {
     find(&app, &id).await?;
     let request = query.request()?;
     let page = app.store.messages(&id, request).await?;
-    Ok(axum::Json(page.map(Said::from).into()))
+    Ok(axum::Json(page.map(MessageView::from).into()))
 }
 
 /// Something to say.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Say {
+struct NewMessage {
     /// `system`, `user`, `assistant` or `tool`.
     #[schema(value_type = String)]
     role: Role,
@@ -445,13 +445,13 @@ struct Say {
 
 /// Add to the conversation. The thread comes into being if it is not there.
 #[utoipa::path(post, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(OfThread), request_body = Say,
-    responses((status = 201, description = "It was said", body = Said)))]
+    params(ThreadPath), request_body = NewMessage,
+    responses((status = 201, description = "It was said", body = MessageView)))]
 async fn say(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Json(say): Json<Say>,
-) -> Result<(StatusCode, axum::Json<Said>), Problem> {
+    Json(say): Json<NewMessage>,
+) -> Result<(StatusCode, axum::Json<MessageView>), Problem> {
     if say.content.len() > MAX_CONTENT {
         return Err(Problem::body("/content", format!("may have {MAX_CONTENT} bytes")));
     }
@@ -470,7 +470,7 @@ async fn say(
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Window {
+pub(super) struct SessionView {
     /// The thread.
     thread_id: String,
     /// Its id.
@@ -499,9 +499,9 @@ pub(super) struct Window {
     policy: SessionPolicy,
 }
 
-impl From<ChatSession> for Window {
-    fn from(session: ChatSession) -> Window {
-        Window {
+impl From<ChatSession> for SessionView {
+    fn from(session: ChatSession) -> SessionView {
+        SessionView {
             thread_id: session.thread_id.to_string(),
             session_id: session.session_id.to_string(),
             terminal_id: session.terminal_id.to_string(),
@@ -520,12 +520,12 @@ impl From<ChatSession> for Window {
 
 /// The session of a thread: the open one, or the last.
 #[utoipa::path(get, path = "/api/threads/{tid}/session", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "It", body = Window)))]
+    params(ThreadPath),
+    responses((status = 200, description = "It", body = SessionView)))]
 async fn session(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Window>, Problem> {
+) -> Result<axum::Json<SessionView>, Problem> {
     find(&app, &id).await?;
     let session = app.sessions.current(&id).await?;
     let session = session.ok_or_else(|| Problem::missing("session of thread", &id))?;
@@ -534,12 +534,12 @@ async fn session(
 
 /// Say that the thread is in use; a session opens if none is open.
 #[utoipa::path(post, path = "/api/threads/{tid}/session/touch", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "The session", body = Window)))]
+    params(ThreadPath),
+    responses((status = 200, description = "The session", body = SessionView)))]
 async fn touch(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Window>, Problem> {
+) -> Result<axum::Json<SessionView>, Problem> {
     find(&app, &id).await?;
     app.open_chain(&id).await?;
     Ok(axum::Json(app.sessions.touch_durably(&id).await?.into()))
@@ -547,19 +547,19 @@ async fn touch(
 
 /// Close the session; the next use opens another.
 #[utoipa::path(post, path = "/api/threads/{tid}/session/close", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "The session", body = Window)))]
+    params(ThreadPath),
+    responses((status = 200, description = "The session", body = SessionView)))]
 async fn close(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Window>, Problem> {
+) -> Result<axum::Json<SessionView>, Problem> {
     find(&app, &id).await?;
     Ok(axum::Json(app.sessions.close(&id).await?.into()))
 }
 
 /// The default terminal of a thread.
 #[derive(Debug, Serialize, ToSchema)]
-struct Default_ {
+struct DefaultTerminal {
     /// The thread.
     thread_id: String,
     /// Its id.
@@ -581,9 +581,9 @@ struct Default_ {
     updated_at: Timestamp,
 }
 
-impl From<Terminal> for Default_ {
-    fn from(terminal: Terminal) -> Default_ {
-        Default_ {
+impl From<Terminal> for DefaultTerminal {
+    fn from(terminal: Terminal) -> DefaultTerminal {
+        DefaultTerminal {
             thread_id: terminal.thread_id.to_string(),
             terminal_id: terminal.terminal_id.to_string(),
             lease_id: terminal.lease_id.to_string(),
@@ -598,12 +598,12 @@ impl From<Terminal> for Default_ {
 
 /// The state of a thread's default terminal.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminal", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "It", body = Default_)))]
+    params(ThreadPath),
+    responses((status = 200, description = "It", body = DefaultTerminal)))]
 async fn terminal(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Default_>, Problem> {
+) -> Result<axum::Json<DefaultTerminal>, Problem> {
     let thread = find(&app, &id).await?;
     let terminal = app.store.terminal(&thread.terminal_id).await?;
     let terminal = terminal.ok_or_else(|| Problem::missing("terminal of thread", &id))?;
@@ -612,12 +612,12 @@ async fn terminal(
 
 /// The lease of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/lease", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "It", body = Leased)))]
+    params(ThreadPath),
+    responses((status = 200, description = "It", body = LeaseView)))]
 async fn lease(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     let thread = find(&app, &id).await?;
     let lease = app.store.lease(&thread.lease_id).await?;
     let lease = lease.ok_or_else(|| Problem::missing("lease of thread", &id))?;
@@ -626,12 +626,12 @@ async fn lease(
 
 /// Make the instance beneath a thread hold still.
 #[utoipa::path(post, path = "/api/threads/{tid}/pause", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "The lease", body = Leased)))]
+    params(ThreadPath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn pause(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     let thread = find(&app, &id).await?;
     let lease = app.leases.pause(&thread.lease_id).await?;
     Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
@@ -639,12 +639,12 @@ async fn pause(
 
 /// Make the instance beneath a thread go on.
 #[utoipa::path(post, path = "/api/threads/{tid}/resume", tag = "threads",
-    params(OfThread),
-    responses((status = 200, description = "The lease", body = Leased)))]
+    params(ThreadPath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn resume(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-) -> Result<axum::Json<Leased>, Problem> {
+) -> Result<axum::Json<LeaseView>, Problem> {
     let thread = find(&app, &id).await?;
     app.leases.resume(&thread.lease_id).await?;
     let lease = app.store.lease(&thread.lease_id).await?;

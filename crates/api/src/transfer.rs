@@ -72,7 +72,7 @@ impl From<Stat> for FileStat {
 
 /// A file's text, or its bytes in base64.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Text {
+pub struct FileText {
     /// Its path.
     path: String,
     /// The content, if it is UTF-8.
@@ -95,7 +95,7 @@ pub struct Text {
 
 /// What a write came to.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Written {
+pub struct WrittenFile {
     /// Its path.
     path: String,
     /// Bytes of its content.
@@ -106,7 +106,7 @@ pub struct Written {
 
 /// The part of a file that is asked for.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Part {
+pub struct FilePart {
     pub offset: Option<u64>,
     pub limit: Option<u64>,
 }
@@ -115,7 +115,7 @@ pub struct Part {
 pub async fn send(
     tree: &Tree,
     path: &TreePath,
-    part: Part,
+    part: FilePart,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let opened = tree.open(path).await?;
@@ -181,7 +181,7 @@ pub fn send_bytes(stat: &Stat, bytes: Bytes) -> Response {
 }
 
 /// A part of a file as JSON.
-pub async fn text(tree: &Tree, path: &TreePath, part: Part) -> Result<Text, Problem> {
+pub async fn text(tree: &Tree, path: &TreePath, part: FilePart) -> Result<FileText, Problem> {
     let limit = part.limit.unwrap_or(SHOWN);
     if limit > MOST_SHOWN {
         return Err(Problem::query("limit", format!("may be {MOST_SHOWN} with format=json")));
@@ -201,7 +201,7 @@ pub async fn text(tree: &Tree, path: &TreePath, part: Part) -> Result<Text, Prob
     };
     let etag = stat.version.map(etag);
     let (path, size) = (stat.path, stat.size);
-    Ok(Text { path, content, content_base64, offset, next_offset, end, size, etag })
+    Ok(FileText { path, content, content_base64, offset, next_offset, end, size, etag })
 }
 
 /// Writes a body into a file; whole or not at all.
@@ -212,7 +212,7 @@ pub async fn receive(
     above: Above,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(StatusCode, axum::Json<Written>), Problem> {
+) -> Result<(StatusCode, axum::Json<WrittenFile>), Problem> {
     let expect = expectation(headers)?;
     let status = match tree.stat(path).await {
         Ok(_) => StatusCode::OK,
@@ -226,7 +226,7 @@ pub async fn receive(
         writing.write(chunk).await?;
     }
     let version = writing.finish().await?;
-    let written = Written { path: path.to_string(), size, etag: version.map(etag) };
+    let written = WrittenFile { path: path.to_string(), size, etag: version.map(etag) };
     Ok((status, axum::Json(written)))
 }
 

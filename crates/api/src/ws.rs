@@ -26,8 +26,8 @@ use super::{
     error::{Code, Problem},
     extract::Query,
     gzip::{self, Pictures},
-    input::{Input, Size},
-    params::OfTerminal,
+    input::{TerminalSize, TypedInput},
+    params::TerminalPath,
     pass::Guest,
     signal,
     stream::WatchQuery,
@@ -42,7 +42,7 @@ const CONTROL: usize = 64;
 
 /// Drive or view the terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}/ws", tag = "interactive",
-    params(OfTerminal, WatchQuery),
+    params(TerminalPath, WatchQuery),
     responses((status = 101, description = "A WebSocket")))]
 pub(super) async fn connect(
     State(app): State<App>,
@@ -89,7 +89,8 @@ async fn serve(
     let (control, messages) = mpsc::channel(CONTROL);
     let client = watcher.client();
     let stopping = app.stopping.clone();
-    let (asks, may) = (watcher.asks(), if guest.0.is_some() { May::Look } else { May::Act });
+    let (asks, may) =
+        (watcher.asks(), if guest.0.is_some() { Permission::Look } else { Permission::Act });
     let watched = || Happened::TerminalWatched {
         thread_id: terminal.thread_id.clone(),
         terminal_id: terminal.terminal_id.clone(),
@@ -226,29 +227,29 @@ async fn say(sink: &mut Sink, message: &Value) -> Result<(), axum::Error> {
 /// What a client may say in a text frame.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Said {
-    Input(Input),
-    Resize(Size),
+enum ClientMessage {
+    TypedInput(TypedInput),
+    Resize(TerminalSize),
     TakeOver,
     HandBack,
-    Signal(signal::Signal),
+    Signal(signal::SignalRequest),
     Ping,
 }
 
 async fn listen(
     app: &App,
     terminal: &Terminal,
-    (client, may): (ClientId, May),
+    (client, may): (ClientId, Permission),
     asks: mpsc::Sender<Box<Ask>>,
     mut stream: SplitStream<WebSocket>,
     control: mpsc::Sender<Value>,
 ) {
-    let me = Client { app, terminal, client, may, asks };
+    let me = SocketClient { app, terminal, client, may, asks };
     while let Some(Ok(message)) = stream.next().await {
         let result = match message {
             Message::Binary(bytes) => me.typed("", bytes).await,
-            Message::Text(text) => match super::extract::parse::<Said>(text.as_bytes()) {
-                Ok(Said::Ping) => {
+            Message::Text(text) => match super::extract::parse::<ClientMessage>(text.as_bytes()) {
+                Ok(ClientMessage::Ping) => {
                     if control.try_send(json!({"type": "pong"})).is_err() {
                         return;
                     }
@@ -272,24 +273,24 @@ async fn listen(
 
 /// What a client may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum May {
+enum Permission {
     Act,
     Look,
 }
 
-struct Client<'a> {
+struct SocketClient<'a> {
     app: &'a App,
     terminal: &'a Terminal,
     client: ClientId,
-    may: May,
+    may: Permission,
     asks: mpsc::Sender<Box<Ask>>,
 }
 
-impl Client<'_> {
+impl SocketClient<'_> {
     fn may_act(&self) -> Result<(), Problem> {
         match self.may {
-            May::Act => Ok(()),
-            May::Look => Err(Problem::new(Code::Forbidden, "a share link only looks")),
+            Permission::Act => Ok(()),
+            Permission::Look => Err(Problem::new(Code::Forbidden, "a share link only looks")),
         }
     }
 
@@ -301,13 +302,13 @@ impl Client<'_> {
         Ok(())
     }
 
-    async fn hear(&self, said: Said) -> Result<(), Problem> {
+    async fn hear(&self, said: ClientMessage) -> Result<(), Problem> {
         self.may_act()?;
         let ask = match said {
-            Said::Input(input) => {
+            ClientMessage::TypedInput(input) => {
                 return self.typed(input.write_id()?, input.bytes()?).await;
             }
-            Said::Signal(signal) => {
+            ClientMessage::Signal(signal) => {
                 let facts = self.app.terminals.facts(self.terminal).await;
                 if facts.driving != Some(self.client) {
                     let driver = facts.driver;
@@ -315,10 +316,10 @@ impl Client<'_> {
                 }
                 return Ok(self.app.terminals.signal(self.terminal, signal.number()?).await?);
             }
-            Said::Resize(size) => Ask::Resize(self.client, size.check()?),
-            Said::TakeOver => Ask::TakeOver(self.client),
-            Said::HandBack => Ask::HandBack(self.client),
-            Said::Ping => return Ok(()),
+            ClientMessage::Resize(size) => Ask::Resize(self.client, size.check()?),
+            ClientMessage::TakeOver => Ask::TakeOver(self.client),
+            ClientMessage::HandBack => Ask::HandBack(self.client),
+            ClientMessage::Ping => return Ok(()),
         };
         self.asks.send(ask.into()).await.map_err(|_| engine::terminal::TerminalError::Gone.into())
     }

@@ -15,6 +15,7 @@ mod leases;
 mod ledger;
 mod lock;
 mod page;
+mod private;
 mod projects;
 mod relocate;
 mod retention;
@@ -112,6 +113,7 @@ impl Store {
     pub fn open(home: &Path) -> Result<Self, OpenError> {
         schema::check_library()?;
         let path = home.join("stead.db");
+        private::restrict(&path).map_err(StoreError::unavailable)?;
         let connection = connect(&path).map_err(|error| check::named(&path, error))?;
         let checked = check::at_start(&path, &connection)?;
         schema::migrate(&connection)?;

@@ -28,6 +28,8 @@ fn a_receipt_says_how_it_went_and_what_changed() {
     let later = client.get(&format!("/api/commands/{id}")).expect(200);
     assert_eq!(later, second);
     let terminal = second["terminal_id"].as_str().unwrap();
+    let long = "x".repeat(50_001);
+    client.get(&format!("/api/terminals/{terminal}/commands?q={long}")).expect(400);
     let found = client.get(&format!("/api/terminals/{terminal}/commands?q=export")).expect(200);
     assert_eq!(found["items"].as_array().unwrap().len(), 1);
     assert_eq!(found["items"][0]["command_id"], id);
