@@ -47,10 +47,14 @@ function SignIn() {
     <main class="sign-in" id="main">
       <img src="/icon.svg" alt="" width="48" height="48" />
       <h1>Stead</h1>
-      <p>This browser is not signed in. On the machine where the server runs, print a link and open it here:</p>
+      <p>
+        This browser is not signed in. On the machine where the server runs, print a link and open it here:
+      </p>
       <pre>stead login</pre>
       <p class="quiet-text">The link works once and leaves a cookie that no script can read.</p>
-      <a class="button main" href="/">I have opened it</a>
+      <a class="button main" href="/">
+        I have opened it
+      </a>
     </main>
   );
 }
@@ -84,7 +88,9 @@ function Frame({ route }: { route: Route }) {
 
   return (
     <div class="frame">
-      <a class="skip" href="#main">Skip to the content</a>
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
       <nav class="side" aria-label="Main">
         <a class="brand" href="/ui/threads">
           <img src="/icon.svg" alt="" width="20" height="20" />
@@ -108,7 +114,9 @@ function Frame({ route }: { route: Route }) {
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
       </nav>
       <View route={route} threads={threads} />
-      {palette && <Palette actions={actions(route, threads.value ?? [], places)} close={() => setPalette(false)} />}
+      {palette && (
+        <Palette actions={actions(route, threads.value ?? [], places)} close={() => setPalette(false)} />
+      )}
       <DialogHost />
       <RemarkHost />
     </div>
@@ -124,7 +132,11 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
       <ul>
         {recent.map((thread) => (
           <li key={thread.thread_id}>
-            <a href={threadAddress(thread.thread_id)} aria-current={thread.thread_id === current ? "page" : undefined} title={thread.thread_id}>
+            <a
+              href={threadAddress(thread.thread_id)}
+              aria-current={thread.thread_id === current ? "page" : undefined}
+              title={thread.thread_id}
+            >
               <span class={`dot ${toneOf(thread.sandbox?.status)}`} aria-hidden="true" />
               <span class="recent-name">{thread.thread_id}</span>
               <span class="hidden-text">, {statusWords(thread.sandbox?.status)}</span>
@@ -156,7 +168,11 @@ function View({ route, threads }: { route: Route; threads: Resource<Thread[]> })
     case "nowhere":
       return (
         <main class="page" id="main" tabIndex={-1}>
-          <Empty title="There is nothing here."><p><code>{route.path}</code></p></Empty>
+          <Empty title="There is nothing here.">
+            <p>
+              <code>{route.path}</code>
+            </p>
+          </Empty>
         </main>
       );
   }
@@ -175,15 +191,30 @@ function actions(route: Route, threads: Thread[], places: typeof PLACES): Action
       })),
       { title: "New terminal", hint: thread, run: () => void newTerminal(thread) },
       { title: "Pause", hint: thread, run: () => void attempt(() => send("POST", `${at}/pause`), "Paused.") },
-      { title: "Resume", hint: thread, run: () => void attempt(() => send("POST", `${at}/resume`), "Resumed.") },
-      { title: "Touch the session", hint: thread, run: () => void attempt(() => send("POST", `${at}/session/touch`), "Touched.") },
+      {
+        title: "Resume",
+        hint: thread,
+        run: () => void attempt(() => send("POST", `${at}/resume`), "Resumed."),
+      },
+      {
+        title: "Touch the session",
+        hint: thread,
+        run: () => void attempt(() => send("POST", `${at}/session/touch`), "Touched."),
+      },
     );
   }
   return [
     ...here,
-    ...threads.map((thread) => ({ title: thread.thread_id, hint: "thread", run: () => go(threadAddress(thread.thread_id)) })),
+    ...threads.map((thread) => ({
+      title: thread.thread_id,
+      hint: "thread",
+      run: () => go(threadAddress(thread.thread_id)),
+    })),
     { title: "New thread", run: () => void newThread() },
     ...places.map((place) => ({ title: `Go to ${place.label.toLowerCase()}`, run: () => go(place.address) })),
-    ...(["system", "light", "dark"] as const).map((theme) => ({ title: `Theme: ${theme}`, run: () => prefer({ theme }) })),
+    ...(["system", "light", "dark"] as const).map((theme) => ({
+      title: `Theme: ${theme}`,
+      run: () => prefer({ theme }),
+    })),
   ];
 }

@@ -35,12 +35,14 @@ export function onSignedOut(act: Watcher): () => void {
 async function call(path: string, init: RequestInit): Promise<Response> {
   const response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...init });
   if (response.ok) return response;
-  if (response.status === 401) signedOut.forEach((act) => act());
+  if (response.status === 401) for (const act of signedOut) act();
   const after = Number(response.headers.get("retry-after"));
   const kind = response.headers.get("content-type") ?? "";
-  const said = kind.includes("json") ? ((await response.json().catch(() => ({}))) as Record<string, unknown>) : {};
-  const code = typeof said["code"] === "string" ? said["code"] : String(response.status);
-  const detail = typeof said["detail"] === "string" ? said["detail"] : `the server answered ${response.status}`;
+  const said = kind.includes("json")
+    ? ((await response.json().catch(() => ({}))) as Record<string, unknown>)
+    : {};
+  const code = typeof said.code === "string" ? said.code : String(response.status);
+  const detail = typeof said.detail === "string" ? said.detail : `the server answered ${response.status}`;
   throw new Problem(response.status, code, detail, after > 0 ? after : null);
 }
 
@@ -62,7 +64,11 @@ export async function getBytes(path: string): Promise<{ bytes: Uint8Array; heade
   return { bytes: new Uint8Array(await response.arrayBuffer()), headers: response.headers };
 }
 
-export async function send<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+export async function send<T>(
+  method: "POST" | "PUT" | "PATCH" | "DELETE",
+  path: string,
+  body?: unknown,
+): Promise<T> {
   const init: RequestInit = { method };
   if (body !== undefined) {
     init.body = JSON.stringify(body);

@@ -39,7 +39,13 @@ export function understand(name: string, json: string): Happening {
     // An event without readable data still says that its noun changed.
   }
   const id = (key: string): string | null => (typeof data[key] === "string" ? data[key] : null);
-  return { name, thread: id("thread_id"), terminal: id("terminal_id"), lease: id("lease_id"), project: id("project_id") };
+  return {
+    name,
+    thread: id("thread_id"),
+    terminal: id("terminal_id"),
+    lease: id("lease_id"),
+    project: id("project_id"),
+  };
 }
 
 const listeners = new Set<Listener>();
@@ -72,7 +78,12 @@ export function onMeasured(listener: (what: Measurement) => void): () => void {
 async function read(last: string | null, signal: AbortSignal, opened: () => void): Promise<string | null> {
   const headers: Record<string, string> = { accept: "text/event-stream" };
   if (last !== null) headers["last-event-id"] = last;
-  const response = await fetch("/api/events", { headers, signal, cache: "no-store", credentials: "same-origin" });
+  const response = await fetch("/api/events", {
+    headers,
+    signal,
+    cache: "no-store",
+    credentials: "same-origin",
+  });
   if (!response.ok || !response.body) return last;
   opened();
   // Events before the first one we know the number of cannot be asked for again.

@@ -23,7 +23,11 @@ export class Latest<T> {
   #stopped = false;
 
   /** `rest` is waited for between an answer and the next ask. */
-  constructor(ask: () => Promise<T>, done: (value: T | undefined, error: unknown) => void, rest: () => Promise<void>) {
+  constructor(
+    ask: () => Promise<T>,
+    done: (value: T | undefined, error: unknown) => void,
+    rest: () => Promise<void>,
+  ) {
     this.#ask = ask;
     this.#done = done;
     this.#rest = rest;

@@ -39,7 +39,8 @@ function colour(index: number): string {
 
 /** Reads the colour after 38 or 48; the number of parameters used with it. */
 function extended(codes: number[], at: number): [string | null, number] {
-  const byte = (value: number | undefined): value is number => value !== undefined && value >= 0 && value <= 255;
+  const byte = (value: number | undefined): value is number =>
+    value !== undefined && value >= 0 && value <= 255;
   if (codes[at + 1] === 5) {
     const index = codes[at + 2];
     return [byte(index) ? colour(index) : null, 2];
@@ -61,20 +62,49 @@ function restyle(style: Style, parameters: string): Style {
   for (let at = 0; at < codes.length; at += 1) {
     const code = codes[at]!;
     switch (code) {
-      case 0: next = {}; break;
-      case 1: next.bold = true; break;
-      case 2: next.dim = true; break;
-      case 3: next.italic = true; break;
-      case 4: next.underline = true; break;
-      case 7: next.inverse = true; break;
-      case 9: next.strike = true; break;
-      case 22: delete next.bold; delete next.dim; break;
-      case 23: delete next.italic; break;
-      case 24: delete next.underline; break;
-      case 27: delete next.inverse; break;
-      case 29: delete next.strike; break;
-      case 39: delete next.fg; break;
-      case 49: delete next.bg; break;
+      case 0:
+        next = {};
+        break;
+      case 1:
+        next.bold = true;
+        break;
+      case 2:
+        next.dim = true;
+        break;
+      case 3:
+        next.italic = true;
+        break;
+      case 4:
+        next.underline = true;
+        break;
+      case 7:
+        next.inverse = true;
+        break;
+      case 9:
+        next.strike = true;
+        break;
+      case 22:
+        delete next.bold;
+        delete next.dim;
+        break;
+      case 23:
+        delete next.italic;
+        break;
+      case 24:
+        delete next.underline;
+        break;
+      case 27:
+        delete next.inverse;
+        break;
+      case 29:
+        delete next.strike;
+        break;
+      case 39:
+        delete next.fg;
+        break;
+      case 49:
+        delete next.bg;
+        break;
       case 38:
       case 48: {
         const [found, used] = extended(codes, at);
@@ -126,11 +156,15 @@ export function runsOf(output: string): Run[] {
   for (const match of output.matchAll(ESCAPE)) {
     plain(output.slice(from, match.index));
     from = match.index + match[0].length;
-    if (match[3] === "m" && match[2] === "" && !/[<=>?]/.test(match[1] ?? "")) style = restyle(style, match[1] ?? "");
+    if (match[3] === "m" && match[2] === "" && !/[<=>?]/.test(match[1] ?? ""))
+      style = restyle(style, match[1] ?? "");
   }
   plain(output.slice(from));
   return [...done, ...line];
 }
 
 /** The output as plain text, for search and for copying. */
-export const plainOf = (output: string): string => runsOf(output).map((run) => run.text).join("");
+export const plainOf = (output: string): string =>
+  runsOf(output)
+    .map((run) => run.text)
+    .join("");

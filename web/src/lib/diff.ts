@@ -33,14 +33,18 @@ export function linesBetween(before: string, after: string): DiffLine[] {
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
-  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end])
+    end += 1;
   const left = a.slice(start, a.length - end);
   const right = b.slice(start, b.length - end);
   const same = (text: string): DiffLine => ({ sign: " ", text });
   return [
     ...a.slice(0, start).map(same),
     ...(left.length * right.length > 1_000_000
-      ? [...left.map((text): DiffLine => ({ sign: "-", text })), ...right.map((text): DiffLine => ({ sign: "+", text }))]
+      ? [
+          ...left.map((text): DiffLine => ({ sign: "-", text })),
+          ...right.map((text): DiffLine => ({ sign: "+", text })),
+        ]
       : middle(left, right)),
     ...a.slice(a.length - end).map(same),
   ];

@@ -8,7 +8,7 @@ export interface Action {
 }
 
 /** How well a text fits what was typed: every typed letter in order; `null` if it does not. Lower is better. */
-export function fit(typed: string, title: string): number | null {
+export function score(typed: string, title: string): number | null {
   const wanted = typed.toLowerCase().replace(/\s+/g, "");
   const text = title.toLowerCase();
   if (wanted === "") return 0;
@@ -28,7 +28,7 @@ export function fit(typed: string, title: string): number | null {
 /** The actions that fit, best first. */
 export function find(typed: string, actions: readonly Action[]): Action[] {
   return actions
-    .map((action, index) => ({ action, index, score: fit(typed, action.title) }))
+    .map((action, index) => ({ action, index, score: score(typed, action.title) }))
     .filter((one): one is { action: Action; index: number; score: number } => one.score !== null)
     .sort((a, b) => a.score - b.score || a.index - b.index)
     .map(({ action }) => action);

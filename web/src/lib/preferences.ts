@@ -26,16 +26,24 @@ export const DEFAULTS: Preferences = {
 export function soundPreferences(stored: unknown): Preferences {
   const it = (typeof stored === "object" && stored !== null ? stored : {}) as Record<string, unknown>;
   const within = (value: unknown, low: number, high: number, otherwise: number): number =>
-    typeof value === "number" && Number.isFinite(value) ? Math.min(high, Math.max(low, Math.round(value))) : otherwise;
-  const theme = it["theme"];
-  const name = typeof it["name"] === "string" ? it["name"].replace(/\p{Cc}/gu, "").trim().slice(0, 40) : "";
+    typeof value === "number" && Number.isFinite(value)
+      ? Math.min(high, Math.max(low, Math.round(value)))
+      : otherwise;
+  const theme = it.theme;
+  const name =
+    typeof it.name === "string"
+      ? it.name
+          .replace(/\p{Cc}/gu, "")
+          .trim()
+          .slice(0, 40)
+      : "";
   return {
     name: name || DEFAULTS.name,
     theme: theme === "light" || theme === "dark" ? theme : DEFAULTS.theme,
-    fontSize: within(it["fontSize"], 8, 32, DEFAULTS.fontSize),
-    screenReader: it["screenReader"] === true,
-    scrollback: within(it["scrollback"], 0, 100_000, DEFAULTS.scrollback),
-    panel: it["panel"] !== false,
+    fontSize: within(it.fontSize, 8, 32, DEFAULTS.fontSize),
+    screenReader: it.screenReader === true,
+    scrollback: within(it.scrollback, 0, 100_000, DEFAULTS.scrollback),
+    panel: it.panel !== false,
   };
 }
 
@@ -53,7 +61,8 @@ let current: Preferences | null = null;
 const watchers = new Set<(preferences: Preferences) => void>();
 
 export function preferences(): Preferences {
-  return (current ??= load());
+  current ??= load();
+  return current;
 }
 
 /** Changes some and tells everyone. */

@@ -1,7 +1,9 @@
 /** A recording in asciicast v2, and where in it a moment is. */
 
 /** `end` is the offset in the terminal's output at which it ends. */
-export type RecordedEvent = { at: number; output: string; end: number | null } | { at: number; cols: number; rows: number };
+export type RecordedEvent =
+  | { at: number; output: string; end: number | null }
+  | { at: number; cols: number; rows: number };
 
 export interface Recording {
   cols: number;
@@ -66,7 +68,10 @@ export function eventsBefore(events: readonly RecordedEvent[], time: number): nu
  * The events with one that ends exactly at an offset, cut in two if need be, and how many lie before that offset.
  * Nothing if the offset is not in the recording.
  */
-export function cutAt(events: readonly RecordedEvent[], offset: number): { events: RecordedEvent[]; before: number } | null {
+export function cutAt(
+  events: readonly RecordedEvent[],
+  offset: number,
+): { events: RecordedEvent[]; before: number } | null {
   const index = events.findIndex((event) => "output" in event && event.end !== null && event.end >= offset);
   const event = events[index];
   if (!event || !("output" in event) || event.end === null) return null;
@@ -91,7 +96,10 @@ export function secondOf(recording: Recording, time: string | number): number {
  * Time of play against time of day: long silences are shortened to `silence` seconds, so that a day in which three
  * commands ran plays in a minute.
  */
-export function squeezed(events: readonly RecordedEvent[], silence: number): { times: number[]; length: number } {
+export function squeezed(
+  events: readonly RecordedEvent[],
+  silence: number,
+): { times: number[]; length: number } {
   const times: number[] = [];
   let last = 0;
   let now = 0;

@@ -27,7 +27,8 @@ export function routeOf(pathname: string, search = ""): Route {
     case undefined:
       return { view: "threads", filter: "" };
     case "threads": {
-      if (id === undefined) return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
+      if (id === undefined)
+        return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
       let thread: string;
       try {
         thread = decodeURIComponent(id);
@@ -41,7 +42,9 @@ export function routeOf(pathname: string, search = ""): Route {
     case "share":
       return id === undefined ? { view: "shared", terminal: null } : { view: "nowhere", path: pathname };
     case "shared":
-      return id !== undefined && tab === undefined ? { view: "shared", terminal: id } : { view: "nowhere", path: pathname };
+      return id !== undefined && tab === undefined
+        ? { view: "shared", terminal: id }
+        : { view: "nowhere", path: pathname };
     case "projects":
     case "leases":
     case "metrics":
@@ -53,7 +56,11 @@ export function routeOf(pathname: string, search = ""): Route {
 }
 
 /** The address of a thread's view. */
-export function threadAddress(thread: string, tab: ThreadTab = "terminals", query?: Record<string, string>): string {
+export function threadAddress(
+  thread: string,
+  tab: ThreadTab = "terminals",
+  query?: Record<string, string>,
+): string {
   const end = tab === "terminals" ? "" : `/${tab}`;
   const search = query ? `?${new URLSearchParams(query)}` : "";
   return `/ui/threads/${encodeURIComponent(thread)}${end}${search}`;
@@ -65,7 +72,7 @@ const moved = new Set<() => void>();
 export function go(address: string, how: "push" | "replace" = "push"): void {
   if (how === "push") history.pushState(null, "", address);
   else history.replaceState(null, "", address);
-  moved.forEach((act) => act());
+  for (const act of moved) act();
 }
 
 /** The view that the browser is at. */
@@ -74,7 +81,8 @@ export function useRoute(): Route {
   useEffect(() => {
     const look = (): void => setRoute(routeOf(location.pathname, location.search));
     const click = (event: MouseEvent): void => {
-      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey)
+        return;
       const link = (event.target as Element | null)?.closest?.("a");
       const href = link?.getAttribute("href");
       if (!link || !href?.startsWith("/ui") || link.target === "_blank") return;

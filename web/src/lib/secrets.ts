@@ -1,10 +1,12 @@
 /** Which environment variables are shown masked until asked for. */
 
-const NAME = /(SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|_KEY$|^KEY$|AUTH|COOKIE|SESSION_?ID|DSN|SALT|SIGNATURE)/i;
+const NAME =
+  /(SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|_KEY$|^KEY$|AUTH|COOKIE|SESSION_?ID|DSN|SALT|SIGNATURE)/i;
 /** user:password@ in an address. */
 const ADDRESS = /\/\/[^/\s:@]*:[^/\s@]+@/;
 /** Well-known shapes: prefixes of keys, tokens in three parts, private keys. */
-const SHAPE = /^(sk|pk|rk|ghp|gho|ghs|glpat|xox[a-z]|AKIA|ASIA|AIza)[-_A-Za-z0-9]{8,}|^eyJ[\w-]+\.[\w-]+\.[\w-]+|-----BEGIN [A-Z ]*PRIVATE KEY/;
+const SHAPE =
+  /^(sk|pk|rk|ghp|gho|ghs|glpat|xox[a-z]|AKIA|ASIA|AIza)[-_A-Za-z0-9]{8,}|^eyJ[\w-]+\.[\w-]+\.[\w-]+|-----BEGIN [A-Z ]*PRIVATE KEY/;
 
 /** Whether a variable may hold a secret, by its name or by its value. */
 export const isSecret = (name: string, value: string | null): boolean =>

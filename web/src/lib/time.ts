@@ -30,12 +30,19 @@ export function relative(time: string | number | null | undefined, now: number):
   const minutes = Math.floor(seconds / 60);
   const hours = Math.floor(minutes / 60);
   const word =
-    seconds < 60 ? `${seconds} s` : minutes < 60 ? `${minutes} min` : hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} d`;
+    seconds < 60
+      ? `${seconds} s`
+      : minutes < 60
+        ? `${minutes} min`
+        : hours < 48
+          ? `${hours} h`
+          : `${Math.floor(hours / 24)} d`;
   return distance >= 0 ? `${word} ago` : `in ${word}`;
 }
 
 /** So many of something: `1 session`, `3 sessions`. */
-export const counted = (count: number, noun: string): string => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
+export const counted = (count: number, noun: string): string =>
+  `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 
 /** An amount of bytes: `512 B`, `1.5 KiB`, `20 MiB`. */
 export function bytes(count: number): string {
@@ -50,7 +57,11 @@ export function bytes(count: number): string {
 }
 
 /** Percent of one processor, from two readings of its time in microseconds, so many milliseconds apart. */
-export function shareOf(before: number | null | undefined, after: number | null | undefined, apart: number): number | null {
+export function shareOf(
+  before: number | null | undefined,
+  after: number | null | undefined,
+  apart: number,
+): number | null {
   if (typeof before !== "number" || typeof after !== "number" || apart <= 0 || after < before) return null;
   return Math.round((after - before) / 10 / apart);
 }

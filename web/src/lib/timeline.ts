@@ -20,7 +20,9 @@ export function timeline(messages: readonly Message[], commands: readonly Comman
         message,
       }),
     ),
-    ...commands.map((command): Entry => ({ kind: "command", at: beganAt(command), key: command.command_id, command })),
+    ...commands.map(
+      (command): Entry => ({ kind: "command", at: beganAt(command), key: command.command_id, command }),
+    ),
   ];
   const time = (entry: Entry): number => Date.parse(entry.at) || 0;
   return entries
@@ -70,7 +72,9 @@ export function outcome(command: Command): { text: string; tone: "good" | "bad" 
   if (command.status === "lost" || command.status === "not_started") {
     return { text: command.status.replace("_", " "), tone: "warn" };
   }
-  if (command.signal !== null && command.signal !== undefined) return { text: `signal ${command.signal}`, tone: "bad" };
-  if (command.exit_code === null || command.exit_code === undefined) return { text: command.status, tone: "warn" };
+  if (command.signal !== null && command.signal !== undefined)
+    return { text: `signal ${command.signal}`, tone: "bad" };
+  if (command.exit_code === null || command.exit_code === undefined)
+    return { text: command.status, tone: "warn" };
   return { text: `exit ${command.exit_code}`, tone: command.exit_code === 0 ? "good" : "bad" };
 }

@@ -20,7 +20,15 @@ export type ServerMessage =
       live: boolean;
       title: string;
     }
-  | { type: "snapshot"; offset: number; cols: number; rows: number; bytes: number; title: string | null; gzip: boolean }
+  | {
+      type: "snapshot";
+      offset: number;
+      cols: number;
+      rows: number;
+      bytes: number;
+      title: string | null;
+      gzip: boolean;
+    }
   | { type: "resize"; cols: number; rows: number }
   | { type: "title"; title: string }
   | { type: "notice"; text: string }
@@ -71,54 +79,58 @@ export function parse(frame: string): ServerMessage | null | undefined {
   }
   if (typeof said !== "object" || said === null) return undefined;
   const it = said as Record<string, unknown>;
-  const sized = isSize(it["cols"]) && isSize(it["rows"]);
-  const [cols, rows] = [it["cols"] as number, it["rows"] as number];
-  switch (it["type"]) {
+  const sized = isSize(it.cols) && isSize(it.rows);
+  const [cols, rows] = [it.cols as number, it.rows as number];
+  switch (it.type) {
     case "hello":
-      if (!isCount(it["offset"]) || !sized) return undefined;
+      if (!isCount(it.offset) || !sized) return undefined;
       return {
         type: "hello",
-        offset: it["offset"],
-        mode: mode(it["mode"]),
-        driver: nameOrNull(it["driver"]),
+        offset: it.offset,
+        mode: mode(it.mode),
+        driver: nameOrNull(it.driver),
         cols,
         rows,
-        client: typeof it["client"] === "number" ? it["client"] : text(it["client"]),
-        live: it["live"] !== false,
-        title: text(it["title"]),
+        client: typeof it.client === "number" ? it.client : text(it.client),
+        live: it.live !== false,
+        title: text(it.title),
       };
     case "snapshot":
-      if (!isCount(it["offset"]) || !isCount(it["bytes"]) || !sized) return undefined;
+      if (!isCount(it.offset) || !isCount(it.bytes) || !sized) return undefined;
       return {
         type: "snapshot",
-        offset: it["offset"],
-        bytes: it["bytes"],
+        offset: it.offset,
+        bytes: it.bytes,
         cols,
         rows,
-        title: nameOrNull(it["title"]),
-        gzip: it["encoding"] === "gzip",
+        title: nameOrNull(it.title),
+        gzip: it.encoding === "gzip",
       };
     case "resize":
       return sized ? { type: "resize", cols, rows } : undefined;
     case "title":
-      return { type: "title", title: text(it["title"]) };
+      return { type: "title", title: text(it.title) };
     case "notice":
-      return { type: "notice", text: text(it["text"]) };
+      return { type: "notice", text: text(it.text) };
     case "gap":
-      if (!isCount(it["from"]) || !isCount(it["to"])) return undefined;
-      return { type: "gap", from: it["from"], to: it["to"] };
+      if (!isCount(it.from) || !isCount(it.to)) return undefined;
+      return { type: "gap", from: it.from, to: it.to };
     case "driver":
       // What this client is then may come with it.
-      return { type: "driver", driver: nameOrNull(it["driver"]), mode: it["mode"] === undefined ? null : mode(it["mode"]) };
+      return {
+        type: "driver",
+        driver: nameOrNull(it.driver),
+        mode: it.mode === undefined ? null : mode(it.mode),
+      };
     case "mode":
-      return { type: "mode", mode: mode(it["mode"]) };
+      return { type: "mode", mode: mode(it.mode) };
     case "exit": {
-      const code = typeof it["code"] === "number" ? it["code"] : null;
-      const signal = typeof it["signal"] === "number" || typeof it["signal"] === "string" ? it["signal"] : null;
+      const code = typeof it.code === "number" ? it.code : null;
+      const signal = typeof it.signal === "number" || typeof it.signal === "string" ? it.signal : null;
       return { type: "exit", code, signal };
     }
     case "error":
-      return { type: "error", code: text(it["code"]), detail: text(it["detail"]) };
+      return { type: "error", code: text(it.code), detail: text(it.detail) };
     case "pong":
       return { type: "pong" };
     default:
@@ -213,7 +225,10 @@ export class Stream {
       }
       this.offset = offset;
       this.#size = { cols, rows };
-      return [{ do: "picture", cols, rows, bytes }, ...(title === null ? [] : [{ do: "title" as const, title }])];
+      return [
+        { do: "picture", cols, rows, bytes },
+        ...(title === null ? [] : [{ do: "title" as const, title }]),
+      ];
     }
     if (this.offset === null) return [{ do: "broken", why: "output before a picture" }];
     this.offset += bytes.length;

@@ -50,7 +50,9 @@ const PONG_WITHIN = 10_000;
 /** The bytes of a gzip; none if it is not one, which no picture's length fits. */
 async function unpack(bytes: Uint8Array): Promise<Uint8Array> {
   try {
-    const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([bytes as Uint8Array<ArrayBuffer>])
+      .stream()
+      .pipeThrough(new DecompressionStream("gzip"));
     return new Uint8Array(await new Response(stream).arrayBuffer());
   } catch {
     return new Uint8Array(0);
@@ -223,13 +225,17 @@ export class TerminalSocket {
 
   #lost(greeted: boolean): void {
     this.#drop();
-    if (!this.#world.online()) return this.#tell({ state: "offline" });
-    if (greeted) return this.#again();
-    // The handshake failed; only an ordinary request can say why.
+    if (!this.#world.online()) {
+      this.#tell({ state: "offline" });
+      return;
+    }
     this.#again();
+    if (greeted) return;
+    // The handshake failed; only an ordinary request can say why.
     const attempt = this.#attempt;
     void this.#world.why().then((why) => {
-      if (this.#closed || why === "unknown" || attempt !== this.#attempt || this.#link.state !== "waiting") return;
+      if (this.#closed || why === "unknown" || attempt !== this.#attempt || this.#link.state !== "waiting")
+        return;
       this.#drop();
       this.#tell(why === "paused" ? { state: "paused" } : { state: "ended", why });
     });

@@ -13,8 +13,12 @@ export function muteAnswers(terminal: Terminal): IDisposable[] {
   const swallow = (): boolean => true;
   const asksSize = new Set([11, 13, 14, 15, 16, 18, 19, 20, 21]);
   const queries: IDisposable[] = [
-    ...["", ">", "="].map((prefix) => parser.registerCsiHandler({ ...(prefix && { prefix }), final: "c" }, swallow)),
-    ...["", "?"].map((prefix) => parser.registerCsiHandler({ ...(prefix && { prefix }), final: "n" }, swallow)),
+    ...["", ">", "="].map((prefix) =>
+      parser.registerCsiHandler({ ...(prefix && { prefix }), final: "c" }, swallow),
+    ),
+    ...["", "?"].map((prefix) =>
+      parser.registerCsiHandler({ ...(prefix && { prefix }), final: "n" }, swallow),
+    ),
     ...["", "?"].map((prefix) =>
       parser.registerCsiHandler({ ...(prefix && { prefix }), intermediates: "$", final: "p" }, swallow),
     ),

@@ -40,9 +40,7 @@ export interface ScreenEvents {
   confirmPaste(text: string, go: () => void): void;
 }
 
-type Task =
-  | { write: Uint8Array }
-  | { run: () => void };
+type Task = { write: Uint8Array } | { run: () => void };
 
 const MIN_FONT = 6;
 /** Bytes given to xterm at once; it parses them without a break. */
@@ -287,7 +285,10 @@ export class Screen {
   #draw(piece: Uint8Array): void {
     this.#drawing = true;
     const draw = (done: () => void): void => {
-      if (this.#disposed) return done();
+      if (this.#disposed) {
+        done();
+        return;
+      }
       this.terminal.write(piece, () => {
         this.#drawing = false;
         this.#events.drawn(piece.length);

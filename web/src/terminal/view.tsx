@@ -48,7 +48,16 @@ interface Props {
   guest?: boolean;
 }
 
-export function TerminalView({ terminal, label, focus, paused, resume, onClose, onShare, guest = false }: Props) {
+export function TerminalView({
+  terminal,
+  label,
+  focus,
+  paused,
+  resume,
+  onClose,
+  onShare,
+  guest = false,
+}: Props) {
   const box = useRef<HTMLDivElement>(null);
   const held = useRef<{ screen: Screen; socket: TerminalSocket } | null>(null);
   const [standing, setStanding] = useState(BEGIN);
@@ -100,44 +109,58 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose, 
       screen.framed = mode !== "driver";
       change({ mode });
     };
-    const socket = new TerminalSocket(address, preferred.name, guest ? "viewer" : "driver", browserWorld(terminal, guest ? "guest" : "owner"), {
-      link: (link) => change({ link }),
-      step(step) {
-        switch (step.do) {
-          case "hello":
-            change({ driver: step.driver, live: step.live, title: step.title, ...(step.live && { exit: null }) });
-            drive(step.mode);
-            return offer();
-          case "picture":
-            change({ size: { cols: step.cols, rows: step.rows } });
-            return screen.picture(step.cols, step.rows, step.bytes);
-          case "write":
-            return screen.write(step.bytes);
-          case "resize":
-            change({ size: { cols: step.cols, rows: step.rows } });
-            return screen.resize(step.cols, step.rows);
-          case "gap":
-            return screen.remark(`${step.to - step.from} bytes of output were not kept`);
-          case "title":
-            return change({ title: step.title });
-          case "notice":
-            return say(step.text);
-          case "driver":
-            return change({ driver: step.driver });
-          case "mode":
-            drive(step.mode);
-            if (step.mode === "driver") offer();
-            return;
-          case "exit":
-            return change({
-              live: false,
-              exit: step.signal !== null ? `ended by signal ${step.signal}` : `ended with exit code ${step.code ?? "unknown"}`,
-            });
-          case "refused":
-            return say(step.detail || step.code);
-        }
+    const socket = new TerminalSocket(
+      address,
+      preferred.name,
+      guest ? "viewer" : "driver",
+      browserWorld(terminal, guest ? "guest" : "owner"),
+      {
+        link: (link) => change({ link }),
+        step(step) {
+          switch (step.do) {
+            case "hello":
+              change({
+                driver: step.driver,
+                live: step.live,
+                title: step.title,
+                ...(step.live && { exit: null }),
+              });
+              drive(step.mode);
+              return offer();
+            case "picture":
+              change({ size: { cols: step.cols, rows: step.rows } });
+              return screen.picture(step.cols, step.rows, step.bytes);
+            case "write":
+              return screen.write(step.bytes);
+            case "resize":
+              change({ size: { cols: step.cols, rows: step.rows } });
+              return screen.resize(step.cols, step.rows);
+            case "gap":
+              return screen.remark(`${step.to - step.from} bytes of output were not kept`);
+            case "title":
+              return change({ title: step.title });
+            case "notice":
+              return say(step.text);
+            case "driver":
+              return change({ driver: step.driver });
+            case "mode":
+              drive(step.mode);
+              if (step.mode === "driver") offer();
+              return;
+            case "exit":
+              return change({
+                live: false,
+                exit:
+                  step.signal !== null
+                    ? `ended by signal ${step.signal}`
+                    : `ended with exit code ${step.code ?? "unknown"}`,
+              });
+            case "refused":
+              return say(step.detail || step.code);
+          }
+        },
       },
-    });
+    );
     held.current = { screen, socket };
     screen.open(box.current!);
     if (focus) screen.focus();
@@ -173,8 +196,14 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose, 
   const { socket, screen } = held.current ?? {};
   const drives = standing.mode === "driver";
   const copy = (text: string): void => {
-    if (text === "") return say("There is nothing to copy.");
-    void navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not allow copying."));
+    if (text === "") {
+      say("There is nothing to copy.");
+      return;
+    }
+    void navigator.clipboard.writeText(text).then(
+      () => say("Copied."),
+      () => say("The browser does not allow copying."),
+    );
   };
   const paste = (): void =>
     void navigator.clipboard.readText().then(
@@ -195,12 +224,23 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose, 
   };
 
   return (
-    <section class="terminal" aria-label={`Terminal ${label}`} onKeyDownCapture={keys} data-terminal={terminal} data-link={standing.link.state} data-mode={standing.mode}>
+    <section
+      class="terminal"
+      aria-label={`Terminal ${label}`}
+      onKeyDownCapture={keys}
+      data-terminal={terminal}
+      data-link={standing.link.state}
+      data-mode={standing.mode}
+    >
       <header class="terminal-head">
-        <span class="terminal-title" title={standing.title || label}>{standing.title || label}</span>
+        <span class="terminal-title" title={standing.title || label}>
+          {standing.title || label}
+        </span>
         <Driver standing={standing} />
         {guest ? null : drives ? (
-          <Button tone="plain" onClick={() => socket?.say({ type: "hand_back" })}>Hand back</Button>
+          <Button tone="plain" onClick={() => socket?.say({ type: "hand_back" })}>
+            Hand back
+          </Button>
         ) : (
           <Button
             tone="main"
@@ -214,36 +254,72 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose, 
           </Button>
         )}
         <span class="tools">
-          <button type="button" class="button ghost" title="Search (Ctrl-Shift-F)" aria-label="Search in the terminal" onClick={() => setFinding(!finding)}>
+          <button
+            type="button"
+            class="button ghost"
+            title="Search (Ctrl-Shift-F)"
+            aria-label="Search in the terminal"
+            onClick={() => setFinding(!finding)}
+          >
             <Icon name="search" />
           </button>
-          <button type="button" class="button ghost roomy-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={() => copy(screen?.selection() ?? "")}>
+          <button
+            type="button"
+            class="button ghost roomy-only"
+            title="Copy the selection (Ctrl-Shift-C)"
+            aria-label="Copy the selection"
+            onClick={() => copy(screen?.selection() ?? "")}
+          >
             <Icon name="copy" />
           </button>
-          {!guest && <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
-            <Icon name="paste" />
-          </button>}
+          {!guest && (
+            <button
+              type="button"
+              class="button ghost roomy-only"
+              title="Paste"
+              aria-label="Paste"
+              disabled={!drives}
+              onClick={paste}
+            >
+              <Icon name="paste" />
+            </button>
+          )}
           {onShare && (
-            <button type="button" class="button ghost roomy-only" title="Share a read-only link" aria-label="Share a read-only link" onClick={onShare}>
+            <button
+              type="button"
+              class="button ghost roomy-only"
+              title="Share a read-only link"
+              aria-label="Share a read-only link"
+              onClick={onShare}
+            >
               <Icon name="share" />
             </button>
           )}
-          {!guest && <Menu
-            label="Send a signal"
-            items={SIGNALS.map((signal) => ({
-              label: `SIG${signal}`,
-              ...(signal === "KILL" && { tone: "danger" as const }),
-              run: () => void attempt(() => send("POST", `${terminalPath(terminal)}/signal`, { signal }), `SIG${signal} was sent.`),
-            }))}
-          >
-            <Icon name="signal" />
-          </Menu>}
+          {!guest && (
+            <Menu
+              label="Send a signal"
+              items={SIGNALS.map((signal) => ({
+                label: `SIG${signal}`,
+                ...(signal === "KILL" && { tone: "danger" as const }),
+                run: () =>
+                  void attempt(
+                    () => send("POST", `${terminalPath(terminal)}/signal`, { signal }),
+                    `SIG${signal} was sent.`,
+                  ),
+              }))}
+            >
+              <Icon name="signal" />
+            </Menu>
+          )}
           <Menu
             label="More for this terminal"
             items={[
               { label: "Larger text", run: () => prefer({ fontSize: preferred.fontSize + 1 }) },
               { label: "Smaller text", run: () => prefer({ fontSize: preferred.fontSize - 1 }) },
-              { label: preferred.screenReader ? "Screen reader mode off" : "Screen reader mode on", run: () => prefer({ screenReader: !preferred.screenReader }) },
+              {
+                label: preferred.screenReader ? "Screen reader mode off" : "Screen reader mode on",
+                run: () => prefer({ screenReader: !preferred.screenReader }),
+              },
               { label: "Copy the selection", run: () => copy(screen?.selection() ?? "") },
               { label: "Copy the whole text", run: () => copy(screen?.wholeText() ?? "") },
               ...(guest ? [] : [{ label: "Paste", disabled: !drives, run: paste }]),
@@ -256,13 +332,30 @@ export function TerminalView({ terminal, label, focus, paused, resume, onClose, 
           </Menu>
         </span>
       </header>
-      {finding && <Find screen={screen} close={() => { setFinding(false); screen?.focus(); }} />}
+      {finding && (
+        <Find
+          screen={screen}
+          close={() => {
+            setFinding(false);
+            screen?.focus();
+          }}
+        />
+      )}
       <div class={`terminal-frame${drives ? "" : " watching"}`}>
         <div ref={box} class="terminal-box" />
-        <LinkState link={standing.link} paused={paused} retry={() => socket?.retry()} resume={resume && (() => resume().then(() => socket?.retry()))} />
+        <LinkState
+          link={standing.link}
+          paused={paused}
+          retry={() => socket?.retry()}
+          resume={resume && (() => resume().then(() => socket?.retry()))}
+        />
       </div>
       <footer class="terminal-foot">
-        {hover ? <span class="target">opens {hover}</span> : <span>{standing.exit ?? (standing.live ? "" : "not running; the next use starts it again")}</span>}
+        {hover ? (
+          <span class="target">opens {hover}</span>
+        ) : (
+          <span>{standing.exit ?? (standing.live ? "" : "not running; the next use starts it again")}</span>
+        )}
         <span class="size">{standing.size ? `${standing.size.cols}×${standing.size.rows}` : ""}</span>
       </footer>
     </section>
@@ -288,7 +381,11 @@ function LinkState({ link, paused, retry, resume }: LinkProps) {
     return (
       <div class="link-state paused" role="status">
         <span>Paused. Nothing runs until it is resumed.</span>
-        {resume && <Button tone="main" onClick={resume}>Resume</Button>}
+        {resume && (
+          <Button tone="main" onClick={resume}>
+            Resume
+          </Button>
+        )}
       </div>
     );
   }
@@ -332,7 +429,9 @@ function Find({ screen, close }: { screen: Screen | undefined; close: () => void
   const [found, setFound] = useState<boolean | null>(null);
   useLayoutEffect(() => field.current?.focus(), []);
   const look = (direction: "next" | "previous"): void =>
-    void screen?.find(field.current?.value ?? "", direction).then((any) => setFound(field.current?.value ? any : null));
+    void screen
+      ?.find(field.current?.value ?? "", direction)
+      .then((any) => setFound(field.current?.value ? any : null));
   return (
     <form
       class="find"
@@ -348,8 +447,16 @@ function Find({ screen, close }: { screen: Screen | undefined; close: () => void
         close();
       }}
     >
-      <input ref={field} type="search" placeholder="Search the scrollback" aria-label="Search the scrollback" onInput={() => look("previous")} />
-      <span class="quiet-text" role="status">{found === false ? "not found" : ""}</span>
+      <input
+        ref={field}
+        type="search"
+        placeholder="Search the scrollback"
+        aria-label="Search the scrollback"
+        onInput={() => look("previous")}
+      />
+      <span class="quiet-text" role="status">
+        {found === false ? "not found" : ""}
+      </span>
       <Button onClick={() => look("previous")}>Up</Button>
       <Button onClick={() => look("next")}>Down</Button>
       <Button onClick={close}>Done</Button>

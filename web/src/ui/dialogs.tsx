@@ -13,7 +13,14 @@ interface Question {
   action: string;
   danger?: boolean;
   /** Fields to fill in, by name. */
-  fields?: { name: string; label: string; hint?: string; value?: string; options?: string[]; optional?: boolean }[];
+  fields?: {
+    name: string;
+    label: string;
+    hint?: string;
+    value?: string;
+    options?: string[];
+    optional?: boolean;
+  }[];
   /** Must be typed before the action can be taken. */
   type?: string;
 }
@@ -47,7 +54,9 @@ export function DialogHost() {
   const [open, setOpen] = useState<Open[]>([]);
   useEffect(() => {
     show = (question) => setOpen((before) => [...before, question]);
-    return () => void (show = () => {});
+    return () => {
+      show = () => {};
+    };
   }, []);
   const first = open[0];
   if (!first) return null;
@@ -61,7 +70,9 @@ export function DialogHost() {
 function Dialog({ question, answer }: { question: Question; answer: (given: Answers | null) => void }) {
   const box = useModal();
   const [given, setGiven] = useState<Answers>(() =>
-    Object.fromEntries((question.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? ""])),
+    Object.fromEntries(
+      (question.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? ""]),
+    ),
   );
   const [typed, setTyped] = useState("");
   const missing = question.fields?.some((field) => !field.optional && given[field.name] === "") ?? false;
@@ -84,19 +95,29 @@ function Dialog({ question, answer }: { question: Question; answer: (given: Answ
       >
         <h2 id="dialog-title">{question.title}</h2>
         {question.text && <p>{question.text}</p>}
-        {question.sample !== undefined && <pre class="sample" tabIndex={0}>{question.sample}</pre>}
+        {question.sample !== undefined && (
+          <pre class="sample" tabIndex={0}>
+            {question.sample}
+          </pre>
+        )}
         {question.fields?.map((field) => (
-          <label key={field.name} class="labelled">
+          <label key={field.name} class="labelled" for={`field-${field.name}`}>
             <span>{field.label}</span>
             {field.options ? (
               <select
+                id={`field-${field.name}`}
                 value={given[field.name]}
                 onChange={(event) => setGiven({ ...given, [field.name]: event.currentTarget.value })}
               >
-                {field.options.map((option) => <option key={option} value={option}>{option || "(default)"}</option>)}
+                {field.options.map((option) => (
+                  <option key={option} value={option}>
+                    {option || "(default)"}
+                  </option>
+                ))}
               </select>
             ) : (
               <input
+                id={`field-${field.name}`}
                 value={given[field.name]}
                 placeholder={field.hint}
                 onInput={(event) => setGiven({ ...given, [field.name]: event.currentTarget.value })}
@@ -106,8 +127,14 @@ function Dialog({ question, answer }: { question: Question; answer: (given: Answ
         ))}
         {question.type !== undefined && (
           <label class="labelled">
-            <span>Type <code>{question.type}</code> to go on</span>
-            <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} autocomplete="off" />
+            <span>
+              Type <code>{question.type}</code> to go on
+            </span>
+            <input
+              value={typed}
+              onInput={(event) => setTyped(event.currentTarget.value)}
+              autocomplete="off"
+            />
           </label>
         )}
         <div class="dialog-actions">
@@ -134,11 +161,16 @@ export function RemarkHost() {
   const [remarks, setRemarks] = useState<Remark[]>([]);
   useEffect(() => {
     remark = (text, tone) => {
-      const key = (keys += 1);
-      setRemarks((before) => [...before.filter((other) => other.text !== text), { key, text, tone }].slice(-4));
+      keys += 1;
+      const key = keys;
+      setRemarks((before) =>
+        [...before.filter((other) => other.text !== text), { key, text, tone }].slice(-4),
+      );
       setTimeout(() => setRemarks((before) => before.filter((other) => other.key !== key)), SHOWN);
     };
-    return () => void (remark = () => {});
+    return () => {
+      remark = () => {};
+    };
   }, []);
   return (
     <div class="remarks" role="status" aria-live="polite">

@@ -11,10 +11,20 @@ export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
 const MARKS: Record<Tone, string> = { good: "●", warn: "▲", bad: "✕", busy: "◐", quiet: "○" };
 
 /** A state in a word. The mark differs in shape too, so colour is never the only sign. */
-export function Badge({ tone, children, title }: { tone: Tone; children: ComponentChildren; title?: string }) {
+export function Badge({
+  tone,
+  children,
+  title,
+}: {
+  tone: Tone;
+  children: ComponentChildren;
+  title?: string;
+}) {
   return (
     <span class={`badge ${tone}`} title={title}>
-      <span aria-hidden="true" class="mark">{MARKS[tone]}</span>
+      <span aria-hidden="true" class="mark">
+        {MARKS[tone]}
+      </span>
       {children}
     </span>
   );
@@ -74,7 +84,12 @@ type ButtonProps = Omit<JSX.IntrinsicElements["button"], "onClick"> & {
 export function Button({ onClick, tone = "plain", disabled, class: extra, children, ...rest }: ButtonProps) {
   const [busy, setBusy] = useState(false);
   const here = useRef(true);
-  useEffect(() => () => void (here.current = false), []);
+  useEffect(
+    () => () => {
+      here.current = false;
+    },
+    [],
+  );
   const act = (): void => {
     const result = onClick?.();
     if (!(result instanceof Promise)) return;
@@ -135,7 +150,12 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
       class="copy"
       aria-label={done ? "Copied" : label}
       title={done ? "Copied" : label}
-      onClick={() => void navigator.clipboard?.writeText(text).then(() => setDone(true), () => {})}
+      onClick={() =>
+        void navigator.clipboard?.writeText(text).then(
+          () => setDone(true),
+          () => {},
+        )
+      }
     >
       {done ? "✓" : <Icon name="copy" />}
     </button>
@@ -182,7 +202,15 @@ export interface MenuItem {
 }
 
 /** A button that opens a list of actions: arrows move, Enter acts, Escape closes. */
-export function Menu({ label, items, children }: { label: string; items: MenuItem[]; children: ComponentChildren }) {
+export function Menu({
+  label,
+  items,
+  children,
+}: {
+  label: string;
+  items: MenuItem[];
+  children: ComponentChildren;
+}) {
   const [open, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
@@ -204,7 +232,9 @@ export function Menu({ label, items, children }: { label: string; items: MenuIte
     button.current?.focus();
   };
   const move = (event: KeyboardEvent): void => {
-    const options = [...(box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]:not(:disabled)") ?? [])];
+    const options = [
+      ...(box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]:not(:disabled)") ?? []),
+    ];
     const at = options.indexOf(document.activeElement as HTMLButtonElement);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: options.length - 1 }[event.key];
     if (event.key === "Escape" || event.key === "Tab") close();

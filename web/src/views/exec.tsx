@@ -11,7 +11,15 @@ import { Output } from "./output.tsx";
 /** How long the page waits for the answer before it lets the command go on without it. */
 const PATIENCE_MS = 20_000;
 
-export function ExecBox({ terminal, label, onDone }: { terminal: string; label: string; onDone: (text: string) => void }) {
+export function ExecBox({
+  terminal,
+  label,
+  onDone,
+}: {
+  terminal: string;
+  label: string;
+  onDone: (text: string) => void;
+}) {
   const [busy, setBusy] = useState(false);
   const [last, setLast] = useState<Command | null>(null);
   const [text, setText] = useState("");
@@ -65,7 +73,9 @@ export function ExecBox({ terminal, label, onDone }: { terminal: string; label: 
         </details>
       )}
       <div class="exec-line">
-        <span class="prompt" aria-hidden="true">❯</span>
+        <span class="prompt" aria-hidden="true">
+          ❯
+        </span>
         <textarea
           rows={Math.min(6, text.split("\n").length)}
           value={text}
@@ -78,7 +88,12 @@ export function ExecBox({ terminal, label, onDone }: { terminal: string; label: 
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={keys}
         />
-        <button type="button" class="button main" disabled={busy || text.trim() === ""} onClick={() => void run()}>
+        <button
+          type="button"
+          class="button main"
+          disabled={busy || text.trim() === ""}
+          onClick={() => void run()}
+        >
           {busy ? "Running…" : "Run"}
         </button>
       </div>

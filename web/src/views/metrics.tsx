@@ -42,7 +42,10 @@ export function MetricsView() {
         const families = parseMetrics(await getText("/metrics"));
         if (!here) return;
         setLooks((before) =>
-          [...before, { at: Date.now(), families: new Map(families.map((family) => [family.name, family])) }].slice(-POINTS),
+          [
+            ...before,
+            { at: Date.now(), families: new Map(families.map((family) => [family.name, family])) },
+          ].slice(-POINTS),
         );
         setError(null);
       } catch (failure) {
@@ -67,9 +70,15 @@ export function MetricsView() {
     <main class="page" id="main" tabIndex={-1}>
       <header class="page-head">
         <h1>Metrics</h1>
-        <a class="quiet-text" href="/metrics" target="_blank" rel="noreferrer">as text</a>
+        <a class="quiet-text" href="/metrics" target="_blank" rel="noreferrer">
+          as text
+        </a>
       </header>
-      {error && <p class="failure" role="alert">{error}</p>}
+      {error && (
+        <p class="failure" role="alert">
+          {error}
+        </p>
+      )}
       <ul class="cards charts">
         {charts.map((chart) => (
           <li key={chart.title} class="card">
@@ -82,7 +91,9 @@ export function MetricsView() {
           </li>
         ))}
         {histograms.map((family) => (
-          <li key={family.name} class="card"><Bars family={family} /></li>
+          <li key={family.name} class="card">
+            <Bars family={family} />
+          </li>
         ))}
       </ul>
       <details class="all-metrics">
@@ -94,7 +105,9 @@ export function MetricsView() {
                 .filter((family) => family.kind !== "histogram")
                 .map((family) => (
                   <tr key={family.name}>
-                    <th scope="row"><code>{family.name}</code></th>
+                    <th scope="row">
+                      <code>{family.name}</code>
+                    </th>
                     <td class="number">{number(total(family))}</td>
                     <td class="quiet-text">{family.help}</td>
                   </tr>
@@ -107,7 +120,8 @@ export function MetricsView() {
   );
 }
 
-const number = (value: number): string => (Number.isInteger(value) ? value.toLocaleString() : value.toPrecision(4));
+const number = (value: number): string =>
+  Number.isInteger(value) ? value.toLocaleString() : value.toPrecision(4);
 
 function valuesOf(looks: Look[], name: string, rate: boolean): number[] {
   const values = looks.map((look) => total(look.families.get(name)));
@@ -122,13 +136,29 @@ function valuesOf(looks: Look[], name: string, rate: boolean): number[] {
 const WIDTH = 240;
 const HEIGHT = 48;
 
-function Line({ title, help, values, unit }: { title: string; help: string; values: number[]; unit: "bytes" | "count" }) {
+function Line({
+  title,
+  help,
+  values,
+  unit,
+}: {
+  title: string;
+  help: string;
+  values: number[];
+  unit: "bytes" | "count";
+}) {
   const last = values.at(-1) ?? 0;
   const top = Math.max(1, ...values);
   // The first look stands for what was before it, so that there is a line from the start.
-  const drawn = values.length < FEWEST ? [...Array<number>(FEWEST - values.length).fill(values[0] ?? 0), ...values] : values;
+  const drawn =
+    values.length < FEWEST
+      ? [...Array<number>(FEWEST - values.length).fill(values[0] ?? 0), ...values]
+      : values;
   const step = WIDTH / (drawn.length - 1);
-  const points = drawn.map((value, index) => `${(index * step).toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`);
+  const points = drawn.map(
+    (value, index) =>
+      `${(index * step).toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`,
+  );
   const words = unit === "bytes" ? `${bytes(last)}/s` : number(last);
   return (
     <figure class="chart" title={help}>
@@ -136,7 +166,12 @@ function Line({ title, help, values, unit }: { title: string; help: string; valu
         <span>{title}</span>
         <strong>{words}</strong>
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${title}: ${words}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${title}: ${words}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}
+      >
         <polyline class="line" points={points.join(" ")} />
       </svg>
     </figure>
@@ -148,7 +183,11 @@ function Bars({ family }: { family: Family }) {
   const { buckets, count, sum } = histogram(family);
   const kind = /seconds$/.test(family.name) ? "seconds" : /bytes$/.test(family.name) ? "bytes" : "count";
   const what = { seconds: "time", bytes: "size", count: "count" }[kind];
-  const title = `${family.name.replace(/^stead_/, "").replace(/_(seconds|bytes)$/, "").replaceAll("_", " ").replace(/^http /, "HTTP ")} ${what}`;
+  const title = `${family.name
+    .replace(/^stead_/, "")
+    .replace(/_(seconds|bytes)$/, "")
+    .replaceAll("_", " ")
+    .replace(/^http /, "HTTP ")} ${what}`;
   const amount = (value: number | null): string => {
     if (value === null) return "–";
     if (value === Infinity) return "more";
@@ -162,7 +201,12 @@ function Bars({ family }: { family: Family }) {
         <span>{title}</span>
         <strong>{count === 0 ? "none yet" : `mean ${amount(sum / count)}`}</strong>
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${title}: ${count} times, half within ${half}, 99 of 100 within ${most}`}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${title}: ${count} times, half within ${half}, 99 of 100 within ${most}`}
+      >
         <BarShapes buckets={buckets} />
       </svg>
       <p class="quiet-text">{count === 0 ? " " : `${number(count)} times, half ≤ ${half}, 99 % ≤ ${most}`}</p>
@@ -177,7 +221,16 @@ function BarShapes({ buckets }: { buckets: Bucket[] }) {
     <>
       {buckets.map((bucket, index) => {
         const height = bucket.count === 0 ? 1 : Math.max(3, (bucket.count / top) * (HEIGHT - 4));
-        return <rect key={bucket.upTo} class="bar-shape" x={index * width + 1} y={HEIGHT - height} width={Math.max(1, width - 2)} height={height} />;
+        return (
+          <rect
+            key={bucket.upTo}
+            class="bar-shape"
+            x={index * width + 1}
+            y={HEIGHT - height}
+            width={Math.max(1, width - 2)}
+            height={height}
+          />
+        );
       })}
     </>
   );

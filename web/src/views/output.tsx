@@ -25,7 +25,8 @@ function look(style: Style): { class: string; style: Colours } {
     if (value.startsWith("palette:")) classes.push(`${short}-${value.slice(8)}`);
     else css[property] = value;
   }
-  for (const name of ["bold", "dim", "italic", "underline", "strike"] as const) if (style[name]) classes.push(`t-${name}`);
+  for (const name of ["bold", "dim", "italic", "underline", "strike"] as const)
+    if (style[name]) classes.push(`t-${name}`);
   return { class: classes.join(" "), style: css };
 }
 
@@ -34,7 +35,13 @@ export function Runs({ runs }: { runs: Run[] }) {
   return (
     <>
       {runs.map((run, index) =>
-        Object.keys(run.style).length === 0 ? run.text : <span key={index} {...look(run.style)}>{run.text}</span>,
+        Object.keys(run.style).length === 0 ? (
+          run.text
+        ) : (
+          <span key={index} {...look(run.style)}>
+            {run.text}
+          </span>
+        ),
       )}
     </>
   );
@@ -51,15 +58,19 @@ function decoded(command: Command, stream: StreamName): string | null {
 
 function OneStream({ command, stream }: { command: Command; stream: StreamName }) {
   const total = command[`${stream}_bytes`];
-  const [state, setState] = useState<{ text: string; next: number; end: boolean; error: string | null }>(() => {
-    const text = decoded(command, stream);
-    const whole = text !== null && !command.truncated;
-    return { text: whole ? text : "", next: 0, end: whole, error: null };
-  });
+  const [state, setState] = useState<{ text: string; next: number; end: boolean; error: string | null }>(
+    () => {
+      const text = decoded(command, stream);
+      const whole = text !== null && !command.truncated;
+      return { text: whole ? text : "", next: 0, end: whole, error: null };
+    },
+  );
   const more = async (): Promise<void> => {
     try {
       const query = new URLSearchParams({ stream, from: String(state.next), limit: String(AT_ONCE) });
-      const { bytes: chunk, headers } = await getBytes(`${path("api", "commands", command.command_id, "output")}?${query}`);
+      const { bytes: chunk, headers } = await getBytes(
+        `${path("api", "commands", command.command_id, "output")}?${query}`,
+      );
       const next = Number(headers.get("x-next-offset") ?? state.next + chunk.length);
       const end = headers.get("x-end") === "true" || chunk.length === 0 || next >= total;
       setState({ text: state.text + new TextDecoder().decode(chunk), next, end, error: null });
@@ -74,11 +85,20 @@ function OneStream({ command, stream }: { command: Command; stream: StreamName }
   return (
     <figure class={`output ${stream}`}>
       <figcaption>
-        {stream} <span class="quiet-text">{bytes(total)}</span> <Copy text={state.text} label={`Copy ${stream}`} />
+        {stream} <span class="quiet-text">{bytes(total)}</span>{" "}
+        <Copy text={state.text} label={`Copy ${stream}`} />
       </figcaption>
-      <pre tabIndex={0}><Runs runs={runsOf(state.text)} /></pre>
-      {state.error && <p class="failure" role="alert">{state.error}</p>}
-      {!state.end && state.text !== "" && <Button onClick={more}>More ({bytes(total - state.next)} left)</Button>}
+      <pre tabIndex={0}>
+        <Runs runs={runsOf(state.text)} />
+      </pre>
+      {state.error && (
+        <p class="failure" role="alert">
+          {state.error}
+        </p>
+      )}
+      {!state.end && state.text !== "" && (
+        <Button onClick={more}>More ({bytes(total - state.next)} left)</Button>
+      )}
     </figure>
   );
 }

@@ -34,6 +34,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
       ref={box}
       class="dialog palette"
       aria-label="Command palette"
+      onKeyDown={keys}
       onCancel={(event) => {
         event.preventDefault();
         close();
@@ -57,23 +58,24 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
           setTyped(event.currentTarget.value);
           setAt(0);
         }}
-        onKeyDown={keys}
       />
-      <ul id="palette-list" role="listbox" aria-label="Actions">
+      <div id="palette-list" class="palette-list" role="listbox" aria-label="Actions">
         {found.map((action, index) => (
-          <li
+          // biome-ignore lint/a11y/useKeyWithClickEvents: the focus stays in the field, and the dialog handles the keys.
+          <div
             key={action.title}
             id={`palette-${index}`}
             role="option"
+            tabIndex={-1}
             aria-selected={index === chosen}
             onPointerMove={() => setAt(index)}
             onClick={() => run(action)}
           >
             <span>{action.title}</span>
             {action.hint && <span class="quiet-text">{action.hint}</span>}
-          </li>
+          </div>
         ))}
-      </ul>
+      </div>
       {found.length === 0 && <p class="quiet-text palette-none">Nothing fits.</p>}
     </dialog>
   );

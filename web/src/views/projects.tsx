@@ -11,8 +11,10 @@ import { Ago, Badge, Button, Empty, Failure, Menu, useNow } from "../ui/parts.ts
 
 /** The projects; an error of 404 says that this server has no such thing. */
 export function useProjects() {
-  return useResource<Project[]>("projects", () => list<Project>("/api/projects?limit=200"), (what) =>
-    ["project", "thread", "session"].some((noun) => what.name.startsWith(noun)),
+  return useResource<Project[]>(
+    "projects",
+    () => list<Project>("/api/projects?limit=200"),
+    (what) => ["project", "thread", "session"].some((noun) => what.name.startsWith(noun)),
   );
 }
 
@@ -29,11 +31,14 @@ export function ProjectsView() {
       ],
     });
     if (!given) return;
-    const tags = (given["tags"] ?? "").split(",").map((tag) => tag.trim()).filter((tag) => tag !== "");
+    const tags = (given.tags ?? "")
+      .split(",")
+      .map((tag) => tag.trim())
+      .filter((tag) => tag !== "");
     await attempt(() =>
       send("POST", "/api/projects", {
-        prefix: given["prefix"],
-        ...(given["description"] && { description: given["description"] }),
+        prefix: given.prefix,
+        ...(given.description && { description: given.description }),
         ...(tags.length > 0 && { tags }),
       }),
     );
@@ -43,12 +48,16 @@ export function ProjectsView() {
     <main class="page" id="main" tabIndex={-1}>
       <header class="page-head">
         <h1>Projects</h1>
-        <Button tone="main" onClick={create}>New project</Button>
+        <Button tone="main" onClick={create}>
+          New project
+        </Button>
       </header>
       {projects.error !== undefined && <Failure error={projects.error} retry={projects.refresh} />}
       {projects.value?.length === 0 && <Empty title="No projects yet." />}
       <ul class="cards">
-        {projects.value?.map((project) => <ProjectCard key={project.project_id} project={project} refresh={projects.refresh} />)}
+        {projects.value?.map((project) => (
+          <ProjectCard key={project.project_id} project={project} refresh={projects.refresh} />
+        ))}
       </ul>
     </main>
   );
@@ -62,7 +71,11 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
   const now = useNow(60_000);
   const here = path("api", "projects", project.project_id);
   // What it has on disk is only counted for one project at a time.
-  const whole = useResource<Project>(`project ${project.project_id}`, () => get(here), (what) => what.project === project.project_id);
+  const whole = useResource<Project>(
+    `project ${project.project_id}`,
+    () => get(here),
+    (what) => what.project === project.project_id,
+  );
   const { statistics } = project;
   const disk = whole.value?.statistics.disk_bytes;
   const due = project.deletes_at;
@@ -93,23 +106,54 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
   return (
     <li class="card project-card">
       <div class="card-head">
-        <h2><a href={`/ui/threads?${new URLSearchParams({ filter: project.project_id })}`} title="Show its threads">{project.project_id}</a></h2>
+        <h2>
+          <a
+            href={`/ui/threads?${new URLSearchParams({ filter: project.project_id })}`}
+            title="Show its threads"
+          >
+            {project.project_id}
+          </a>
+        </h2>
         {project.pinned && <Badge tone="good">pinned</Badge>}
       </div>
       {project.description && <p>{project.description}</p>}
-      {project.tags.length > 0 && <p class="words">{project.tags.map((tag) => <span key={tag} class="word">{tag}</span>)}</p>}
+      {project.tags.length > 0 && (
+        <p class="words">
+          {project.tags.map((tag) => (
+            <span key={tag} class="word">
+              {tag}
+            </span>
+          ))}
+        </p>
+      )}
       <p class="facts">
         <span>{counted(statistics.sessions, "session")}</span>
         <span>{counted(statistics.commands, "command")}</span>
         {disk !== undefined && <span>{bytes(disk)} on disk</span>}
-        <span>{used ? <>used <Ago time={statistics.last_access} /></> : "never used"}</span>
+        <span>
+          {used ? (
+            <>
+              used <Ago time={statistics.last_access} />
+            </>
+          ) : (
+            "never used"
+          )}
+        </span>
       </p>
       {due && !project.pinned && (
-        <p class={soon ? "soon" : "quiet-text"}>{soon && "⚠ "}cleaned up {relative(due, now)} unless it is used</p>
+        <p class={soon ? "soon" : "quiet-text"}>
+          {soon && "⚠ "}cleaned up {relative(due, now)} unless it is used
+        </p>
       )}
       <div class="row-actions">
-        <Button tone="main" onClick={begin}>New session</Button>
-        {!standing && <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>{project.pinned ? "Unpin" : "Pin"}</Button>}
+        <Button tone="main" onClick={begin}>
+          New session
+        </Button>
+        {!standing && (
+          <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>
+            {project.pinned ? "Unpin" : "Pin"}
+          </Button>
+        )}
         {!standing && (
           <Menu
             label={`More for ${project.project_id}`}

@@ -28,7 +28,11 @@ interface Props {
 
 export function ReplayView({ terminals, terminal, offset, at }: Props) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const [loaded, setLoaded] = useState<{ id: string; recording: Recording | null; error: string | null } | null>(null);
+  const [loaded, setLoaded] = useState<{
+    id: string;
+    recording: Recording | null;
+    error: string | null;
+  } | null>(null);
   const id = chosen ?? terminal ?? terminals[0]?.terminal_id ?? null;
   useEffect(() => {
     if (!id) return;
@@ -37,7 +41,9 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
       (text) => here && setLoaded({ id, recording: parseRecording(text), error: null }),
       (error: unknown) => here && setLoaded({ id, recording: null, error: describe(error) }),
     );
-    return () => void (here = false);
+    return () => {
+      here = false;
+    };
   }, [id]);
   if (!id) return <Empty title="Nothing was recorded yet." />;
   return (
@@ -47,14 +53,22 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
           <label class="inline">
             <span>Terminal</span>
             <select value={id} onChange={(event) => setChosen(event.currentTarget.value)}>
-              {terminals.map((one, index) => <option key={one.terminal_id} value={one.terminal_id}>{terminalLabel(one, index)}</option>)}
+              {terminals.map((one, index) => (
+                <option key={one.terminal_id} value={one.terminal_id}>
+                  {terminalLabel(one, index)}
+                </option>
+              ))}
             </select>
           </label>
         )}
         <Button onClick={() => download(id)}>Download (asciicast)</Button>
       </div>
       {loaded?.id !== id && <p class="quiet-text">Loading the recording…</p>}
-      {loaded?.id === id && loaded.error && <p class="failure" role="alert">{loaded.error}</p>}
+      {loaded?.id === id && loaded.error && (
+        <p class="failure" role="alert">
+          {loaded.error}
+        </p>
+      )}
       {loaded?.id === id && loaded.recording && (
         <Player key={id} {...beginning(loaded.recording, offset, at)} />
       )}
@@ -63,7 +77,11 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
 }
 
 /** What to play, and after how many of its events to begin: at an offset, at a time, or at the end. */
-function beginning(recording: Recording, offset: number | null, at: string | null): { recording: Recording; from: number } {
+function beginning(
+  recording: Recording,
+  offset: number | null,
+  at: string | null,
+): { recording: Recording; from: number } {
   const cut = offset === null ? null : cutAt(recording.events, offset);
   if (cut) return { recording: { ...recording, events: cut.events }, from: cut.before };
   const second = at ? secondOf(recording, at) : recording.length;
@@ -84,8 +102,20 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
   useEffect(() => {
     const nothing = (): void => {};
     const screen = new Screen(
-      { fontSize: preferred.fontSize, theme: dark ? themes.dark : themes.light, screenReader: preferred.screenReader, scrollback: 1000 },
-      { input: nothing, drawn: nothing, link: nothing, openLink: nothing, confirmPaste: nothing, remeasured: () => held.current?.screen.squeeze() },
+      {
+        fontSize: preferred.fontSize,
+        theme: dark ? themes.dark : themes.light,
+        screenReader: preferred.screenReader,
+        scrollback: 1000,
+      },
+      {
+        input: nothing,
+        drawn: nothing,
+        link: nothing,
+        openLink: nothing,
+        confirmPaste: nothing,
+        remeasured: () => held.current?.screen.squeeze(),
+      },
     );
     screen.terminal.options.disableStdin = true;
     screen.open(box.current!);
@@ -143,11 +173,16 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
   }, [playing, position, speed]);
 
   const second = position > 0 ? events[position - 1]!.at : 0;
-  const when = recording.began === null ? "" : clock(new Date(recording.began + second * 1000).toISOString(), Date.now());
+  const when =
+    recording.began === null
+      ? ""
+      : clock(new Date(recording.began + second * 1000).toISOString(), Date.now());
   if (events.length === 0) return <Empty title="Nothing was recorded yet." />;
   return (
     <section class="player" aria-label="Replay">
-      <div class="terminal-frame"><div ref={box} class="terminal-box" /></div>
+      <div class="terminal-frame">
+        <div ref={box} class="terminal-box" />
+      </div>
       <div class="player-bar">
         <button
           type="button"
@@ -172,11 +207,18 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
             setPosition(Number(event.currentTarget.value));
           }}
         />
-        <span class="player-time" data-position={position}>{duration(second * 1000)} / {duration(recording.length * 1000)} <span class="quiet-text wide-only">{when}</span></span>
+        <span class="player-time" data-position={position}>
+          {duration(second * 1000)} / {duration(recording.length * 1000)}{" "}
+          <span class="quiet-text wide-only">{when}</span>
+        </span>
         <label class="inline">
           <span class="hidden-text">Speed</span>
           <select value={String(speed)} onChange={(event) => setSpeed(Number(event.currentTarget.value))}>
-            {SPEEDS.map((one) => <option key={one} value={String(one)}>{one}×</option>)}
+            {SPEEDS.map((one) => (
+              <option key={one} value={String(one)}>
+                {one}×
+              </option>
+            ))}
           </select>
         </label>
       </div>

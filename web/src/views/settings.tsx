@@ -9,7 +9,11 @@ import { ShareList, useShares } from "./share.tsx";
 
 export function SettingsView() {
   const preferred = usePreferences();
-  const about = useResource<{ info?: { title?: string; version?: string } }>("about", () => get("/openapi.json"), () => false);
+  const about = useResource<{ info?: { title?: string; version?: string } }>(
+    "about",
+    () => get("/openapi.json"),
+    () => false,
+  );
   const shares = useShares(null);
   const signOut = (): Promise<unknown> =>
     attempt(async () => {
@@ -18,16 +22,25 @@ export function SettingsView() {
     });
   return (
     <main class="page narrow" id="main" tabIndex={-1}>
-      <header class="page-head"><h1>Settings</h1></header>
+      <header class="page-head">
+        <h1>Settings</h1>
+      </header>
       <section class="group" aria-labelledby="look">
         <h2 id="look">This browser</h2>
         <label class="labelled">
           <span>Your name, as others see it when you drive</span>
-          <input value={preferred.name} maxLength={40} onChange={(event) => prefer({ name: event.currentTarget.value })} />
+          <input
+            value={preferred.name}
+            maxLength={40}
+            onChange={(event) => prefer({ name: event.currentTarget.value })}
+          />
         </label>
         <label class="labelled">
           <span>Theme</span>
-          <select value={preferred.theme} onChange={(event) => prefer({ theme: event.currentTarget.value as typeof preferred.theme })}>
+          <select
+            value={preferred.theme}
+            onChange={(event) => prefer({ theme: event.currentTarget.value as typeof preferred.theme })}
+          >
             <option value="system">as the system</option>
             <option value="light">light</option>
             <option value="dark">dark</option>
@@ -35,14 +48,31 @@ export function SettingsView() {
         </label>
         <label class="labelled">
           <span>Terminal text size</span>
-          <input type="number" min={8} max={32} value={preferred.fontSize} onChange={(event) => prefer({ fontSize: event.currentTarget.valueAsNumber })} />
+          <input
+            type="number"
+            min={8}
+            max={32}
+            value={preferred.fontSize}
+            onChange={(event) => prefer({ fontSize: event.currentTarget.valueAsNumber })}
+          />
         </label>
         <label class="labelled">
           <span>Lines of scrollback</span>
-          <input type="number" min={0} max={100000} step={1000} value={preferred.scrollback} onChange={(event) => prefer({ scrollback: event.currentTarget.valueAsNumber })} />
+          <input
+            type="number"
+            min={0}
+            max={100000}
+            step={1000}
+            value={preferred.scrollback}
+            onChange={(event) => prefer({ scrollback: event.currentTarget.valueAsNumber })}
+          />
         </label>
         <label class="check">
-          <input type="checkbox" checked={preferred.screenReader} onChange={(event) => prefer({ screenReader: event.currentTarget.checked })} />
+          <input
+            type="checkbox"
+            checked={preferred.screenReader}
+            onChange={(event) => prefer({ screenReader: event.currentTarget.checked })}
+          />
           <span>Screen reader mode in terminals</span>
         </label>
         <p class="quiet-text">A terminal's program can never read or write this browser's clipboard.</p>
@@ -56,17 +86,35 @@ export function SettingsView() {
       <section class="group" aria-labelledby="keys">
         <h2 id="keys">Keys</h2>
         <dl class="fields">
-          <dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>command palette</dd>
-          <dt><kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>F</kbd></dt><dd>search in the terminal</dd>
-          <dt><kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>C</kbd></dt><dd>copy the terminal's selection</dd>
-          <dt><kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>Esc</kbd></dt><dd>leave the terminal with the keyboard</dd>
+          <dt>
+            <kbd>Ctrl</kbd> <kbd>K</kbd>
+          </dt>
+          <dd>command palette</dd>
+          <dt>
+            <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>F</kbd>
+          </dt>
+          <dd>search in the terminal</dd>
+          <dt>
+            <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>C</kbd>
+          </dt>
+          <dd>copy the terminal's selection</dd>
+          <dt>
+            <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>Esc</kbd>
+          </dt>
+          <dd>leave the terminal with the keyboard</dd>
         </dl>
       </section>
       <section class="group" aria-labelledby="server">
         <h2 id="server">Server</h2>
         <p>
-          {about.value?.info?.title ?? "Stead"} {about.value?.info?.version ?? ""} · <a href="/docs" target="_blank" rel="noreferrer">API documentation</a> ·{" "}
-          <a href="/openapi.json" target="_blank" rel="noreferrer">OpenAPI</a>
+          {about.value?.info?.title ?? "Stead"} {about.value?.info?.version ?? ""} ·{" "}
+          <a href="/docs" target="_blank" rel="noreferrer">
+            API documentation
+          </a>{" "}
+          ·{" "}
+          <a href="/openapi.json" target="_blank" rel="noreferrer">
+            OpenAPI
+          </a>
         </p>
         <Button onClick={signOut}>Sign out this browser</Button>
       </section>

@@ -20,8 +20,10 @@ const A_DAY = 24 * 3600;
 /** The links of one terminal, or of all. */
 export function useShares(terminal: string | null): Resource<Share[]> {
   const at = terminal === null ? "/api/shares" : path("api", "terminals", terminal, "shares");
-  return useResource<Share[]>(`shares ${at}`, () => list<Share>(`${at}?limit=200`, 200), (what) =>
-    what.name.startsWith("share_") && (terminal === null || what.terminal === terminal),
+  return useResource<Share[]>(
+    `shares ${at}`,
+    () => list<Share>(`${at}?limit=200`, 200),
+    (what) => what.name.startsWith("share_") && (terminal === null || what.terminal === terminal),
   );
 }
 
@@ -31,7 +33,15 @@ function addressOf(share: Share): string {
   return `${location.origin}${url.pathname}${url.hash}`;
 }
 
-export function ShareDialog({ terminal, label, close }: { terminal: string; label: string; close: () => void }) {
+export function ShareDialog({
+  terminal,
+  label,
+  close,
+}: {
+  terminal: string;
+  label: string;
+  close: () => void;
+}) {
   const box = useModal();
   const field = useRef<HTMLInputElement>(null);
   const [seconds, setSeconds] = useState(A_DAY);
@@ -41,9 +51,17 @@ export function ShareDialog({ terminal, label, close }: { terminal: string; labe
   useLayoutEffect(() => field.current?.select(), [made]);
 
   const copy = (address: string): Promise<void> =>
-    navigator.clipboard.writeText(address).then(() => say("The link was copied."), () => say("The browser does not allow copying; take it from the field."));
+    navigator.clipboard.writeText(address).then(
+      () => say("The link was copied."),
+      () => say("The browser does not allow copying; take it from the field."),
+    );
   const create = async (): Promise<void> => {
-    const share = await attempt(() => send<Share>("POST", path("api", "terminals", terminal, "shares"), { name: name.trim(), expires_in_s: seconds }));
+    const share = await attempt(() =>
+      send<Share>("POST", path("api", "terminals", terminal, "shares"), {
+        name: name.trim(),
+        expires_in_s: seconds,
+      }),
+    );
     if (!share) return;
     const address = addressOf(share);
     setMade(address);
@@ -67,19 +85,33 @@ export function ShareDialog({ terminal, label, close }: { terminal: string; labe
         }}
       >
         <h2 id="share-title">Share {label}, read-only</h2>
-        <p>Whoever has the link sees this terminal live and can download its recording. They cannot type, resize or see anything else.</p>
+        <p>
+          Whoever has the link sees this terminal live and can download its recording. They cannot type,
+          resize or see anything else.
+        </p>
         <div class="share-new">
           <label class="labelled">
             <span>Works for</span>
             <select value={seconds} onChange={(event) => setSeconds(Number(event.currentTarget.value))}>
-              {LIFETIMES.map((one) => <option key={one.seconds} value={one.seconds}>{one.label}</option>)}
+              {LIFETIMES.map((one) => (
+                <option key={one.seconds} value={one.seconds}>
+                  {one.label}
+                </option>
+              ))}
             </select>
           </label>
           <label class="labelled grow">
             <span>For whom or what</span>
-            <input value={name} maxLength={64} placeholder="optional" onInput={(event) => setName(event.currentTarget.value)} />
+            <input
+              value={name}
+              maxLength={64}
+              placeholder="optional"
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
           </label>
-          <button type="submit" class="button main">Create link</button>
+          <button type="submit" class="button main">
+            Create link
+          </button>
         </div>
       </form>
       {made !== null && (
@@ -104,12 +136,20 @@ export function ShareDialog({ terminal, label, close }: { terminal: string; labe
 const TONES: Record<Share["status"], Tone> = { active: "good", expired: "quiet", revoked: "quiet" };
 
 /** Links that were made, the good ones first. */
-export function ShareList({ shares, whose }: { shares: Resource<Share[]>; whose?: (share: Share) => string }) {
+export function ShareList({
+  shares,
+  whose,
+}: {
+  shares: Resource<Share[]>;
+  whose?: (share: Share) => string;
+}) {
   const now = useNow(5000);
   // A link that ended since it was asked for is no longer good.
   const status = (share: Share): Share["status"] =>
     share.status === "active" && Date.parse(share.expires_at) <= now ? "expired" : share.status;
-  const all = [...(shares.value ?? [])].sort((a, b) => Number(status(b) === "active") - Number(status(a) === "active"));
+  const all = [...(shares.value ?? [])].sort(
+    (a, b) => Number(status(b) === "active") - Number(status(a) === "active"),
+  );
   const revoke = async (share: Share): Promise<void> => {
     await attempt(() => send("DELETE", path("api", "shares", share.share_id)), "The link no longer works.");
     shares.refresh();
@@ -127,8 +167,16 @@ export function ShareList({ shares, whose }: { shares: Resource<Share[]>; whose?
               {share.name || "unnamed"}
               {whose && <span class="quiet-text"> · {whose(share)}</span>}
             </span>
-            <span class="quiet-text">{is === "revoked" ? `taken back ${relative(share.revoked_at, now)}` : `${is === "active" ? "ends" : "ended"} ${relative(share.expires_at, now)}`}</span>
-            {is === "active" && <Button tone="danger" onClick={() => revoke(share)}>Revoke</Button>}
+            <span class="quiet-text">
+              {is === "revoked"
+                ? `taken back ${relative(share.revoked_at, now)}`
+                : `${is === "active" ? "ends" : "ended"} ${relative(share.expires_at, now)}`}
+            </span>
+            {is === "active" && (
+              <Button tone="danger" onClick={() => revoke(share)}>
+                Revoke
+              </Button>
+            )}
           </li>
         );
       })}

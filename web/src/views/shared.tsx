@@ -41,10 +41,18 @@ export function SharedView({ terminal }: { terminal: string | null }) {
   }, []);
   return (
     <div class="guest">
-      {seen === null && <main class="guest-body" id="main"><p class="quiet-text" role="status">Opening…</p></main>}
+      {seen === null && (
+        <main class="guest-body" id="main">
+          <p class="quiet-text" role="status">
+            Opening…
+          </p>
+        </main>
+      )}
       {seen !== null && "over" in seen && (
         <main class="guest-body" id="main">
-          <Empty title="This link shows nothing any more."><p>{seen.over}</p></Empty>
+          <Empty title="This link shows nothing any more.">
+            <p>{seen.over}</p>
+          </Empty>
         </main>
       )}
       {seen !== null && "share" in seen && <Shown share={seen.share} />}
@@ -62,10 +70,18 @@ function Shown({ share }: { share: Share }) {
       <header class="guest-head">
         <img src="/icon.svg" alt="" width="18" height="18" />
         <h1>{share.name || "A shared terminal"}</h1>
-        <span class="quiet-text">read-only · {left > 0 ? `ends in ${duration(Math.floor(left / 1000) * 1000)}` : "ended"}</span>
+        <span class="quiet-text">
+          read-only · {left > 0 ? `ends in ${duration(Math.floor(left / 1000) * 1000)}` : "ended"}
+        </span>
       </header>
       <main class="guest-body" id="main">
-        <TerminalView terminal={share.terminal_id} label={share.name || "shared terminal"} focus paused={false} guest />
+        <TerminalView
+          terminal={share.terminal_id}
+          label={share.name || "shared terminal"}
+          focus
+          paused={false}
+          guest
+        />
       </main>
     </>
   );

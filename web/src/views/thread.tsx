@@ -37,7 +37,8 @@ export function useTerminals(thread: string) {
 
 /** A short name for a terminal among its thread's. */
 export const terminalLabel = (terminal: Terminal, index: number): string =>
-  terminal.title || (terminal.cmd?.length ? terminal.cmd.join(" ") : index === 0 ? "main" : `terminal ${index + 1}`);
+  terminal.title ||
+  (terminal.cmd?.length ? terminal.cmd.join(" ") : index === 0 ? "main" : `terminal ${index + 1}`);
 
 interface Props {
   thread: string;
@@ -48,7 +49,11 @@ interface Props {
 export function ThreadView({ thread, tab, query }: Props) {
   const here = path("api", "threads", thread);
   const { panel } = usePreferences();
-  const lease: Resource<Lease> = useResource<Lease>(`lease ${thread}`, () => get(`${here}/lease`), (what) => ours(what));
+  const lease: Resource<Lease> = useResource<Lease>(
+    `lease ${thread}`,
+    () => get(`${here}/lease`),
+    (what) => ours(what),
+  );
   const terminals = useTerminals(thread);
   /** Whether something concerns this thread: by its own name, its lease's or one of its terminals'. */
   const ours = (what: Happening): boolean =>
@@ -61,8 +66,20 @@ export function ThreadView({ thread, tab, query }: Props) {
     return (
       <main class="page" id="main" tabIndex={-1}>
         <Empty title="There is no such thread.">
-          <p><code>{thread}</code></p>
-          <Button tone="main" onClick={() => attempt(async () => { await send("PUT", here, {}); about.refresh(); terminals.refresh(); lease.refresh(); })}>
+          <p>
+            <code>{thread}</code>
+          </p>
+          <Button
+            tone="main"
+            onClick={() =>
+              attempt(async () => {
+                await send("PUT", here, {});
+                about.refresh();
+                terminals.refresh();
+                lease.refresh();
+              })
+            }
+          >
             Create it
           </Button>
         </Empty>
@@ -82,7 +99,10 @@ export function ThreadView({ thread, tab, query }: Props) {
       type: thread,
     });
     if (!yes) return;
-    const done = await attempt(async () => (await send("DELETE", here), true), "The thread was destroyed.");
+    const done = await attempt(async () => {
+      await send("DELETE", here);
+      return true;
+    }, "The thread was destroyed.");
     if (done) go("/ui/threads");
   };
 
@@ -91,12 +111,22 @@ export function ThreadView({ thread, tab, query }: Props) {
       <header class="thread-head">
         <div class="thread-title">
           <h1 title={thread}>{thread}</h1>
-          {about.value?.sandbox && <Badge tone={toneOf(about.value.sandbox.status)}>{statusWords(about.value.sandbox.status)}</Badge>}
-          {state && state !== about.value?.sandbox?.status && <Badge tone={toneOf(state)} title="instance">{state}</Badge>}
+          {about.value?.sandbox && (
+            <Badge tone={toneOf(about.value.sandbox.status)}>{statusWords(about.value.sandbox.status)}</Badge>
+          )}
+          {state && state !== about.value?.sandbox?.status && (
+            <Badge tone={toneOf(state)} title="instance">
+              {state}
+            </Badge>
+          )}
           <span class="tools">
             <Button
               aria-label={paused ? "Resume" : "Pause"}
-              onClick={() => (paused ? resume() : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it."))}
+              onClick={() =>
+                paused
+                  ? resume()
+                  : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it.")
+              }
             >
               <Icon name={paused ? "play" : "pause"} />
               <span class="wide-only">{paused ? "Resume" : "Pause"}</span>
@@ -104,32 +134,70 @@ export function ThreadView({ thread, tab, query }: Props) {
             <Menu
               label="More for this thread"
               items={[
-                { label: "Touch the session", run: () => attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew.") },
+                {
+                  label: "Touch the session",
+                  run: () =>
+                    attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew."),
+                },
                 { label: "Close the session", run: () => closeSession(here) },
                 { label: "Destroy the thread…", tone: "danger", run: destroy },
               ]}
             >
               <Icon name="more" />
             </Menu>
-            <button type="button" class="button ghost" aria-pressed={panel} aria-label="Status panel" title="Status panel" onClick={() => prefer({ panel: !panel })}>
+            <button
+              type="button"
+              class="button ghost"
+              aria-pressed={panel}
+              aria-label="Status panel"
+              title="Status panel"
+              onClick={() => prefer({ panel: !panel })}
+            >
               <Icon name="panel" />
             </button>
           </span>
         </div>
         <nav class="tabs" aria-label="Parts of the thread">
           {TABS.map((one) => (
-            <a key={one.tab} href={threadAddress(thread, one.tab)} aria-current={one.tab === tab ? "page" : undefined}>{one.label}</a>
+            <a
+              key={one.tab}
+              href={threadAddress(thread, one.tab)}
+              aria-current={one.tab === tab ? "page" : undefined}
+            >
+              {one.label}
+            </a>
           ))}
         </nav>
       </header>
       <div class="thread-body">
         {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
-        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} wanted={query.get("show")} paused={paused} resume={resume} />}
-        {tab === "timeline" && <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />}
-        {tab === "versions" && <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />}
-        {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} offset={query.has("offset") ? Number(query.get("offset")) : null} at={query.get("at")} />}
+        {tab === "terminals" && (
+          <Terminals
+            thread={thread}
+            terminals={terminals}
+            wanted={query.get("show")}
+            paused={paused}
+            resume={resume}
+          />
+        )}
+        {tab === "timeline" && (
+          <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />
+        )}
+        {tab === "versions" && (
+          <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />
+        )}
+        {tab === "replay" && (
+          <ReplayView
+            terminals={terminals.value ?? []}
+            terminal={query.get("terminal")}
+            offset={query.has("offset") ? Number(query.get("offset")) : null}
+            at={query.get("at")}
+          />
+        )}
       </div>
-      {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />}
+      {panel && (
+        <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />
+      )}
     </main>
   );
 }
@@ -184,15 +252,21 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
       danger: true,
     });
     if (!yes) return;
-    await attempt(() => send("DELETE", path("api", "terminals", terminal.terminal_id)), "The terminal was ended.");
+    await attempt(
+      () => send("DELETE", path("api", "terminals", terminal.terminal_id)),
+      "The terminal was ended.",
+    );
     terminals.refresh();
   };
 
-  if (terminals.error !== undefined && all.length === 0) return <Failure error={terminals.error} retry={terminals.refresh} />;
+  if (terminals.error !== undefined && all.length === 0)
+    return <Failure error={terminals.error} retry={terminals.refresh} />;
   if (terminals.value && all.length === 0) {
     return (
       <Empty title="No terminal yet.">
-        <Button tone="main" onClick={open}>Open one</Button>
+        <Button tone="main" onClick={open}>
+          Open one
+        </Button>
       </Empty>
     );
   }
@@ -208,7 +282,12 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
           const on = shown.includes(terminal.terminal_id);
           return (
             <span key={terminal.terminal_id} class={`terminal-tab${on ? " on" : ""}`}>
-              <button type="button" aria-pressed={on} onClick={() => setShown([terminal.terminal_id])} title={terminal.terminal_id}>
+              <button
+                type="button"
+                aria-pressed={on}
+                onClick={() => setShown([terminal.terminal_id])}
+                title={terminal.terminal_id}
+              >
                 {label}
               </button>
               <button
@@ -229,7 +308,13 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
             </span>
           );
         })}
-        <button type="button" class="button ghost" aria-label="New terminal" title="New terminal" onClick={() => void open()}>
+        <button
+          type="button"
+          class="button ghost"
+          aria-label="New terminal"
+          title="New terminal"
+          onClick={() => void open()}
+        >
           <Icon name="plus" />
         </button>
         {all.length > 1 && (
@@ -254,7 +339,9 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
             paused={paused}
             resume={resume}
             onShare={() => setSharing({ terminal: terminal.terminal_id, label })}
-            {...(panes.length > 1 && { onClose: () => setShown((before) => before.filter((id) => id !== terminal.terminal_id)) })}
+            {...(panes.length > 1 && {
+              onClose: () => setShown((before) => before.filter((id) => id !== terminal.terminal_id)),
+            })}
           />
         ))}
       </div>

@@ -11,9 +11,9 @@ import { clock, duration } from "../lib/time.ts";
 import { beganAt, contentText, type Filter, matches, outcome, timeline } from "../lib/timeline.ts";
 import { attempt } from "../ui/dialogs.tsx";
 import { Badge, Empty, Failure, useNow } from "../ui/parts.tsx";
-import { terminalLabel } from "./thread.tsx";
 import { Output } from "./output.tsx";
 import { Variable } from "./status.tsx";
+import { terminalLabel } from "./thread.tsx";
 
 const MOST = 200;
 
@@ -36,7 +36,10 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
     async () => {
       const each = await Promise.all(
         ids.map(async (id) => {
-          const found = await list<Command>(`${path("api", "terminals", id, "commands")}?limit=${MOST}`, MOST);
+          const found = await list<Command>(
+            `${path("api", "terminals", id, "commands")}?limit=${MOST}`,
+            MOST,
+          );
           return found.map((command) => ({ ...command, terminal_id: id }));
         }),
       );
@@ -50,9 +53,16 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
   );
   const outputs = useOutputs(commands.value ?? [], filter.text.trim());
   const shown = entries.filter((entry) =>
-    matches(entry.kind === "command" ? { ...entry, command: { ...entry.command, ...outputs.get(entry.key) } } : entry, filter),
+    matches(
+      entry.kind === "command"
+        ? { ...entry, command: { ...entry.command, ...outputs.get(entry.key) } }
+        : entry,
+      filter,
+    ),
   );
-  const labels = new Map(terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]));
+  const labels = new Map(
+    terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]),
+  );
   const end = useRef<HTMLDivElement>(null);
   const count = entries.length;
   useEffect(() => end.current?.scrollIntoView({ block: "end" }), [count > 0]);
@@ -69,17 +79,22 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
         />
         <label class="inline">
           <span>Show</span>
-          <select value={filter.only} onChange={(event) => setFilter({ ...filter, only: event.currentTarget.value as Filter["only"] })}>
+          <select
+            value={filter.only}
+            onChange={(event) => setFilter({ ...filter, only: event.currentTarget.value as Filter["only"] })}
+          >
             <option value="all">everything</option>
             <option value="commands">commands</option>
             <option value="failed">failed commands</option>
             <option value="messages">messages</option>
           </select>
         </label>
-        <span class="quiet-text" role="status">{shown.length === count ? `${count}` : `${shown.length} of ${count}`}</span>
+        <span class="quiet-text" role="status">
+          {shown.length === count ? `${count}` : `${shown.length} of ${count}`}
+        </span>
       </div>
       {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
-      <div class="timeline-scroll" tabIndex={0} aria-label="Timeline">
+      <div class="timeline-scroll" role="region" tabIndex={0} aria-label="Timeline">
         {commands.value && count === 0 && <Empty title="Nothing was said or run yet." />}
         <ol class="timeline">
           {shown.map((entry) =>
@@ -128,7 +143,9 @@ function useOutputs(commands: Command[], wanted: string): Map<string, Texts> {
         if (here) setFound((before) => new Map(before).set(command.command_id, texts));
       }
     })();
-    return () => void (here = false);
+    return () => {
+      here = false;
+    };
   }, [commands, wanted.length >= 2]);
   return found;
 }
@@ -146,7 +163,15 @@ function MessageEntry({ message }: { message: Message }) {
   );
 }
 
-function CommandEntry({ command, thread, label }: { command: Command; thread: string; label: string | undefined }) {
+function CommandEntry({
+  command,
+  thread,
+  label,
+}: {
+  command: Command;
+  thread: string;
+  label: string | undefined;
+}) {
   const now = useNow(60_000);
   const [open, setOpen] = useState(false);
   const ended = outcome(command);
@@ -158,7 +183,9 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
           <code class="command-text">{command.command}</code>
           <span class="entry-facts">
             <Badge tone={ended.tone}>{ended.text}</Badge>
-            {command.duration_ms !== null && command.duration_ms !== undefined && <span>{duration(command.duration_ms)}</span>}
+            {command.duration_ms !== null && command.duration_ms !== undefined && (
+              <span>{duration(command.duration_ms)}</span>
+            )}
             {command.source && <span>{person ? "typed by a person" : "by an agent"}</span>}
             {label && <span>{label}</span>}
             {command.shell_restarted && <span>shell restarted</span>}
@@ -171,12 +198,10 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
             <Changes command={command} />
             <Output command={command} />
             <p class="entry-links">
-              {beganAt(command) && (
-                <a href={replayAddress(thread, command)}>
-                  See the screen at that moment
-                </a>
+              {beganAt(command) && <a href={replayAddress(thread, command)}>See the screen at that moment</a>}
+              {typeof command.version === "number" && (
+                <a href={threadAddress(thread, "versions")}>State version {command.version}</a>
               )}
-              {typeof command.version === "number" && <a href={threadAddress(thread, "versions")}>State version {command.version}</a>}
               <code class="quiet-text">{command.command_id}</code>
             </p>
           </div>
@@ -190,7 +215,11 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
 function replayAddress(thread: string, command: Command): string {
   const { terminal_id: terminal, offset_end: offset } = command;
   const at = command.finished_at ?? beganAt(command);
-  return threadAddress(thread, "replay", { terminal, at, ...(typeof offset === "number" && { offset: String(offset) }) });
+  return threadAddress(thread, "replay", {
+    terminal,
+    at,
+    ...(typeof offset === "number" && { offset: String(offset) }),
+  });
 }
 
 function Changes({ command }: { command: Command }) {
@@ -207,8 +236,12 @@ function Changes({ command }: { command: Command }) {
       )}
       {(set.length > 0 || unset.length > 0) && (
         <ul class="variables">
-          {set.map(([name, value]) => <Variable key={name} name={name} value={value} />)}
-          {unset.map((name) => <Variable key={name} name={name} value={null} />)}
+          {set.map(([name, value]) => (
+            <Variable key={name} name={name} value={value} />
+          ))}
+          {unset.map((name) => (
+            <Variable key={name} name={name} value={null} />
+          ))}
         </ul>
       )}
     </div>
@@ -235,8 +268,15 @@ function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) 
         void sent();
       }}
     >
-      <input value={text} placeholder="Leave a message in this thread" aria-label="Message" onInput={(event) => setText(event.currentTarget.value)} />
-      <button type="submit" class="button main" disabled={text.trim() === ""}>Send</button>
+      <input
+        value={text}
+        placeholder="Leave a message in this thread"
+        aria-label="Message"
+        onInput={(event) => setText(event.currentTarget.value)}
+      />
+      <button type="submit" class="button main" disabled={text.trim() === ""}>
+        Send
+      </button>
     </form>
   );
 }

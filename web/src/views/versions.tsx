@@ -12,8 +12,8 @@ import { sectionsOf } from "../lib/state.ts";
 import { counted } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
-import { terminalLabel } from "./thread.tsx";
 import { Variable } from "./status.tsx";
+import { terminalLabel } from "./thread.tsx";
 
 interface Props {
   thread: string;
@@ -44,7 +44,10 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
       danger: true,
     });
     if (!yes) return;
-    await attempt(() => send("POST", path("api", "terminals", terminal, "rollback"), { version }), `Back at the state of version ${version}.`);
+    await attempt(
+      () => send("POST", path("api", "terminals", terminal, "rollback"), { version }),
+      `Back at the state of version ${version}.`,
+    );
     versions.refresh();
   };
   const fork = async (version: number): Promise<void> => {
@@ -60,8 +63,18 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
         {terminals.length > 1 && (
           <label class="inline">
             <span>Terminal</span>
-            <select value={terminal} onChange={(event) => { setChosen(event.currentTarget.value); setPair(null); }}>
-              {terminals.map((one, index) => <option key={one.terminal_id} value={one.terminal_id}>{terminalLabel(one, index)}</option>)}
+            <select
+              value={terminal}
+              onChange={(event) => {
+                setChosen(event.currentTarget.value);
+                setPair(null);
+              }}
+            >
+              {terminals.map((one, index) => (
+                <option key={one.terminal_id} value={one.terminal_id}>
+                  {terminalLabel(one, index)}
+                </option>
+              ))}
             </select>
           </label>
         )}
@@ -76,23 +89,45 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
               <tr>
                 <th scope="col">Version</th>
                 <th scope="col">Why</th>
-                <th scope="col" class="wide-only">When</th>
+                <th scope="col" class="wide-only">
+                  When
+                </th>
                 <th scope="col">Compare</th>
-                <th scope="col"><span class="hidden-text">Actions</span></th>
+                <th scope="col">
+                  <span class="hidden-text">Actions</span>
+                </th>
               </tr>
             </thead>
             <tbody>
               {all.map((version) => (
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
-                  <td class="cut-cell" title={version.changed?.join(", ")}>{causeWords(version.cause)}</td>
-                  <td class="wide-only"><Ago time={version.at} /></td>
+                  <td class="cut-cell" title={version.changed?.join(", ")}>
+                    {causeWords(version.cause)}
+                  </td>
+                  <td class="wide-only">
+                    <Ago time={version.at} />
+                  </td>
                   <td class="choose">
-                    <input type="radio" name="before" aria-label={`Compare from version ${version.version}`} checked={version.version === before} onChange={() => setPair([version.version, after ?? version.version])} />
-                    <input type="radio" name="after" aria-label={`Compare to version ${version.version}`} checked={version.version === after} onChange={() => setPair([before ?? version.version, version.version])} />
+                    <input
+                      type="radio"
+                      name="before"
+                      aria-label={`Compare from version ${version.version}`}
+                      checked={version.version === before}
+                      onChange={() => setPair([version.version, after ?? version.version])}
+                    />
+                    <input
+                      type="radio"
+                      name="after"
+                      aria-label={`Compare to version ${version.version}`}
+                      checked={version.version === after}
+                      onChange={() => setPair([before ?? version.version, version.version])}
+                    />
                   </td>
                   <td class="row-actions">
-                    <Button disabled={version.version === latest} onClick={() => rollback(version.version)}>Roll back</Button>
+                    <Button disabled={version.version === latest} onClick={() => rollback(version.version)}>
+                      Roll back
+                    </Button>
                     <Button onClick={() => fork(version.version)}>Fork</Button>
                   </td>
                 </tr>
@@ -101,7 +136,12 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
           </table>
         </div>
         {before !== undefined && after !== undefined && before !== after && (
-          <Comparison key={`${terminal} ${before} ${after}`} terminal={terminal} before={before} after={after} />
+          <Comparison
+            key={`${terminal} ${before} ${after}`}
+            terminal={terminal}
+            before={before}
+            after={after}
+          />
         )}
       </div>
     </div>
@@ -113,7 +153,7 @@ function causeWords(cause: unknown): string {
   if (typeof cause === "string") return cause;
   if (typeof cause !== "object" || cause === null) return "";
   const it = cause as Record<string, unknown>;
-  switch (it["kind"]) {
+  switch (it.kind) {
     case "exec":
       return "command of an agent";
     case "typed":
@@ -121,18 +161,23 @@ function causeWords(cause: unknown): string {
     case "patch":
       return "environment set";
     case "rollback":
-      return `back to ${String(it["to"])}`;
+      return `back to ${String(it.to)}`;
     case "fork":
-      return `fork of version ${String(it["version"])}`;
+      return `fork of version ${String(it.version)}`;
     default:
-      return String(it["kind"] ?? "");
+      return String(it.kind ?? "");
   }
 }
 
 function Comparison({ terminal, before, after }: { terminal: string; before: number; after: number }) {
   const both = useResource<[WholeVersion, WholeVersion]>(
     `compare ${terminal} ${before} ${after}`,
-    () => Promise.all([before, after].map((version) => get<WholeVersion>(path("api", "terminals", terminal, "versions", String(version))))) as Promise<[WholeVersion, WholeVersion]>,
+    () =>
+      Promise.all(
+        [before, after].map((version) =>
+          get<WholeVersion>(path("api", "terminals", terminal, "versions", String(version))),
+        ),
+      ) as Promise<[WholeVersion, WholeVersion]>,
     () => false,
   );
   const [secrets, setSecrets] = useState(false);
@@ -146,18 +191,26 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
   const nothing = environment.length === 0 && sections.length === 0 && from.cwd === to.cwd;
   return (
     <section class="comparison" aria-label={`What changed from version ${before} to ${after}`}>
-      <h2>Version {before} → {after}</h2>
+      <h2>
+        Version {before} → {after}
+      </h2>
       {nothing && <p class="quiet-text">Nothing that is compared here differs.</p>}
       {from.cwd !== to.cwd && (
-        <p>directory <code>{from.cwd}</code> → <code>{to.cwd}</code></p>
+        <p>
+          directory <code>{from.cwd}</code> → <code>{to.cwd}</code>
+        </p>
       )}
       {environment.length > 0 && (
         <>
           <h3>Environment</h3>
           <ul class="variables">
             {environment.flatMap((change) => [
-              ...(change.kind === "added" ? [] : [<Variable key={`- ${change.name}`} sign="−" name={change.name} value={change.from} />]),
-              ...(change.kind === "removed" ? [] : [<Variable key={`+ ${change.name}`} sign="+" name={change.name} value={change.to} />]),
+              ...(change.kind === "added"
+                ? []
+                : [<Variable key={`- ${change.name}`} sign="−" name={change.name} value={change.from} />]),
+              ...(change.kind === "removed"
+                ? []
+                : [<Variable key={`+ ${change.name}`} sign="+" name={change.name} value={change.to} />]),
             ])}
           </ul>
         </>
@@ -166,17 +219,23 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
         <details key={change.name} class="section-diff" open={sections.length < 4}>
           <summary>{change.name}</summary>
           <pre tabIndex={0} class="diff">
-            {nearChanges(linesBetween(old[change.name] ?? "", current[change.name] ?? "")).map((line, index) => (
-              <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
-                {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
-              </span>
-            ))}
+            {nearChanges(linesBetween(old[change.name] ?? "", current[change.name] ?? "")).map(
+              (line, index) => (
+                <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
+                  {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
+                </span>
+              ),
+            )}
           </pre>
         </details>
       ))}
       {sections.length > 0 && (
         <label class="check">
-          <input type="checkbox" checked={secrets} onChange={(event) => setSecrets(event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={secrets}
+            onChange={(event) => setSecrets(event.currentTarget.checked)}
+          />
           <span>Show values that may be secret</span>
         </label>
       )}

@@ -1,6 +1,18 @@
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  launch,
+  person,
+  screenText,
+  shows,
+  stage,
+  stranger,
+  threadPage,
+  type,
+  until,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -15,7 +27,9 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
   await page.goto(`${server.url}/`);
   await page.getByRole("heading", { name: "Threads" }).waitFor();
   expect(await page.evaluate(() => document.cookie)).toBe("");
-  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(/token|code/);
+  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(
+    /token|code/,
+  );
   const [cookie] = await context.cookies();
   expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict" });
   const second = await stranger(scene.browser, server);
@@ -47,7 +61,10 @@ test("the browser answers no question of the program: the server does, once", as
   await server.thread("questions");
   await page.goto(threadPage(server, "questions"));
   await connected(page);
-  await type(page, "stty -echo; printf '\\033[c\\033[6n'; sleep 0.3; IFS= read -rs -t 1 -d '' reply; stty echo; printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read");
+  await type(
+    page,
+    "stty -echo; printf '\\033[c\\033[6n'; sleep 0.3; IFS= read -rs -t 1 -d '' reply; stty echo; printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read",
+  );
   await shows(page, /^all-read$/m);
   const answers = (await screenText(page)).match(/\\?033\[\?[0-9;]*c/g) ?? [];
   expect(answers.length, await screenText(page)).toBe(1);
@@ -66,7 +83,9 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   const done = await server.exec("watched", "cd /tmp && export MARK=seen && echo agent-$MARK && ls /nowhere");
   expect(done.stdout).toBe("agent-seen\n");
   await shows(page, "agent-seen");
-  await until("the directory in the panel", async () => (await page.locator(".panel").innerText()).includes("/tmp"));
+  await until("the directory in the panel", async () =>
+    (await page.locator(".panel").innerText()).includes("/tmp"),
+  );
   await page.getByRole("link", { name: "Timeline" }).click();
   const entry = page.locator(".entry.command", { hasText: "agent-$MARK" });
   await entry.waitFor();
@@ -150,7 +169,9 @@ test("it draws with WebGL where there is one, and a screen reader can read it", 
   const able = await launch(true);
   try {
     const { page } = await person(able, server);
-    await page.evaluate(() => localStorage.setItem("stead.preferences", JSON.stringify({ screenReader: true })));
+    await page.evaluate(() =>
+      localStorage.setItem("stead.preferences", JSON.stringify({ screenReader: true })),
+    );
     await server.thread("drawn");
     await page.goto(threadPage(server, "drawn"));
     await connected(page);

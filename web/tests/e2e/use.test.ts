@@ -1,7 +1,17 @@
 import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
-import { complaints, connected, person, screenText, shows, stage, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  person,
+  screenText,
+  shows,
+  stage,
+  threadPage,
+  type,
+  until,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -84,13 +94,21 @@ async function point(page: Page, text: string): Promise<{ x: number; y: number }
 
 test("links show where they lead, and lead to the web only", async () => {
   const { page, close } = await at("links");
-  await page.context().route(/example\.org/, (route) => route.fulfill({ contentType: "text/html", body: "<p>elsewhere" }));
-  await type(page, "clear; echo https://example.org/plain; printf '\\033]8;;%s\\033\\\\%s\\033]8;;\\033\\\\\\n' https://example.org/hidden click-here 'javascript:alert(1)' not-here; echo shown-$((1+1))");
+  await page
+    .context()
+    .route(/example\.org/, (route) => route.fulfill({ contentType: "text/html", body: "<p>elsewhere" }));
+  await type(
+    page,
+    "clear; echo https://example.org/plain; printf '\\033]8;;%s\\033\\\\%s\\033]8;;\\033\\\\\\n' https://example.org/hidden click-here 'javascript:alert(1)' not-here; echo shown-$((1+1))",
+  );
   await shows(page, /^shown-2$/m);
 
   let where = await point(page, "https://example.org/plain");
   await page.locator(".terminal-foot .target", { hasText: "opens https://example.org/plain" }).waitFor();
-  const [plain] = await Promise.all([page.context().waitForEvent("page"), page.mouse.click(where.x, where.y)]);
+  const [plain] = await Promise.all([
+    page.context().waitForEvent("page"),
+    page.mouse.click(where.x, where.y),
+  ]);
   await plain.waitForURL("https://example.org/plain");
   expect(await plain.evaluate(() => window.opener)).toBe(null);
   await plain.close();
@@ -101,7 +119,10 @@ test("links show where they lead, and lead to the web only", async () => {
   await page.mouse.click(where.x, where.y);
   const dialog = page.getByRole("dialog");
   expect(await dialog.locator(".sample").innerText()).toBe("https://example.org/hidden");
-  const [hidden] = await Promise.all([page.context().waitForEvent("page"), dialog.getByRole("button", { name: "Open" }).click()]);
+  const [hidden] = await Promise.all([
+    page.context().waitForEvent("page"),
+    dialog.getByRole("button", { name: "Open" }).click(),
+  ]);
   await hidden.waitForURL("https://example.org/hidden");
   await hidden.close();
 
@@ -165,7 +186,10 @@ test("larger text means fewer columns, here and for the program", async () => {
 
 test("a signal reaches the program in the foreground", async () => {
   const { page, close } = await at("signals");
-  await type(page, "sh -c 'trap \"echo got-it; exit\" TERM; echo up-and-running; while :; do sleep 0.1; done'");
+  await type(
+    page,
+    "sh -c 'trap \"echo got-it; exit\" TERM; echo up-and-running; while :; do sleep 0.1; done'",
+  );
   await shows(page, /^up-and-running$/m);
   await page.getByRole("button", { name: "Send a signal" }).click();
   await page.getByRole("menuitem", { name: "SIGTERM" }).click();
@@ -185,9 +209,13 @@ test("the recording is saved under the terminal's name", async () => {
     })(),
   ]);
   expect(download.suggestedFilename()).toMatch(/^term_[0-9a-f]{32}\.cast$/);
-  const [head, ...events] = readFileSync(await download.path(), "utf8").trimEnd().split("\n");
+  const [head, ...events] = readFileSync(await download.path(), "utf8")
+    .trimEnd()
+    .split("\n");
   expect(JSON.parse(head!)).toMatchObject({ version: 2 });
-  expect(events.map((line) => (JSON.parse(line) as [number, string, string])[2]).join("")).toContain("kept-42");
+  expect(events.map((line) => (JSON.parse(line) as [number, string, string])[2]).join("")).toContain(
+    "kept-42",
+  );
   await close();
 });
 
@@ -201,9 +229,14 @@ test("the exec box runs a command, shows its receipt and remembers it", async ()
   await receipt.locator("summary").click();
   await receipt.locator(".output.stdout", { hasText: "out" }).waitFor();
   await receipt.locator(".output.stderr", { hasText: "err" }).waitFor();
-  await until("the directory in the panel", async () => (await page.locator(".panel").innerText()).includes("/usr"));
+  await until("the directory in the panel", async () =>
+    (await page.locator(".panel").innerText()).includes("/usr"),
+  );
   await box.press("ArrowUp");
-  await until("the command before", async () => (await box.inputValue()) === "cd /usr && echo out && echo err >&2 && false");
+  await until(
+    "the command before",
+    async () => (await box.inputValue()) === "cd /usr && echo out && echo err >&2 && false",
+  );
   await box.fill("nano\u0000");
   await box.press("Enter");
   await page.locator(".remark").waitFor();
@@ -221,11 +254,15 @@ test("a program cannot write the clipboard", async () => {
 
 test("what the instance uses is told to the panel, which does not ask", async () => {
   const { page, close } = await at("measured");
-  const processes = async (): Promise<number> => Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
+  const processes = async (): Promise<number> =>
+    Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
   // A shell that starts has helpers for a moment.
   await type(page, "echo ready-$((1+1))");
   await shows(page, /^ready-2$/m);
-  const lease = await server.call<{ instance: { metrics: { processes: number } } }>("GET", "/api/threads/measured/lease");
+  const lease = await server.call<{ instance: { metrics: { processes: number } } }>(
+    "GET",
+    "/api/threads/measured/lease",
+  );
   const before = lease.instance.metrics.processes;
   // From here on nobody answers a question about the lease.
   await page.route("**/lease", (route) => route.abort());
@@ -247,7 +284,9 @@ test("the palette opens a terminal, changes the theme and gives the focus back",
   await choose("theme dark");
   await until("a dark page", () => page.evaluate(() => document.documentElement.classList.contains("dark")));
   await choose("new terminal");
-  await until("a second terminal, shown", async () => (await page.locator(".terminal-tab").nth(1).getAttribute("class"))?.includes("on"));
+  await until("a second terminal, shown", async () =>
+    (await page.locator(".terminal-tab").nth(1).getAttribute("class"))?.includes("on"),
+  );
   await connected(page);
   await page.keyboard.press("Control+k");
   await page.getByRole("dialog").waitFor();

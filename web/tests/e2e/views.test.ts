@@ -5,7 +5,18 @@ import { join } from "node:path";
 import axe from "axe-core";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import { complaints, connected, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  person,
+  screenText,
+  shows,
+  stage,
+  stranger,
+  threadPage,
+  type,
+  until,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -125,7 +136,9 @@ test("versions are compared, taken up again and forked", async () => {
   await page.goto(threadPage(server, "versioned", "versions"));
   const comparison = page.locator(".comparison");
   await comparison.waitFor();
-  await until("the difference", async () => /− COLOUR\s*red[\s\S]*\+ COLOUR\s*blue/.test(await comparison.innerText()));
+  await until("the difference", async () =>
+    /− COLOUR\s*red[\s\S]*\+ COLOUR\s*blue/.test(await comparison.innerText()),
+  );
   await page.locator("table.versions tbody tr").nth(1).getByRole("button", { name: "Roll back" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
   await page.getByText(/Back at the state/).waitFor();
@@ -137,10 +150,13 @@ test("versions are compared, taken up again and forked", async () => {
 
 test("projects are made, pinned, kept longer and deleted, where the server has them", async () => {
   const { context, page } = await person(scene.browser, server);
-  const has = await server.call("GET", "/api/projects").then(() => true, (error: Error) => {
-    if (!error.message.includes(" 404 ")) throw error;
-    return false;
-  });
+  const has = await server.call("GET", "/api/projects").then(
+    () => true,
+    (error: Error) => {
+      if (!error.message.includes(" 404 ")) throw error;
+      return false;
+    },
+  );
   await page.getByRole("heading", { name: "Threads" }).waitFor();
   const link = page.getByRole("link", { name: "Projects" });
   if (!has) {
@@ -175,9 +191,21 @@ test("titles, names, messages and output never become markup", async () => {
   const { context, page } = await person(scene.browser, server);
   const evil = "<img src=x onerror=window.broken=1>";
   await server.thread(evil, { labels: { evil } });
-  await server.call("POST", `/api/threads/${encodeURIComponent(evil)}/messages`, { role: "user", content: `${evil}<script>window.broken=1</script>` });
-  await server.exec(evil, `printf '\\033]0;${evil}\\007%s\\n' '${evil}'; echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'; cd '/tmp'`);
-  for (const at of [`${server.url}/ui/threads`, threadPage(server, evil), threadPage(server, evil, "timeline"), threadPage(server, evil, "versions"), `${server.url}/ui/leases`]) {
+  await server.call("POST", `/api/threads/${encodeURIComponent(evil)}/messages`, {
+    role: "user",
+    content: `${evil}<script>window.broken=1</script>`,
+  });
+  await server.exec(
+    evil,
+    `printf '\\033]0;${evil}\\007%s\\n' '${evil}'; echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'; cd '/tmp'`,
+  );
+  for (const at of [
+    `${server.url}/ui/threads`,
+    threadPage(server, evil),
+    threadPage(server, evil, "timeline"),
+    threadPage(server, evil, "versions"),
+    `${server.url}/ui/leases`,
+  ]) {
     await page.goto(at);
     await page.getByText("<img src=x").first().waitFor();
     expect(await page.locator("img[src=x]").count(), at).toBe(0);
@@ -194,7 +222,9 @@ test("a page of another origin can neither open a socket nor read", async () => 
   const { context, page } = await person(scene.browser, server);
   await server.thread("private");
   const { terminal_id } = await server.call<{ terminal_id: string }>("GET", "/api/threads/private/terminal");
-  const other = createServer((_request, response) => response.setHeader("content-type", "text/html").end("<p>other"));
+  const other = createServer((_request, response) =>
+    response.setHeader("content-type", "text/html").end("<p>other"),
+  );
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
   // The same host and so the same site: the cookie is sent, and only the origin tells them apart.
   await page.goto(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
@@ -205,7 +235,10 @@ test("a page of another origin can neither open a socket nor read", async () => 
         opened.onopen = () => resolve("open");
         opened.onerror = () => resolve("refused");
       });
-      const read = await fetch(`${url}/api/threads`, { credentials: "include" }).then(() => "read", () => "refused");
+      const read = await fetch(`${url}/api/threads`, { credentials: "include" }).then(
+        () => "read",
+        () => "refused",
+      );
       return { socket, read };
     },
     [server.url, terminal_id],
@@ -245,7 +278,11 @@ test("everything is reached with the keyboard", async () => {
 });
 
 test("a phone shows all of it without scrolling sideways", async () => {
-  const { context, page } = await person(scene.browser, server, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  const { context, page } = await person(scene.browser, server, {
+    viewport: { width: 390, height: 844 },
+    hasTouch: true,
+    isMobile: true,
+  });
   await server.exec("pocket", "echo small");
   for (const at of ["", "timeline", "versions", "replay"]) {
     await page.goto(threadPage(server, "pocket", at));
@@ -274,7 +311,9 @@ async function serious(page: Page): Promise<string[]> {
     const { violations } = await (window as unknown as { axe: typeof axe }).axe.run(document);
     return violations
       .filter((one) => one.impact === "serious" || one.impact === "critical")
-      .map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`);
+      .map(
+        (one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`,
+      );
   });
 }
 
@@ -282,7 +321,17 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
   test("in any view", async () => {
     const { context, page } = await person(scene.browser, server, { colorScheme });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
-    const views = ["threads", "threads/looked-at", "threads/looked-at/timeline", "threads/looked-at/versions", "threads/looked-at/replay", "projects", "leases", "metrics", "settings"];
+    const views = [
+      "threads",
+      "threads/looked-at",
+      "threads/looked-at/timeline",
+      "threads/looked-at/versions",
+      "threads/looked-at/replay",
+      "projects",
+      "leases",
+      "metrics",
+      "settings",
+    ];
     for (const view of views) {
       await page.goto(`${server.url}/ui/${view}`);
       await page.getByRole("heading", { level: 1 }).waitFor();

@@ -18,15 +18,27 @@ import { hasHiddenParts, pasteText } from "../../src/terminal/paste.ts";
 import { steadUnicode, width } from "../../src/terminal/unicode.ts";
 
 const command = (more: Partial<Command> = {}): Command => ({
-  command_id: "cmd_1", terminal_id: "term_1", command: "true", status: "finished", exit_code: 0, signal: null,
-  stdout_bytes: 0, stderr_bytes: 0, duration_ms: 1, ...more,
+  command_id: "cmd_1",
+  terminal_id: "term_1",
+  command: "true",
+  status: "finished",
+  exit_code: 0,
+  signal: null,
+  stdout_bytes: 0,
+  stderr_bytes: 0,
+  duration_ms: 1,
+  ...more,
 });
 
 describe("addresses", () => {
   test("a view is found and names survive it", () => {
     for (const thread of ["t", "a b/ü#?%", "..%2f", "<img src=x>", "日本"]) {
       const address = new URL(threadAddress(thread, "replay", { at: "5" }), "http://x");
-      expect(routeOf(address.pathname, address.search)).toMatchObject({ view: "thread", thread, tab: "replay" });
+      expect(routeOf(address.pathname, address.search)).toMatchObject({
+        view: "thread",
+        thread,
+        tab: "replay",
+      });
     }
     expect(routeOf("/")).toEqual({ view: "threads", filter: "" });
     expect(routeOf("/ui/threads", "?filter=a%20b")).toEqual({ view: "threads", filter: "a b" });
@@ -40,7 +52,14 @@ describe("addresses", () => {
 
   test("only web addresses are opened", () => {
     expect(webAddress("https://example.org/a b")).toBe("https://example.org/a%20b");
-    for (const bad of ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "//host", "vbscript:x", ""]) {
+    for (const bad of [
+      "javascript:alert(1)",
+      "file:///etc/passwd",
+      "data:text/html,x",
+      "//host",
+      "vbscript:x",
+      "",
+    ]) {
       expect(webAddress(bad), bad).toBe(null);
     }
   });
@@ -84,7 +103,8 @@ describe("pasting", () => {
 });
 
 test("widths come from the server's table", () => {
-  const check = (text: string, expected: number): void => expect(width(text.codePointAt(0)!), text).toBe(expected);
+  const check = (text: string, expected: number): void =>
+    expect(width(text.codePointAt(0)!), text).toBe(expected);
   check("a", 1);
   check("\n", 0);
   check("é", 1);
@@ -99,7 +119,12 @@ test("widths come from the server's table", () => {
 
 test("times and amounts are short", () => {
   expect([3, 1234, 12_345, 65_000, 7_380_000, 200_000_000].map(duration)).toEqual([
-    "3 ms", "1.2 s", "12 s", "1 min 5 s", "2 h 3 min", "2 d 7 h",
+    "3 ms",
+    "1.2 s",
+    "12 s",
+    "1 min 5 s",
+    "2 h 3 min",
+    "2 d 7 h",
   ]);
   expect(relative(1000, 1500)).toBe("now");
   expect(relative("1970-01-01T00:00:00Z", 90_000)).toBe("1 min ago");
@@ -155,7 +180,11 @@ describe("metrics", () => {
   test("a histogram's buckets are counted each alone", () => {
     const read = histogram(parseMetrics(text)[1]!);
     expect(read).toEqual({
-      buckets: [{ upTo: 0.1, count: 2 }, { upTo: 1, count: 3 }, { upTo: Infinity, count: 1 }],
+      buckets: [
+        { upTo: 0.1, count: 2 },
+        { upTo: 1, count: 3 },
+        { upTo: Infinity, count: 1 },
+      ],
       count: 6,
       sum: 9.5,
     });
@@ -175,13 +204,24 @@ describe("differences", () => {
 
   test("of lines", () => {
     const check = (before: string, after: string, expected: string): void =>
-      expect(linesBetween(before, after).map((line) => line.sign + line.text).join("|")).toBe(expected);
+      expect(
+        linesBetween(before, after)
+          .map((line) => line.sign + line.text)
+          .join("|"),
+      ).toBe(expected);
     check("a\nb\nc", "a\nx\nc", " a|-b|+x| c");
     check("", "a", "+a");
     check("a\nb", "", "-a|-b");
     check("1\n2\n3\n4", "2\n4\n5", "-1| 2|-3| 4|+5");
     const long = linesBetween("1\n2\n3\n4\n5\n6\n7\n8", "1\n2\n3\n4\nx\n6\n7\n8");
-    expect(nearChanges(long, 1).map((line) => line.sign + line.text)).toEqual([" …", " 4", "-5", "+x", " 6", " …"]);
+    expect(nearChanges(long, 1).map((line) => line.sign + line.text)).toEqual([
+      " …",
+      " 4",
+      "-5",
+      "+x",
+      " 6",
+      " …",
+    ]);
   });
 });
 
@@ -234,18 +274,28 @@ describe("a recording", () => {
   test("is read as far as it goes", () => {
     const read = parseRecording(cast);
     expect(read).toMatchObject({ cols: 80, rows: 24, began: 1_000_000, length: 100 });
-    expect(read.events).toEqual([{ at: 0.5, output: "a", end: null }, { at: 2, cols: 100, rows: 30 }, { at: 100, output: "b", end: null }]);
+    expect(read.events).toEqual([
+      { at: 0.5, output: "a", end: null },
+      { at: 2, cols: 100, rows: 30 },
+      { at: 100, output: "b", end: null },
+    ]);
     expect([0, 0.5, 3, 500].map((time) => eventsBefore(read.events, time))).toEqual([0, 1, 2, 3]);
     expect(secondOf(read, "1970-01-01T00:16:42Z")).toBe(2);
     expect(secondOf(read, 0)).toBe(0);
-    expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(1_000_250);
+    expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(
+      1_000_250,
+    );
   });
 
   test("is cut where an offset says", () => {
-    const { events } = parseRecording(['{"version":2}', '[1,"o","one",103]', '[2,"r","90x20"]', '[3,"o","twö three",113]'].join("\n"));
+    const { events } = parseRecording(
+      ['{"version":2}', '[1,"o","one",103]', '[2,"r","90x20"]', '[3,"o","twö three",113]'].join("\n"),
+    );
     const shown = (offset: number): string | null => {
       const cut = cutAt(events, offset);
-      return cut && cut.events.slice(0, cut.before).map((event) => ("output" in event ? event.output : "|")).join("");
+      if (!cut) return null;
+      const played = cut.events.slice(0, cut.before);
+      return played.map((event) => ("output" in event ? event.output : "|")).join("");
     };
     expect([103, 107, 113].map(shown)).toEqual(["one", "one|twö", "one|twö three"]);
     // Before what is kept, and after all of it.
@@ -260,7 +310,10 @@ describe("a recording", () => {
 });
 
 test("the palette finds by parts of words, best first", () => {
-  const actions = ["Go to metrics", "New thread", "Thread: build", "Settings"].map((title) => ({ title, run() {} }));
+  const actions = ["Go to metrics", "New thread", "Thread: build", "Settings"].map((title) => ({
+    title,
+    run() {},
+  }));
   const titles = (typed: string): string[] => find(typed, actions).map((action) => action.title);
   expect(titles("thread")).toEqual(["Thread: build", "New thread"]);
   expect(titles("nth")).toEqual(["New thread"]);
@@ -270,13 +323,20 @@ test("the palette finds by parts of words, best first", () => {
 
 test("stored preferences are taken only as far as they are sound", () => {
   expect(soundPreferences(null)).toEqual(DEFAULTS);
-  expect(soundPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false })).toEqual({
-    ...DEFAULTS, fontSize: 32, panel: false,
+  expect(
+    soundPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false }),
+  ).toEqual({
+    ...DEFAULTS,
+    fontSize: 32,
+    panel: false,
   });
 });
 
 test("an event names what it is about", () => {
-  expect(understand("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({ name: "session", thread: "t" });
+  expect(understand("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({
+    name: "session",
+    thread: "t",
+  });
   expect(understand("lease", "not json")).toMatchObject({ name: "lease", lease: null });
 });
 
@@ -287,9 +347,17 @@ test("however often it is poked, one more ask follows, after a rest", async () =
   const got: unknown[] = [];
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   const latest = new Latest<number>(
-    () => ((asked += 1), new Promise((resolve) => (answer = resolve))),
+    () => {
+      asked += 1;
+      return new Promise((resolve) => {
+        answer = resolve;
+      });
+    },
     (value, error) => got.push(error ?? value),
-    () => new Promise((resolve) => (rested = resolve)),
+    () =>
+      new Promise((resolve) => {
+        rested = resolve;
+      }),
   );
   latest.poke();
   latest.poke();
@@ -308,7 +376,7 @@ test("however often it is poked, one more ask follows, after a rest", async () =
 });
 
 test("events are read from text cut anywhere", () => {
-  const text = ": hello\n\nid: 7\nevent: session_opened\ndata: {\"a\":\ndata: 1}\n\ndata: x\r\n\r\n";
+  const text = ': hello\n\nid: 7\nevent: session_opened\ndata: {"a":\ndata: 1}\n\ndata: x\r\n\r\n';
   for (let cut = 0; cut <= text.length; cut += 1) {
     const events = new Events();
     expect([...events.feed(text.slice(0, cut)), ...events.feed(text.slice(cut))], `cut at ${cut}`).toEqual([

@@ -1,7 +1,7 @@
 import { gzipSync } from "node:zlib";
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { BEHIND, type Link, TerminalSocket, type World } from "../../src/protocol/socket.ts";
 import type { Step } from "../../src/protocol/protocol.ts";
+import { BEHIND, type Link, TerminalSocket, type World } from "../../src/protocol/socket.ts";
 
 /** A socket whose other end is the test. */
 class Wire {
@@ -15,7 +15,9 @@ class Wire {
     this.address = address;
   }
   send(data: unknown): void {
-    this.sent.push(typeof data === "string" ? JSON.parse(data) : new TextDecoder().decode(data as Uint8Array));
+    this.sent.push(
+      typeof data === "string" ? JSON.parse(data) : new TextDecoder().decode(data as Uint8Array),
+    );
   }
   close(): void {
     this.readyState = 3;
@@ -31,7 +33,16 @@ class Wire {
     this.onclose?.();
   }
   greet(offset: number): void {
-    this.says({ type: "hello", offset, mode: "driver", driver: "me", cols: 80, rows: 24, client: 1, live: true });
+    this.says({
+      type: "hello",
+      offset,
+      mode: "driver",
+      driver: "me",
+      cols: 80,
+      rows: 24,
+      client: 1,
+      live: true,
+    });
   }
   picture(offset: number, text: string): void {
     this.says({ type: "snapshot", offset, cols: 80, rows: 24, bytes: text.length });
@@ -58,7 +69,9 @@ const world: World = {
   after(milliseconds, act) {
     const timer = { due: clock + milliseconds, act };
     timers.push(timer);
-    return () => void (timers = timers.filter((other) => other !== timer));
+    return () => {
+      timers = timers.filter((other) => other !== timer);
+    };
   },
   now: () => clock,
   random: () => 0,
