@@ -63,5 +63,7 @@ const pageFrames: Frames = {
     }),
 };
 
-/** The one of this page. */
 export const pacer = new Pacer(pageFrames);
+
+/** Settles when the next frame was painted. */
+export const nextFrame = (): Promise<void> => pageFrames.next();

@@ -11,12 +11,14 @@ import { WebLinksAddon } from "@xterm/addon-web-links";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { muteAnswers } from "./answers.ts";
+import { limitCounts } from "./limits.ts";
 import { webAddress } from "./links.ts";
-import { pacer } from "./pacer.ts";
+import { nextFrame, pacer } from "./pacer.ts";
 import { hasHiddenParts, pasteText } from "./paste.ts";
 import { installStylePolicy } from "./policy.ts";
 import { calmScrollbar } from "./scrollbar.ts";
 import { steadUnicode } from "./unicode.ts";
+import { WholeCharacters } from "./utf8.ts";
 
 export interface ScreenSettings {
   fontSize: number;
@@ -54,6 +56,7 @@ export class Screen {
   readonly #fit = new FitAddon();
   readonly #events: ScreenEvents;
   readonly #tasks: Task[] = [];
+  readonly #characters = new WholeCharacters();
   #drawing = false;
   #search: Promise<SearchAddon> | null = null;
   #fontSize: number;
@@ -99,6 +102,7 @@ export class Screen {
     terminal.unicode.register(steadUnicode);
     terminal.unicode.activeVersion = steadUnicode.version;
     muteAnswers(terminal);
+    limitCounts(terminal, nextFrame);
     terminal.onData((data) => events.input(encoder.encode(data)));
     terminal.onBinary((data) => events.input(Uint8Array.from(data, (char) => char.charCodeAt(0) & 0xff)));
   }
@@ -128,6 +132,7 @@ export class Screen {
     }
     this.#do({
       run: () => {
+        this.#characters.clear();
         this.terminal.reset();
         this.terminal.resize(cols, rows);
         this.#squeeze();
@@ -289,7 +294,7 @@ export class Screen {
         done();
         return;
       }
-      this.terminal.write(piece, () => {
+      this.terminal.write(this.#characters.push(piece), () => {
         this.#drawing = false;
         this.#events.drawn(piece.length);
         done();

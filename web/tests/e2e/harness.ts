@@ -303,3 +303,12 @@ export const shows = (page: Page, text: string | RegExp, nth = 0): Promise<unkno
     if (typeof text === "string" ? seen.includes(text) : text.test(seen)) return true;
     throw new Error(seen);
   });
+
+/** Everything a terminal holds, its scrollback included, by the clipboard as a person would copy it. */
+export async function wholeText(page: Page): Promise<string> {
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.getByRole("button", { name: "More for this terminal" }).click();
+  await page.getByRole("menuitem", { name: "Copy the whole text" }).click();
+  await page.getByText("Copied.").waitFor();
+  return page.evaluate(() => navigator.clipboard.readText());
+}

@@ -1,4 +1,3 @@
-import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
 import {
   complaints,
@@ -12,6 +11,7 @@ import {
   threadPage,
   type,
   until,
+  wholeText,
 } from "./harness.ts";
 
 const scene = stage();
@@ -184,12 +184,3 @@ test("it draws with WebGL where there is one, and a screen reader can read it", 
     await able.close();
   }
 });
-
-/** Everything the terminal holds, taken by the clipboard as a person would. */
-async function wholeText(page: Page): Promise<string> {
-  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-  await page.getByRole("button", { name: "More for this terminal" }).click();
-  await page.getByRole("menuitem", { name: "Copy the whole text" }).click();
-  await page.getByText("Copied.").waitFor();
-  return page.evaluate(() => navigator.clipboard.readText());
-}
