@@ -1,6 +1,6 @@
 /**
- * Turns a command's output into runs of styled text. Only colours and weights are kept; every other control sequence
- * is dropped, a carriage return overwrites its line, and the result is text, never markup.
+ * Turns a command's output into runs of styled text. Only colours and weights are kept; every other control
+ * sequence is dropped, a carriage return overwrites its line, and the result is text, never markup.
  */
 
 export interface Style {
@@ -19,11 +19,14 @@ export interface Run {
   style: Style;
 }
 
-const ESCAPE =
-  // CSI | OSC, DCS, APC, PM, SOS up to their end | two- and three-character escapes
-  /\x1b\[([0-9:;<=>?]*)([ -/]*)([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
+const CSI = /\x1b\[([0-9:;<=>?]*)([ -/]*)([@-~])/;
+/** OSC, DCS, APC, PM and SOS up to their end. */
+const STRING = /\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)/;
+const SHORT_ESCAPE = /\x1b[ -/]*[0-~]/;
+const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/;
+const ESCAPE = new RegExp([CSI, STRING, SHORT_ESCAPE, CONTROL].map(({ source }) => source).join("|"), "g");
 
-/** `palette:N` stands for one of the sixteen named colours, which a style sheet knows. */
+/** `palette:N` is one of the sixteen named colours, defined in the style sheet. */
 const palette = (index: number): string => `palette:${index}`;
 
 function colour(index: number): string {
@@ -37,7 +40,7 @@ function colour(index: number): string {
   return `rgb(${level(Math.floor(cube / 36))},${level(Math.floor(cube / 6) % 6)},${level(cube % 6)})`;
 }
 
-/** Reads the colour after 38 or 48; the number of parameters used with it. */
+/** Parses the colour after 38 or 48. Returns it with the number of parameters used. */
 function extended(codes: number[], at: number): [string | null, number] {
   const byte = (value: number | undefined): value is number =>
     value !== undefined && value >= 0 && value <= 255;
@@ -122,7 +125,7 @@ function restyle(style: Style, parameters: string): Style {
   return next;
 }
 
-/** The runs of an output. */
+/** Splits an output into runs. */
 export function runsOf(output: string): Run[] {
   const done: Run[] = [];
   let line: Run[] = [];
@@ -144,7 +147,7 @@ export function runsOf(output: string): Run[] {
       } else if (part === "\r") {
         overwrite = true;
       } else {
-        // A progress bar redraws its line from the start; what it drew before is not kept.
+        // A progress bar redraws its line from the start.
         if (overwrite) line = [];
         overwrite = false;
         put({ text: part, style });

@@ -5,7 +5,7 @@ export type Change =
   | { name: string; kind: "removed"; from: string }
   | { name: string; kind: "changed"; from: string; to: string };
 
-/** What differs between two sets of named texts, by name. A text of `null` is one that is not there. */
+/** What differs between two sets of named texts, by name. `null` means absent. */
 export function changesBetween(
   before: Record<string, string | null>,
   after: Record<string, string | null>,
@@ -26,7 +26,7 @@ export interface DiffLine {
   text: string;
 }
 
-/** Line by line; texts too long to compare are shown as one removed and one added whole. */
+/** Compares line by line. Texts that are too long become one removed and one added block. */
 export function linesBetween(before: string, after: string): DiffLine[] {
   const a = before === "" ? [] : before.split("\n");
   const b = after === "" ? [] : after.split("\n");

@@ -1,4 +1,4 @@
-/** Reads the text format of Prometheus. */
+/** Parses the text format of Prometheus. */
 
 export interface Sample {
   name: string;

@@ -1,13 +1,12 @@
-/** What the command palette finds. */
+/** The search of the command palette. */
 
 export interface Action {
-  /** What a person reads, and types parts of. */
   title: string;
   hint?: string;
   run(): void;
 }
 
-/** How well a text fits what was typed: every typed letter in order; `null` if it does not. Lower is better. */
+/** Rates how well a title matches: lower is better, null if its letters do not occur in that order. */
 export function score(typed: string, title: string): number | null {
   const wanted = typed.toLowerCase().replace(/\s+/g, "");
   const text = title.toLowerCase();
@@ -25,7 +24,7 @@ export function score(typed: string, title: string): number | null {
   return 2 + gaps;
 }
 
-/** The actions that fit, best first. */
+/** The actions that match, best first. */
 export function find(typed: string, actions: readonly Action[]): Action[] {
   return actions
     .map((action, index) => ({ action, index, score: score(typed, action.title) }))

@@ -1,4 +1,4 @@
-/** Times and amounts in words. */
+/** Times and amounts, formatted for people. */
 
 /** A duration of milliseconds, short: `3 ms`, `1.2 s`, `4 min 5 s`, `2 h 3 min`, `5 d 1 h`. */
 export function duration(milliseconds: number): string {
@@ -29,7 +29,7 @@ export function relative(time: string | number | null | undefined, now: number):
   const seconds = Math.floor(size / 1000);
   const minutes = Math.floor(seconds / 60);
   const hours = Math.floor(minutes / 60);
-  const word =
+  const amount =
     seconds < 60
       ? `${seconds} s`
       : minutes < 60
@@ -37,11 +37,11 @@ export function relative(time: string | number | null | undefined, now: number):
         : hours < 48
           ? `${hours} h`
           : `${Math.floor(hours / 24)} d`;
-  return distance >= 0 ? `${word} ago` : `in ${word}`;
+  return distance >= 0 ? `${amount} ago` : `in ${amount}`;
 }
 
-/** So many of something: `1 session`, `3 sessions`. */
-export const counted = (count: number, noun: string): string =>
+/** A count with its noun: `1 session`, `3 sessions`. */
+export const plural = (count: number, noun: string): string =>
   `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 
 /** An amount of bytes: `512 B`, `1.5 KiB`, `20 MiB`. */
@@ -56,8 +56,10 @@ export function bytes(count: number): string {
   return `${unit === 0 || value >= 100 ? Math.round(value) : Number(value.toFixed(1))} ${units[unit]}`;
 }
 
-/** Percent of one processor, from two readings of its time in microseconds, so many milliseconds apart. */
-export function shareOf(
+/**
+ * CPU use in percent of one core, from two readings of CPU time in microseconds, `apart` milliseconds apart.
+ */
+export function cpuPercent(
   before: number | null | undefined,
   after: number | null | undefined,
   apart: number,

@@ -1,12 +1,13 @@
 /**
  * Bounds the work that a program can cause with few bytes.
  *
- * xterm repeats a scroll, an inserted line, a tab or a character as often as the sequence says, without a break:
- * `CSI 3000000 S` stops the page for 25 seconds. More than a screenful looks the same (the server's screen stops there
- * as well), so counts are cut to that; and when many such sequences follow each other, the parser pauses until the next frame.
+ * xterm repeats a scroll, an inserted line, a tab or a character as often as the sequence says, in one task:
+ * `CSI 3000000 S` freezes the page for 25 seconds. More than a screenful has no further effect (the server's
+ * screen stops there as well), so counts are clamped; and after many such sequences the parser waits for the
+ * next frame.
  *
- * xterm's public handlers get a copy of the parameters, so this uses the private ones behind them. Where they are
- * missing, xterm stays as it is; `limits.test.ts` notices.
+ * xterm's public handlers get a copy of the parameters, so this uses the private ones behind them. Where they
+ * are missing, xterm stays as it is; `limits.test.ts` notices.
  */
 
 import type { IFunctionIdentifier, Terminal } from "@xterm/xterm";

@@ -23,8 +23,8 @@ function completeLength(bytes: Uint8Array): number {
 /**
  * Cuts a stream of bytes at the ends of UTF-8 characters.
  *
- * xterm 6.0.0 loses a character when a write ends inside it, after a continuation byte of 0x80: the dash (E2 80 94),
- * typographic quotes and the Chinese full stop (E3 80 82) are such.
+ * xterm 6.0.0 loses a character when a write ends inside it, after a continuation byte of 0x80: the dash (E2
+ * 80 94), typographic quotes and the Chinese full stop (E3 80 82) are such.
  */
 export class WholeCharacters {
   #rest: Uint8Array = NOTHING;

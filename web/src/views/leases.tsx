@@ -1,20 +1,21 @@
-/** The compute beneath: leases with their instances, and the providers they can come from. */
+/** Leases with their instances, and the providers that create instances. */
 
 import { list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import type { Lease, Provider } from "../api/types.ts";
+import { missingText } from "../lib/provider.ts";
 import { threadAddress } from "../lib/router.ts";
 import { bytes } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Id, toneOf } from "../ui/parts.tsx";
-import { statusWords } from "./threads.tsx";
+import { statusText } from "./threads.tsx";
 
 export function LeasesView() {
   const leases = useResource<Lease[]>(
     "leases",
     () => list<Lease>("/api/leases?limit=200"),
-    (what) => ["lease", "instance", "thread", "terminal"].some((noun) => what.name.startsWith(noun)),
+    (event) => ["lease", "instance", "thread", "terminal"].some((noun) => event.name.startsWith(noun)),
   );
   const providers = useResource<Provider[]>(
     "providers",
@@ -23,6 +24,7 @@ export function LeasesView() {
   );
   const act = async (lease: Lease, verb: "pause" | "resume"): Promise<void> => {
     await attempt(
+      `Couldn't ${verb} the lease.`,
       () => send("POST", path("api", "leases", lease.lease_id, verb)),
       verb === "pause" ? "Paused." : "Resumed.",
     );
@@ -31,15 +33,16 @@ export function LeasesView() {
   const destroy = async (lease: Lease): Promise<void> => {
     const yes = await ask({
       title: "Destroy this lease?",
-      text: "Its instance ends with every process in it. Terminals that stand on it lose their processes.",
+      text: "Its instance is deleted, and every process in its terminals is killed.",
       sample: lease.lease_id,
       action: "Destroy",
       danger: true,
     });
     if (!yes) return;
     await attempt(
+      "Couldn't destroy the lease.",
       () => send("POST", path("api", "leases", lease.lease_id, "destroy")),
-      "The lease was destroyed.",
+      "Lease destroyed.",
     );
     leases.refresh();
   };
@@ -49,7 +52,7 @@ export function LeasesView() {
         <h1>Leases</h1>
       </header>
       {leases.error !== undefined && <Failure error={leases.error} retry={leases.refresh} />}
-      {leases.value?.length === 0 && <Empty title="No leases: nothing claims compute." />}
+      {leases.value?.length === 0 && <Empty title="No sandboxes are running." />}
       {leases.value && leases.value.length > 0 && (
         <div class="table-box">
           <table class="table">
@@ -88,10 +91,10 @@ export function LeasesView() {
                           <a href={threadAddress(thread)}>{thread}</a>
                         </span>
                       ))}
-                      {(lease.shared_by ?? []).length === 0 && <span class="quiet-text">nobody</span>}
+                      {(lease.shared_by ?? []).length === 0 && <span class="quiet-text">No threads</span>}
                     </th>
                     <td>
-                      <Badge tone={toneOf(state)}>{statusWords(state)}</Badge>
+                      <Badge tone={toneOf(state)}>{statusText(state)}</Badge>
                     </td>
                     <td class="wide-only">
                       <span class="provider">{lease.provider_name}</span>
@@ -152,9 +155,9 @@ export function LeasesView() {
 }
 
 function ProviderCard({ provider }: { provider: Provider }) {
-  const words = Object.entries(provider.capabilities ?? {}).flatMap(([name, value]) => {
+  const capabilities = Object.entries(provider.capabilities ?? {}).flatMap(([name, value]) => {
     if (Array.isArray(value)) return value.map(String);
-    if (typeof value === "boolean") return value ? [name] : [`not ${name}`];
+    if (typeof value === "boolean") return value ? [name] : [`no ${name}`];
     return [`${name}: ${String(value)}`];
   });
   return (
@@ -169,13 +172,15 @@ function ProviderCard({ provider }: { provider: Provider }) {
         {provider.default === true && <Badge tone="good">default</Badge>}
       </div>
       {provider.missing && provider.missing.length > 0 && (
-        <p class="quiet-text">Without {provider.missing.join("; ")}</p>
+        <p class="quiet-text" title={provider.missing.join("; ")}>
+          {provider.missing.map(missingText).join(" ")}
+        </p>
       )}
-      {words.length > 0 && (
-        <p class="words">
-          {words.map((word) => (
-            <span key={word} class="word">
-              {word.replaceAll("_", " ")}
+      {capabilities.length > 0 && (
+        <p class="tags">
+          {capabilities.map((capability) => (
+            <span key={capability} class="tag">
+              {capability.replaceAll("_", " ")}
             </span>
           ))}
         </p>

@@ -1,25 +1,25 @@
-/** The server's numbers, in small charts. Asked for every few seconds while the view is open. */
+/** The server's metrics in small charts, polled while the view is open. */
 
 import { useEffect, useState } from "preact/hooks";
 import { describe, getText } from "../api/client.ts";
 import { type Bucket, type Family, histogram, parseMetrics, quantile, total } from "../lib/metrics.ts";
-import { bytes, duration } from "../lib/time.ts";
+import { bytes, duration, plural } from "../lib/time.ts";
 
-const EVERY_MS = 3000;
-/** Points a chart holds: ten minutes. */
-const POINTS = 200;
-/** Points it is drawn with from the start. */
-const FEWEST = 20;
+const POLL_INTERVAL_MS = 3000;
+/** Points of a chart: ten minutes. */
+const MAX_POINTS = 200;
+/** A chart with fewer points is filled up with its first value. */
+const MIN_POINTS = 20;
 
-interface Look {
+interface Reading {
   at: number;
   families: Map<string, Family>;
 }
 
-/** What is shown, by parts of the family's name; the first that is there. */
+/** The charts, each of the first metric family whose name matches. */
 const CHARTS: { title: string; names: RegExp; rate?: true; unit?: "bytes" | "count" }[] = [
   { title: "Terminals live", names: /terminals_live/ },
-  { title: "Watchers", names: /watchers/ },
+  { title: "Viewers", names: /watchers/ },
   { title: "Sessions opened", names: /sessions_opened/ },
   { title: "Sessions closed", names: /sessions_closed/ },
   { title: "Output per second", names: /bytes_out|output_bytes/, rate: true, unit: "bytes" },
@@ -32,34 +32,34 @@ const CHARTS: { title: string; names: RegExp; rate?: true; unit?: "bytes" | "cou
 ];
 
 export function MetricsView() {
-  const [looks, setLooks] = useState<Look[]>([]);
+  const [readings, setReadings] = useState<Reading[]>([]);
   const [error, setError] = useState<string | null>(null);
   useEffect(() => {
     let here = true;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = async (): Promise<void> => {
+    const poll = async (): Promise<void> => {
       try {
         const families = parseMetrics(await getText("/metrics"));
         if (!here) return;
-        setLooks((before) =>
+        setReadings((before) =>
           [
             ...before,
             { at: Date.now(), families: new Map(families.map((family) => [family.name, family])) },
-          ].slice(-POINTS),
+          ].slice(-MAX_POINTS),
         );
         setError(null);
       } catch (failure) {
         if (here) setError(describe(failure));
       }
-      if (here) timer = setTimeout(() => void look(), EVERY_MS);
+      if (here) timer = setTimeout(() => void poll(), POLL_INTERVAL_MS);
     };
-    void look();
+    void poll();
     return () => {
       here = false;
       clearTimeout(timer);
     };
   }, []);
-  const latest = looks.at(-1);
+  const latest = readings.at(-1);
   const all = latest ? [...latest.families.values()] : [];
   const charts = CHARTS.flatMap((chart) => {
     const family = all.find((one) => one.kind !== "histogram" && chart.names.test(one.name));
@@ -71,7 +71,7 @@ export function MetricsView() {
       <header class="page-head">
         <h1>Metrics</h1>
         <a class="quiet-text" href="/metrics" target="_blank" rel="noreferrer">
-          as text
+          View as text
         </a>
       </header>
       {error && (
@@ -86,7 +86,7 @@ export function MetricsView() {
               title={chart.title}
               help={chart.family.help}
               unit={chart.unit ?? "count"}
-              values={valuesOf(looks, chart.family.name, chart.rate === true)}
+              values={valuesOf(readings, chart.family.name, chart.rate === true)}
             />
           </li>
         ))}
@@ -97,7 +97,7 @@ export function MetricsView() {
         ))}
       </ul>
       <details class="all-metrics">
-        <summary>All numbers</summary>
+        <summary>All metrics</summary>
         <div class="table-box">
           <table class="table">
             <tbody>
@@ -123,12 +123,12 @@ export function MetricsView() {
 const number = (value: number): string =>
   Number.isInteger(value) ? value.toLocaleString() : value.toPrecision(4);
 
-function valuesOf(looks: Look[], name: string, rate: boolean): number[] {
-  const values = looks.map((look) => total(look.families.get(name)));
+function valuesOf(readings: Reading[], name: string, rate: boolean): number[] {
+  const values = readings.map((reading) => total(reading.families.get(name)));
   if (!rate) return values;
   return values.slice(1).map((value, index) => {
-    const seconds = (looks[index + 1]!.at - looks[index]!.at) / 1000;
-    // A restarted server counts from nought again.
+    const seconds = (readings[index + 1]!.at - readings[index]!.at) / 1000;
+    // Counters start at zero when the server restarts.
     return seconds > 0 ? Math.max(0, value - values[index]!) / seconds : 0;
   });
 }
@@ -149,28 +149,27 @@ function Line({
 }) {
   const last = values.at(-1) ?? 0;
   const top = Math.max(1, ...values);
-  // The first look stands for what was before it, so that there is a line from the start.
   const drawn =
-    values.length < FEWEST
-      ? [...Array<number>(FEWEST - values.length).fill(values[0] ?? 0), ...values]
+    values.length < MIN_POINTS
+      ? [...Array<number>(MIN_POINTS - values.length).fill(values[0] ?? 0), ...values]
       : values;
   const step = WIDTH / (drawn.length - 1);
   const points = drawn.map(
     (value, index) =>
       `${(index * step).toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`,
   );
-  const words = unit === "bytes" ? `${bytes(last)}/s` : number(last);
+  const amount = unit === "bytes" ? `${bytes(last)}/s` : number(last);
   return (
     <figure class="chart" title={help}>
       <figcaption>
         <span>{title}</span>
-        <strong>{words}</strong>
+        <strong>{amount}</strong>
       </figcaption>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`${title}: ${words}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}
+        aria-label={`${title}: ${amount}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}
       >
         <polyline class="line" points={points.join(" ")} />
       </svg>
@@ -178,7 +177,7 @@ function Line({
   );
 }
 
-/** A histogram under its name as words: `stead_recovery_seconds` is "recovery time". */
+/** A histogram. Its title comes from its name: `stead_recovery_seconds` is "recovery time". */
 function Bars({ family }: { family: Family }) {
   const { buckets, count, sum } = histogram(family);
   const kind = /seconds$/.test(family.name) ? "seconds" : /bytes$/.test(family.name) ? "bytes" : "count";
@@ -193,23 +192,25 @@ function Bars({ family }: { family: Family }) {
     if (value === Infinity) return "more";
     return kind === "seconds" ? duration(value * 1000) : kind === "bytes" ? bytes(value) : number(value);
   };
-  const half = amount(quantile(buckets, 0.5));
-  const most = amount(quantile(buckets, 0.99));
+  const p50 = amount(quantile(buckets, 0.5));
+  const p99 = amount(quantile(buckets, 0.99));
   return (
     <figure class="chart" title={family.help}>
       <figcaption>
         <span>{title}</span>
-        <strong>{count === 0 ? "none yet" : `mean ${amount(sum / count)}`}</strong>
+        <strong>{count === 0 ? "No samples" : `mean ${amount(sum / count)}`}</strong>
       </figcaption>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`${title}: ${count} times, half within ${half}, 99 of 100 within ${most}`}
+        aria-label={`${title}: ${plural(count, "sample")}, p50 ${p50}, p99 ${p99}`}
       >
         <BarShapes buckets={buckets} />
       </svg>
-      <p class="quiet-text">{count === 0 ? " " : `${number(count)} times, half ≤ ${half}, 99 % ≤ ${most}`}</p>
+      <p class="quiet-text">
+        {count === 0 ? " " : `${plural(count, "sample")} · p50 ≤ ${p50} · p99 ≤ ${p99}`}
+      </p>
     </figure>
   );
 }

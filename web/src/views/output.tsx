@@ -1,4 +1,4 @@
-/** What a command wrote, coloured as it meant it, as text of the page. */
+/** A command's output with its colours, as text of the page. */
 
 import { useEffect, useState } from "preact/hooks";
 import { describe, getBytes, path } from "../api/client.ts";
@@ -7,13 +7,13 @@ import { type Run, runsOf, type Style } from "../lib/ansi.ts";
 import { bytes } from "../lib/time.ts";
 import { Button, Copy } from "../ui/parts.tsx";
 
-/** Bytes asked for at once. */
-const AT_ONCE = 64 << 10;
+/** Bytes fetched per request. */
+const CHUNK_BYTES = 64 << 10;
 
 type Colours = { color?: string; backgroundColor?: string };
 type StreamName = "stdout" | "stderr";
 
-function look(style: Style): { class: string; style: Colours } {
+function attributesOf(style: Style): { class: string; style: Colours } {
   const classes: string[] = [];
   const css: Colours = {};
   const colours: [string | undefined, "color" | "backgroundColor", string][] = [
@@ -38,7 +38,7 @@ export function Runs({ runs }: { runs: Run[] }) {
         Object.keys(run.style).length === 0 ? (
           run.text
         ) : (
-          <span key={index} {...look(run.style)}>
+          <span key={index} {...attributesOf(run.style)}>
             {run.text}
           </span>
         ),
@@ -67,7 +67,7 @@ function OneStream({ command, stream }: { command: Command; stream: StreamName }
   );
   const more = async (): Promise<void> => {
     try {
-      const query = new URLSearchParams({ stream, from: String(state.next), limit: String(AT_ONCE) });
+      const query = new URLSearchParams({ stream, from: String(state.next), limit: String(CHUNK_BYTES) });
       const { bytes: chunk, headers } = await getBytes(
         `${path("api", "commands", command.command_id, "output")}?${query}`,
       );
@@ -97,13 +97,13 @@ function OneStream({ command, stream }: { command: Command; stream: StreamName }
         </p>
       )}
       {!state.end && state.text !== "" && (
-        <Button onClick={more}>More ({bytes(total - state.next)} left)</Button>
+        <Button onClick={more}>Show more ({bytes(total - state.next)} left)</Button>
       )}
     </figure>
   );
 }
 
-/** Both streams of a command; what is not in the receipt is fetched. */
+/** Both output streams of a command; what the receipt leaves out is fetched. */
 export function Output({ command }: { command: Command }) {
   const nothing = command.stdout_bytes === 0 && command.stderr_bytes === 0;
   if (nothing) return <p class="quiet-text output-none">No output.</p>;

@@ -1,4 +1,4 @@
-/** Everything by name: Ctrl-K, type, Enter. */
+/** The command palette: Ctrl-K, type, Enter. */
 
 import { useEffect, useState } from "preact/hooks";
 import { type Action, find } from "../lib/palette.ts";
@@ -18,7 +18,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
   const run = (action: Action | undefined): void => {
     if (!action) return;
     close();
-    // After the dialog gave the focus back, so that the action can place it.
+    // After the dialog has restored the focus, so that the action can move it.
     queueMicrotask(() => action.run());
   };
   const keys = (event: KeyboardEvent): void => {
@@ -49,8 +49,8 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
         aria-expanded="true"
         aria-controls="palette-list"
         aria-activedescendant={found[chosen] ? `palette-${chosen}` : undefined}
-        aria-label="What to do"
-        placeholder="Go to a thread, or do something"
+        aria-label="Search threads and commands"
+        placeholder="Search threads and commands"
         autocomplete="off"
         spellcheck={false}
         value={typed}
@@ -61,7 +61,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
       />
       <div id="palette-list" class="palette-list" role="listbox" aria-label="Actions">
         {found.map((action, index) => (
-          // biome-ignore lint/a11y/useKeyWithClickEvents: the focus stays in the field, and the dialog handles the keys.
+          // biome-ignore lint/a11y/useKeyWithClickEvents: the dialog handles the keys.
           <div
             key={action.title}
             id={`palette-${index}`}
@@ -76,7 +76,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
           </div>
         ))}
       </div>
-      {found.length === 0 && <p class="quiet-text palette-none">Nothing fits.</p>}
+      {found.length === 0 && <p class="quiet-text palette-none">No matches.</p>}
     </dialog>
   );
 }

@@ -1,47 +1,49 @@
-/** Projects: what each holds, and when it would be cleaned up. */
+/** Projects: what each contains, and when it is deleted. */
 
 import { get, list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import type { Project } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
-import { bytes, counted, relative } from "../lib/time.ts";
-import { ask, attempt } from "../ui/dialogs.tsx";
+import { bytes, plural, relative } from "../lib/time.ts";
+import { type Answers, ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Menu, useNow } from "../ui/parts.tsx";
 
-/** The projects; an error of 404 says that this server has no such thing. */
+/** The projects; an error of 404 means that this server has none. */
 export function useProjects() {
   return useResource<Project[]>(
     "projects",
     () => list<Project>("/api/projects?limit=200"),
-    (what) => ["project", "thread", "session"].some((noun) => what.name.startsWith(noun)),
+    (event) => ["project", "thread", "session"].some((noun) => event.name.startsWith(noun)),
   );
 }
+
+const createProject = ({ prefix, description, tags = "" }: Answers): Promise<unknown> => {
+  const named = tags
+    .split(",")
+    .map((tag) => tag.trim())
+    .filter((tag) => tag !== "");
+  return send("POST", "/api/projects", {
+    prefix,
+    ...(description && { description }),
+    ...(named.length > 0 && { tags: named }),
+  });
+};
 
 export function ProjectsView() {
   const projects = useProjects();
   const create = async (): Promise<void> => {
-    const given = await ask({
+    await ask({
       title: "New project",
       action: "Create",
       fields: [
-        { name: "prefix", label: "Prefix", hint: "lower case, digits and dashes" },
+        { name: "prefix", label: "Prefix", hint: "lower-case letters, digits and dashes" },
         { name: "description", label: "Description", optional: true },
-        { name: "tags", label: "Tags", hint: "with commas between", optional: true },
+        { name: "tags", label: "Tags", hint: "separated by commas", optional: true },
       ],
+      submit: createProject,
+      failed: "Couldn't create the project.",
     });
-    if (!given) return;
-    const tags = (given.tags ?? "")
-      .split(",")
-      .map((tag) => tag.trim())
-      .filter((tag) => tag !== "");
-    await attempt(() =>
-      send("POST", "/api/projects", {
-        prefix: given.prefix,
-        ...(given.description && { description: given.description }),
-        ...(tags.length > 0 && { tags }),
-      }),
-    );
     projects.refresh();
   };
   return (
@@ -70,37 +72,39 @@ const WARN_MS = 3 * 24 * 3600_000;
 function ProjectCard({ project, refresh }: { project: Project; refresh: () => void }) {
   const now = useNow(60_000);
   const here = path("api", "projects", project.project_id);
-  // What it has on disk is only counted for one project at a time.
+  // What it has on disk is only plural for one project at a time.
   const whole = useResource<Project>(
     `project ${project.project_id}`,
     () => get(here),
-    (what) => what.project === project.project_id,
+    (event) => event.project === project.project_id,
   );
   const { statistics } = project;
   const disk = whole.value?.statistics.disk_bytes;
   const due = project.deletes_at;
   const soon = project.warned_at !== null || (due !== null && Date.parse(due) - now < WARN_MS);
-  // The project of threads that name none is there from the start and for ever.
-  const standing = project.project_id === DEFAULT;
+  // The project of threads without a project always exists.
+  const permanent = project.project_id === DEFAULT;
   const used = Date.parse(statistics.last_access) > 0;
   const act = async (verb: string, body?: object): Promise<void> => {
-    await attempt(() => send("POST", `${here}/${verb}`, body));
+    await attempt(`Couldn't ${verb} the project.`, () => send("POST", `${here}/${verb}`, body));
     refresh();
   };
   const remove = async (): Promise<void> => {
     const yes = await ask({
       title: "Delete this project?",
-      text: "Its threads end now. Its workspace and memories stay in the trash for some days.",
+      text: "Its threads are deleted now. Its workspace and memories stay in the trash for a few days.",
       action: "Delete",
       danger: true,
       type: project.project_id,
     });
     if (!yes) return;
-    await attempt(() => send("DELETE", here), "The project was deleted.");
+    await attempt("Couldn't delete the project.", () => send("DELETE", here), "Project deleted.");
     refresh();
   };
-  const begin = async (): Promise<void> => {
-    const made = await attempt(() => send<{ thread_id: string }>("POST", `${here}/sessions`));
+  const newSession = async (): Promise<void> => {
+    const made = await attempt("Couldn't create a session.", () =>
+      send<{ thread_id: string }>("POST", `${here}/sessions`),
+    );
     if (made) go(threadAddress(made.thread_id));
   };
   return (
@@ -109,7 +113,7 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
         <h2>
           <a
             href={`/ui/threads?${new URLSearchParams({ filter: project.project_id })}`}
-            title="Show its threads"
+            title="Show threads of this project"
           >
             {project.project_id}
           </a>
@@ -118,17 +122,17 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
       </div>
       {project.description && <p>{project.description}</p>}
       {project.tags.length > 0 && (
-        <p class="words">
+        <p class="tags">
           {project.tags.map((tag) => (
-            <span key={tag} class="word">
+            <span key={tag} class="tag">
               {tag}
             </span>
           ))}
         </p>
       )}
       <p class="facts">
-        <span>{counted(statistics.sessions, "session")}</span>
-        <span>{counted(statistics.commands, "command")}</span>
+        <span>{plural(statistics.sessions, "session")}</span>
+        <span>{plural(statistics.commands, "command")}</span>
         {disk !== undefined && <span>{bytes(disk)} on disk</span>}
         <span>
           {used ? (
@@ -146,20 +150,20 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
         </p>
       )}
       <div class="row-actions">
-        <Button tone="main" onClick={begin}>
+        <Button tone="main" onClick={newSession}>
           New session
         </Button>
-        {!standing && (
+        {!permanent && (
           <Button onClick={() => act(project.pinned ? "unpin" : "pin")}>
             {project.pinned ? "Unpin" : "Pin"}
           </Button>
         )}
-        {!standing && (
+        {!permanent && (
           <Menu
-            label={`More for ${project.project_id}`}
+            label={`More actions for ${project.project_id}`}
             items={[
               { label: "Keep for 30 more days", run: () => act("extend", { days: 30 }) },
-              { label: "Delete the project…", tone: "danger", run: remove },
+              { label: "Delete project…", tone: "danger", run: remove },
             ]}
           >
             <Icon name="more" />

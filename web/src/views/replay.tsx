@@ -1,12 +1,19 @@
-/** A terminal's past, played from its recording: play, pause, speed, any moment. */
+/** Plays the recording of a terminal: play, pause, speed, seek. */
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, getText } from "../api/client.ts";
 import type { Terminal } from "../api/types.ts";
 import { useDark, usePreferences } from "../lib/preferences.ts";
-import { cutAt, eventsBefore, parseRecording, type Recording, secondOf, squeezed } from "../lib/recording.ts";
+import {
+  cutAt,
+  eventsBefore,
+  parseRecording,
+  type Recording,
+  secondOf,
+  shortenPauses,
+} from "../lib/recording.ts";
 import { clock, duration } from "../lib/time.ts";
-import { terminalPath } from "../protocol/world.ts";
+import { terminalPath } from "../protocol/environment.ts";
 import { Screen } from "../terminal/screen.ts";
 import { themes } from "../terminal/themes.ts";
 import { download } from "../terminal/view.tsx";
@@ -15,13 +22,13 @@ import { Button, Empty } from "../ui/parts.tsx";
 import { terminalLabel } from "./thread.tsx";
 
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
-/** A longer silence is played as this many seconds. */
-const SILENCE = 2;
+/** Longer pauses are shortened to this. */
+const MAX_PAUSE_SECONDS = 2;
 
 interface Props {
   terminals: Terminal[];
   terminal: string | null;
-  /** An offset to begin at, or a time of day where that is not known. */
+  /** The offset to start at, or the time where no offset is known. */
   offset: number | null;
   at: string | null;
 }
@@ -45,7 +52,7 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
       here = false;
     };
   }, [id]);
-  if (!id) return <Empty title="Nothing was recorded yet." />;
+  if (!id) return <Empty title="No recording yet." />;
   return (
     <div class="replay-view">
       <div class="bar">
@@ -61,7 +68,7 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
             </select>
           </label>
         )}
-        <Button onClick={() => download(id)}>Download (asciicast)</Button>
+        <Button onClick={() => download(id)}>Download asciicast</Button>
       </div>
       {loaded?.id !== id && <p class="quiet-text">Loading the recording…</p>}
       {loaded?.id === id && loaded.error && (
@@ -70,14 +77,14 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
         </p>
       )}
       {loaded?.id === id && loaded.recording && (
-        <Player key={id} {...beginning(loaded.recording, offset, at)} />
+        <Player key={id} {...startAt(loaded.recording, offset, at)} />
       )}
     </div>
   );
 }
 
-/** What to play, and after how many of its events to begin: at an offset, at a time, or at the end. */
-function beginning(
+/** The recording, and the number of events to show first: up to an offset, a time, or the end. */
+function startAt(
   recording: Recording,
   offset: number | null,
   at: string | null,
@@ -90,7 +97,7 @@ function beginning(
 
 function Player({ recording, from }: { recording: Recording; from: number }) {
   const { events } = recording;
-  const [pace] = useState(() => squeezed(events, SILENCE));
+  const [pace] = useState(() => shortenPauses(events, MAX_PAUSE_SECONDS));
   const [position, setPosition] = useState(from);
   const [playing, setPlaying] = useState(false);
   const [speed, setSpeed] = useState(1);
@@ -114,14 +121,14 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
         link: nothing,
         openLink: nothing,
         confirmPaste: nothing,
-        remeasured: () => held.current?.screen.squeeze(),
+        remeasured: () => held.current?.screen.fitFont(),
       },
     );
     screen.terminal.options.disableStdin = true;
     screen.open(box.current!);
     screen.framed = true;
     held.current = { screen, drawn: -1 };
-    const observer = new ResizeObserver(() => screen.squeeze());
+    const observer = new ResizeObserver(() => screen.fitFont());
     observer.observe(box.current!);
     return () => {
       observer.disconnect();
@@ -133,7 +140,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     if (held.current) held.current.screen.theme = dark ? themes.dark : themes.light;
   }, [dark]);
 
-  // Forward by what is new; backward by beginning again.
+  // Forward: write the new events. Backward: start over.
   useEffect(() => {
     const now = held.current;
     if (!now || now.drawn === position) return;
@@ -156,7 +163,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     now.drawn = position;
   }, [position]);
 
-  // In the same turn as the button: a pause must not let one more frame through.
+  // A layout effect, so that no frame is played after the pause button was pressed.
   useLayoutEffect(() => {
     if (!playing) return;
     if (position >= events.length) return setPlaying(false);
@@ -177,7 +184,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     recording.began === null
       ? ""
       : clock(new Date(recording.began + second * 1000).toISOString(), Date.now());
-  if (events.length === 0) return <Empty title="Nothing was recorded yet." />;
+  if (events.length === 0) return <Empty title="No recording yet." />;
   return (
     <section class="player" aria-label="Replay">
       <div class="terminal-frame">
@@ -200,7 +207,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
           min={0}
           max={events.length}
           value={position}
-          aria-label="Moment"
+          aria-label="Position"
           aria-valuetext={`${duration(second * 1000)} of ${duration(recording.length * 1000)}`}
           onInput={(event) => {
             setPlaying(false);

@@ -1,4 +1,4 @@
-/** How this browser shows things, and what server it is on. */
+/** Preferences of this browser, share links, keyboard shortcuts, and the server. */
 
 import { get, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
@@ -16,7 +16,7 @@ export function SettingsView() {
   );
   const shares = useShares(null);
   const signOut = (): Promise<unknown> =>
-    attempt(async () => {
+    attempt("Couldn't sign out.", async () => {
       await send("POST", "/api/logout");
       location.assign("/");
     });
@@ -25,10 +25,10 @@ export function SettingsView() {
       <header class="page-head">
         <h1>Settings</h1>
       </header>
-      <section class="group" aria-labelledby="look">
-        <h2 id="look">This browser</h2>
+      <section class="group" aria-labelledby="preferences">
+        <h2 id="preferences">This browser</h2>
         <label class="labelled">
-          <span>Your name, as others see it when you drive</span>
+          <span>Your name, shown to others while you have control</span>
           <input
             value={preferred.name}
             maxLength={40}
@@ -41,9 +41,9 @@ export function SettingsView() {
             value={preferred.theme}
             onChange={(event) => prefer({ theme: event.currentTarget.value as typeof preferred.theme })}
           >
-            <option value="system">as the system</option>
-            <option value="light">light</option>
-            <option value="dark">dark</option>
+            <option value="system">System</option>
+            <option value="light">Light</option>
+            <option value="dark">Dark</option>
           </select>
         </label>
         <label class="labelled">
@@ -75,33 +75,33 @@ export function SettingsView() {
           />
           <span>Screen reader mode in terminals</span>
         </label>
-        <p class="quiet-text">A terminal's program can never read or write this browser's clipboard.</p>
-        <Button onClick={() => prefer(DEFAULTS)}>Back to the defaults</Button>
+        <p class="quiet-text">Programs in a terminal cannot read or write this browser's clipboard.</p>
+        <Button onClick={() => prefer(DEFAULTS)}>Reset to defaults</Button>
       </section>
       <section class="group" aria-labelledby="links">
         <h2 id="links">Share links</h2>
-        <p class="quiet-text">Each shows one terminal, read-only. They are made in a terminal's menu.</p>
-        <ShareList shares={shares} whose={(share) => share.terminal_id} />
+        <p class="quiet-text">Each link shows one terminal, read-only. Create links in a terminal's menu.</p>
+        <ShareList shares={shares} ownerOf={(share) => share.terminal_id} />
       </section>
       <section class="group" aria-labelledby="keys">
-        <h2 id="keys">Keys</h2>
+        <h2 id="keys">Keyboard shortcuts</h2>
         <dl class="fields">
           <dt>
             <kbd>Ctrl</kbd> <kbd>K</kbd>
           </dt>
-          <dd>command palette</dd>
+          <dd>Open the command palette</dd>
           <dt>
             <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>F</kbd>
           </dt>
-          <dd>search in the terminal</dd>
+          <dd>Search in the terminal</dd>
           <dt>
             <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>C</kbd>
           </dt>
-          <dd>copy the terminal's selection</dd>
+          <dd>Copy the terminal's selection</dd>
           <dt>
             <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>Esc</kbd>
           </dt>
-          <dd>leave the terminal with the keyboard</dd>
+          <dd>Move the focus out of the terminal</dd>
         </dl>
       </section>
       <section class="group" aria-labelledby="server">
@@ -116,7 +116,7 @@ export function SettingsView() {
             OpenAPI
           </a>
         </p>
-        <Button onClick={signOut}>Sign out this browser</Button>
+        <Button onClick={signOut}>Sign out</Button>
       </section>
     </main>
   );

@@ -1,30 +1,30 @@
-/** How a thread stands: its session, its terminal, its lease. Fed by events; only the clock runs by itself. */
+/** The status panel: a thread's session, terminal and lease, kept up to date by events. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, isProblem, path } from "../api/client.ts";
-import { type Happening, onMeasured } from "../api/events.ts";
+import { type AppEvent, onMeasurement } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Instance, InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
 import { isSecret, MASK } from "../lib/secrets.ts";
-import { bytes, counted, duration, shareOf } from "../lib/time.ts";
+import { bytes, cpuPercent, duration, plural } from "../lib/time.ts";
 import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
 
-/** A session that ends sooner than this is marked. */
+/** A session that expires sooner is marked. */
 const SOON_MS = 5 * 60_000;
 
 interface Props {
   thread: string;
   lease: Resource<Lease>;
   terminals: Terminal[];
-  /** Which events touch this thread. */
-  concerns: (what: Happening) => boolean;
+  /** Whether an event changes this thread. */
+  isAffected: (event: AppEvent) => boolean;
 }
 
-export function StatusPanel({ thread, lease, terminals, concerns }: Props) {
+export function StatusPanel({ thread, lease, terminals, isAffected }: Props) {
   const here = path("api", "threads", thread);
-  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), concerns);
-  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), concerns);
+  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), isAffected);
+  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), isAffected);
   return (
     <aside class="panel" aria-label="Status">
       <Section
@@ -92,7 +92,7 @@ function SessionBadge({ session }: { session: Session }) {
   const soon = isOpen(session) && left < SOON_MS;
   return (
     <Badge tone={soon ? "warn" : toneOf(session.status)}>
-      {soon ? `${session.status}, ends soon` : session.status}
+      {soon ? `${session.status}, expires soon` : session.status}
     </Badge>
   );
 }
@@ -102,7 +102,7 @@ function SessionFields({ session }: { session: Session }) {
   const left = Date.parse(session.expires_at) - now;
   return (
     <>
-      <Field name="Live">{isOpen(session) ? "yes" : "no; the next use opens another"}</Field>
+      <Field name="Live">{isOpen(session) ? "yes" : "no; the next command opens a session"}</Field>
       <Field name="Created">
         <Ago time={session.created_at} />
       </Field>
@@ -112,7 +112,7 @@ function SessionFields({ session }: { session: Session }) {
       {isOpen(session) && (
         <Field name="Expires in">
           <span class={left < SOON_MS ? "soon" : ""}>
-            {left > 0 ? duration(Math.floor(left / 1000) * 1000) : "due"}
+            {left > 0 ? duration(Math.floor(left / 1000) * 1000) : "now"}
           </span>
         </Field>
       )}
@@ -163,7 +163,7 @@ function TerminalFields({ terminal, count }: { terminal: Terminal; count: number
   );
 }
 
-/** A variable; what may be a secret is masked until it is asked for. */
+/** An environment variable. A value that may be a secret is masked until it is revealed. */
 export function Variable({ name, value, sign }: { name: string; value: string | null; sign?: "+" | "−" }) {
   const secret = isSecret(name, value);
   const [shown, setShown] = useState(false);
@@ -210,7 +210,7 @@ function LeaseFields({ lease }: { lease: Lease }) {
       )}
       {instance && <MetricFields key={instance.instance_id} instance={instance} />}
       {lease.generation !== undefined && lease.generation > 1 && (
-        <Field name="Recreated">{counted(lease.generation - 1, "time")}</Field>
+        <Field name="Recreated">{plural(lease.generation - 1, "time")}</Field>
       )}
       {lease.shared_by && lease.shared_by.length > 1 && (
         <Field name="Shared by">{lease.shared_by.join(", ")}</Field>
@@ -227,31 +227,31 @@ function LeaseFields({ lease }: { lease: Lease }) {
   );
 }
 
-/** What an instance uses: as it was asked for, then as the server tells it. */
+/** The resources an instance uses: as fetched at first, then as measured. */
 function useMetrics(instance: Instance): { metrics: InstanceMetrics | null; share: number | null } {
-  const [told, setTold] = useState<{ at: number; metrics: InstanceMetrics; share: number | null } | null>(
+  const [latest, setLatest] = useState<{ at: number; metrics: InstanceMetrics; share: number | null } | null>(
     null,
   );
   useEffect(
     () =>
-      onMeasured((what) => {
-        if (what.instance_id !== instance.instance_id) return;
+      onMeasurement((measured) => {
+        if (measured.instance_id !== instance.instance_id) return;
         const at = performance.now();
-        setTold((before) => ({
+        setLatest((before) => ({
           at,
-          metrics: what,
-          share: before && shareOf(before.metrics.cpu_us, what.cpu_us, at - before.at),
+          metrics: measured,
+          share: before && cpuPercent(before.metrics.cpu_us, measured.cpu_us, at - before.at),
         }));
       }),
     [instance.instance_id],
   );
-  return { metrics: told?.metrics ?? instance.metrics ?? null, share: told?.share ?? null };
+  return { metrics: latest?.metrics ?? instance.metrics ?? null, share: latest?.share ?? null };
 }
 
 function MetricFields({ instance }: { instance: Instance }) {
   const { metrics, share } = useMetrics(instance);
   if (!metrics) return null;
-  // What is told as it changes leaves out what hardly does.
+  // Measurements leave the limits out.
   const { limits, exceeded } = instance.metrics ?? {};
   return (
     <>
@@ -282,12 +282,12 @@ function MetricFields({ instance }: { instance: Instance }) {
       )}
       {exceeded && exceeded.out_of_memory > 0 && (
         <Field name="Out of memory">
-          <span class="soon">{counted(exceeded.out_of_memory, "time")}</span>
+          <span class="soon">{plural(exceeded.out_of_memory, "time")}</span>
         </Field>
       )}
       {exceeded && exceeded.processes > 0 && (
         <Field name="Process limit">
-          <span class="soon">met {counted(exceeded.processes, "time")}</span>
+          <span class="soon">reached {plural(exceeded.processes, "time")}</span>
         </Field>
       )}
     </>

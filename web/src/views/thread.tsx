@@ -1,21 +1,21 @@
-/** One thread: its terminals, its history, and beside them how things stand. */
+/** One thread: its terminals and history, and the status panel beside them. */
 
 import { useEffect, useState } from "preact/hooks";
 import { get, isProblem, list, path, send } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Lease, Terminal, Thread } from "../api/types.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
 import { TerminalView } from "../terminal/view.tsx";
-import { ask, attempt, say } from "../ui/dialogs.tsx";
+import { ask, attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
 import { ExecBox } from "./exec.tsx";
 import { ReplayView } from "./replay.tsx";
 import { ShareDialog } from "./share.tsx";
 import { StatusPanel } from "./status.tsx";
-import { statusWords } from "./threads.tsx";
+import { statusText } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
 import { VersionsView } from "./versions.tsx";
 
@@ -31,7 +31,7 @@ export function useTerminals(thread: string) {
   return useResource<Terminal[]>(
     `terminals ${thread}`,
     () => list<Terminal>(path("api", "threads", thread, "terminals")),
-    (what) => what.name.startsWith("terminal") && (what.thread === null || what.thread === thread),
+    (event) => event.name.startsWith("terminal") && (event.thread === null || event.thread === thread),
   );
 }
 
@@ -52,27 +52,28 @@ export function ThreadView({ thread, tab, query }: Props) {
   const lease: Resource<Lease> = useResource<Lease>(
     `lease ${thread}`,
     () => get(`${here}/lease`),
-    (what) => ours(what),
+    (event) => isAffected(event),
   );
   const terminals = useTerminals(thread);
-  /** Whether something concerns this thread: by its own name, its lease's or one of its terminals'. */
-  const ours = (what: Happening): boolean =>
-    what.thread === thread ||
-    (what.lease !== null && what.lease === lease.value?.lease_id) ||
-    (what.terminal !== null && (terminals.value?.some((one) => one.terminal_id === what.terminal) ?? false));
-  const about = useResource<Thread>(`thread ${thread}`, () => get(here), ours);
+  /** Whether an event changes this thread, its lease or one of its terminals. */
+  const isAffected = (event: AppEvent): boolean =>
+    event.thread === thread ||
+    (event.lease !== null && event.lease === lease.value?.lease_id) ||
+    (event.terminal !== null &&
+      (terminals.value?.some((one) => one.terminal_id === event.terminal) ?? false));
+  const about = useResource<Thread>(`thread ${thread}`, () => get(here), isAffected);
 
   if (isProblem(about.error, 404)) {
     return (
       <main class="page" id="main" tabIndex={-1}>
-        <Empty title="There is no such thread.">
+        <Empty title="Thread not found.">
           <p>
             <code>{thread}</code>
           </p>
           <Button
             tone="main"
             onClick={() =>
-              attempt(async () => {
+              attempt("Couldn't create the thread.", async () => {
                 await send("PUT", here, {});
                 about.refresh();
                 terminals.refresh();
@@ -80,7 +81,7 @@ export function ThreadView({ thread, tab, query }: Props) {
               })
             }
           >
-            Create it
+            Create this thread
           </Button>
         </Empty>
       </main>
@@ -89,20 +90,25 @@ export function ThreadView({ thread, tab, query }: Props) {
 
   const state = lease.value?.instance?.state;
   const paused = state === "paused";
-  const resume = (): Promise<unknown> => attempt(() => send("POST", `${here}/resume`), "Resumed.");
+  const resume = (): Promise<unknown> =>
+    attempt("Couldn't resume the thread.", () => send("POST", `${here}/resume`), "Resumed.");
   const destroy = async (): Promise<void> => {
     const yes = await ask({
       title: "Destroy this thread?",
-      text: "Its session and terminals end, every process in them is killed, and the compute goes unless another thread shares it. This cannot be undone.",
+      text: "This kills its processes and deletes its terminals and, unless it is shared, its sandbox.",
       action: "Destroy",
       danger: true,
       type: thread,
     });
     if (!yes) return;
-    const done = await attempt(async () => {
-      await send("DELETE", here);
-      return true;
-    }, "The thread was destroyed.");
+    const done = await attempt(
+      "Couldn't destroy the thread.",
+      async () => {
+        await send("DELETE", here);
+        return true;
+      },
+      "Thread destroyed.",
+    );
     if (done) go("/ui/threads");
   };
 
@@ -112,7 +118,7 @@ export function ThreadView({ thread, tab, query }: Props) {
         <div class="thread-title">
           <h1 title={thread}>{thread}</h1>
           {about.value?.sandbox && (
-            <Badge tone={toneOf(about.value.sandbox.status)}>{statusWords(about.value.sandbox.status)}</Badge>
+            <Badge tone={toneOf(about.value.sandbox.status)}>{statusText(about.value.sandbox.status)}</Badge>
           )}
           {state && state !== about.value?.sandbox?.status && (
             <Badge tone={toneOf(state)} title="instance">
@@ -125,22 +131,26 @@ export function ThreadView({ thread, tab, query }: Props) {
               onClick={() =>
                 paused
                   ? resume()
-                  : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it.")
+                  : attempt("Couldn't pause the thread.", () => send("POST", `${here}/pause`), "Paused.")
               }
             >
               <Icon name={paused ? "play" : "pause"} />
               <span class="wide-only">{paused ? "Resume" : "Pause"}</span>
             </Button>
             <Menu
-              label="More for this thread"
+              label="More thread actions"
               items={[
                 {
-                  label: "Touch the session",
+                  label: "Keep alive",
                   run: () =>
-                    attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew."),
+                    attempt(
+                      "Couldn't reset the session timer.",
+                      () => send("POST", `${here}/session/touch`),
+                      "Session timer reset.",
+                    ),
                 },
-                { label: "Close the session", run: () => closeSession(here) },
-                { label: "Destroy the thread…", tone: "danger", run: destroy },
+                { label: "Close session", run: () => closeSession(here) },
+                { label: "Destroy thread…", tone: "danger", run: destroy },
               ]}
             >
               <Icon name="more" />
@@ -157,7 +167,7 @@ export function ThreadView({ thread, tab, query }: Props) {
             </button>
           </span>
         </div>
-        <nav class="tabs" aria-label="Parts of the thread">
+        <nav class="tabs" aria-label="Thread views">
           {TABS.map((one) => (
             <a
               key={one.tab}
@@ -181,10 +191,15 @@ export function ThreadView({ thread, tab, query }: Props) {
           />
         )}
         {tab === "timeline" && (
-          <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />
+          <TimelineView thread={thread} isAffected={isAffected} terminals={terminals.value ?? []} />
         )}
         {tab === "versions" && (
-          <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />
+          <VersionsView
+            key={thread}
+            isAffected={isAffected}
+            thread={thread}
+            terminals={terminals.value ?? []}
+          />
         )}
         {tab === "replay" && (
           <ReplayView
@@ -196,31 +211,43 @@ export function ThreadView({ thread, tab, query }: Props) {
         )}
       </div>
       {panel && (
-        <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />
+        <StatusPanel
+          thread={thread}
+          lease={lease}
+          terminals={terminals.value ?? []}
+          isAffected={isAffected}
+        />
       )}
     </main>
   );
 }
 
-/** Opens a terminal and shows it. */
+/** Creates a terminal and shows it. */
 export async function newTerminal(thread: string): Promise<void> {
-  const made = await attempt(() => send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}));
+  const made = await attempt("Couldn't create a terminal.", () =>
+    send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}),
+  );
   if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
 }
 
 async function closeSession(here: string): Promise<void> {
   const yes = await ask({
     title: "Close the session?",
-    text: "The shell's state is kept; the next use opens another session.",
+    text: "The shell's state is kept. The next command opens a new session.",
     action: "Close",
   });
-  if (yes) await attempt(() => send("POST", `${here}/session/close`), "The session was closed.");
+  if (yes)
+    await attempt(
+      "Couldn't close the session.",
+      () => send("POST", `${here}/session/close`),
+      "Session closed.",
+    );
 }
 
 interface TerminalsProps {
   thread: string;
   terminals: Resource<Terminal[]>;
-  /** The one that the address names. */
+  /** The terminal in the address. */
   wanted: string | null;
   paused: boolean;
   resume: () => Promise<unknown>;
@@ -232,7 +259,7 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
   const [sharing, setSharing] = useState<{ terminal: string; label: string } | null>(null);
   const ids = all.map((terminal) => terminal.terminal_id).join(" ");
   useEffect(() => {
-    // What is gone leaves its pane; something is always shown.
+    // A deleted terminal leaves its pane; one is always shown.
     setShown((before) => {
       const there = before.filter((id) => all.some((terminal) => terminal.terminal_id === id));
       return there.length > 0 ? there : all.slice(0, 1).map((terminal) => terminal.terminal_id);
@@ -246,15 +273,16 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
   const open = (): Promise<void> => newTerminal(thread);
   const end = async (terminal: Terminal, label: string): Promise<void> => {
     const yes = await ask({
-      title: `End terminal ${label}?`,
-      text: "Every process in it is killed and its state is forgotten.",
-      action: "End",
+      title: `Delete terminal ${label}?`,
+      text: "Its processes are killed and its state is deleted.",
+      action: "Delete",
       danger: true,
     });
     if (!yes) return;
     await attempt(
+      "Couldn't delete the terminal.",
       () => send("DELETE", path("api", "terminals", terminal.terminal_id)),
-      "The terminal was ended.",
+      "Terminal deleted.",
     );
     terminals.refresh();
   };
@@ -263,9 +291,9 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
     return <Failure error={terminals.error} retry={terminals.refresh} />;
   if (terminals.value && all.length === 0) {
     return (
-      <Empty title="No terminal yet.">
+      <Empty title="No terminals yet.">
         <Button tone="main" onClick={open}>
-          Open one
+          New terminal
         </Button>
       </Empty>
     );
@@ -293,8 +321,8 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
               <button
                 type="button"
                 class="beside"
-                aria-label={on ? `Hide ${label}` : `Show ${label} beside the others`}
-                title={on ? "Hide" : "Show beside"}
+                aria-label={on ? `Hide ${label}` : `Show ${label} side by side`}
+                title={on ? "Hide" : "Show side by side"}
                 disabled={on && shown.length === 1}
                 onClick={() =>
                   setShown((before) => {
@@ -319,10 +347,10 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
         </button>
         {all.length > 1 && (
           <Menu
-            label="End a terminal"
+            label="Delete a terminal"
             items={all.slice(1).map((terminal, index) => {
               const label = terminalLabel(terminal, index + 1);
-              return { label: `End ${label}…`, tone: "danger" as const, run: () => end(terminal, label) };
+              return { label: `Delete ${label}…`, tone: "danger" as const, run: () => end(terminal, label) };
             })}
           >
             <Icon name="close" />
@@ -346,7 +374,9 @@ function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps
         ))}
       </div>
       {sharing && <ShareDialog {...sharing} close={() => setSharing(null)} />}
-      {panes[0] && <ExecBox terminal={panes[0].terminal.terminal_id} label={panes[0].label} onDone={say} />}
+      {panes[0] && (
+        <ExecBox terminal={panes[0].terminal.terminal_id} label={panes[0].label} onFailed={toast} />
+      )}
     </div>
   );
 }

@@ -1,60 +1,51 @@
-/** All threads: what they are doing and on what. */
+/** All threads: what each is doing, and on which provider. */
 
 import { useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Provider, Thread } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
-import { ask, attempt } from "../ui/dialogs.tsx";
+import { type Answers, ask } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure, toneOf } from "../ui/parts.tsx";
 
-/** The threads with what they stand on, kept fresh. */
+/** All threads, kept up to date by events. */
 export function useThreads(): Resource<Thread[]> {
   return useResource<Thread[]>(
     "threads",
     () => list<Thread>("/api/threads?limit=1000", 2000),
-    (what) => what.name !== "project_expiring",
+    (event) => event.name !== "project_expiring",
     1000,
   );
 }
 
-/** Asks for a name and makes the thread. */
+/** Opens the dialog that creates a thread, and goes to the thread. */
 export async function newThread(): Promise<void> {
   const providers = await list<Provider>("/api/providers").catch(() => []);
-  const given = await ask({
+  const available = providers.filter((provider) => provider.available !== false).map(({ name }) => name);
+  const answers = await ask({
     title: "New thread",
-    text: "A thread comes with a session, a terminal and a lease on compute.",
+    text: "Creates a thread with a session, a terminal and a sandbox to run in.",
     action: "Create",
     fields: [
       { name: "thread", label: "Name", value: `thread-${Date.now().toString(36)}` },
-      {
-        name: "provider",
-        label: "Provider",
-        options: ["", ...providers.filter((one) => one.available !== false).map((one) => one.name)],
-        optional: true,
-      },
-      { name: "cwd", label: "Start in", hint: "the project's workspace", optional: true },
-      { name: "memory", label: "Memory of its sandbox", hint: "as in 512m or 1g", optional: true },
-      { name: "cpus", label: "Processors of its sandbox", hint: "as in 0.5 or 2", optional: true },
-      {
-        name: "egress",
-        label: "What it may reach",
-        hint: "none, public, all, or host:port,…",
-        optional: true,
-      },
+      { name: "provider", label: "Provider", options: ["", ...available], optional: true },
+      { name: "cwd", label: "Working directory", hint: "default: the project's workspace", optional: true },
+      { name: "memory", label: "Memory", hint: "for example 512m or 1g", optional: true },
+      { name: "cpus", label: "CPUs", hint: "for example 0.5 or 2", optional: true },
+      { name: "egress", label: "Network access", hint: "none, public, all, or host:port,…", optional: true },
     ],
+    submit: createThread,
+    failed: "Couldn't create the thread.",
   });
-  if (!given) return;
-  const named = (...names: string[]): Record<string, string> =>
-    Object.fromEntries(names.flatMap((name) => (given[name] ? [[name, given[name]]] : [])));
-  const sandbox = named("memory", "cpus", "egress");
-  const body = { ...named("provider", "cwd"), ...(Object.keys(sandbox).length > 0 && { sandbox }) };
-  const thread = given.thread!;
-  const made = await attempt(async () => {
-    await send("PUT", path("api", "threads", thread), body);
-    return true;
-  });
-  if (made) go(threadAddress(thread));
+  if (answers) go(threadAddress(answers.thread!));
+}
+
+function createThread(answers: Answers): Promise<unknown> {
+  const given = (...names: string[]): Record<string, string> =>
+    Object.fromEntries(names.flatMap((name) => (answers[name] ? [[name, answers[name]]] : [])));
+  const sandbox = given("memory", "cpus", "egress");
+  const body = { ...given("provider", "cwd"), ...(Object.keys(sandbox).length > 0 && { sandbox }) };
+  return send("PUT", path("api", "threads", answers.thread!), body);
 }
 
 const lastCommand = (thread: Thread): string => thread.last_command?.command ?? "";
@@ -88,10 +79,10 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
       {threads.error !== undefined && <Failure error={threads.error} retry={threads.refresh} />}
       {shown?.length === 0 &&
         (wanted ? (
-          <Empty title="No thread fits the filter." />
+          <Empty title="No threads match the filter." />
         ) : (
           <Empty title="No threads yet.">
-            <p>An agent makes one by its first command, or you make one here.</p>
+            <p>Threads appear when an agent runs its first command, or create one yourself.</p>
             <Button tone="main" onClick={newThread}>
               New thread
             </Button>
@@ -111,9 +102,9 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
                   Last command
                 </th>
                 <th scope="col" class="wide-only">
-                  Attached
+                  Viewers
                 </th>
-                <th scope="col">Used</th>
+                <th scope="col">Last used</th>
               </tr>
             </thead>
             <tbody>
@@ -126,7 +117,7 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
                     {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
                   </th>
                   <td>
-                    <Badge tone={toneOf(thread.sandbox?.status)}>{statusWords(thread.sandbox?.status)}</Badge>
+                    <Badge tone={toneOf(thread.sandbox?.status)}>{statusText(thread.sandbox?.status)}</Badge>
                   </td>
                   <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
                   <td class="wide-only">
@@ -146,13 +137,13 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
   );
 }
 
-/** An instance's state; one that was never needed does not exist. */
-export const statusWords = (status: string | undefined): string =>
+/** The state of an instance, for a person. */
+export const statusText = (status: string | undefined): string =>
   status === undefined || status === "none" ? "not started" : status;
 
 function attached(thread: Thread): string {
-  if (!thread.clients) return "nobody";
-  return thread.driver ? `${thread.clients}, ${thread.driver} drives` : String(thread.clients);
+  if (!thread.clients) return "None";
+  return thread.driver ? `${thread.clients} · ${thread.driver} has control` : String(thread.clients);
 }
 
 function LastCommand({ last }: { last: NonNullable<Thread["last_command"]> }) {

@@ -1,8 +1,8 @@
-/** What was said and what was run, in one order. */
+/** Messages and commands of a thread in order of time. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getBytes, list, path, send } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import type { AppEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command, Message, Terminal } from "../api/types.ts";
 import { plainOf } from "../lib/ansi.ts";
@@ -15,21 +15,21 @@ import { Output } from "./output.tsx";
 import { Variable } from "./status.tsx";
 import { terminalLabel } from "./thread.tsx";
 
-const MOST = 200;
+const MAX_COMMANDS = 200;
 
 interface Props {
   thread: string;
   terminals: Terminal[];
-  concerns: (what: Happening) => boolean;
+  isAffected: (event: AppEvent) => boolean;
 }
 
-export function TimelineView({ thread, terminals, concerns }: Props) {
+export function TimelineView({ thread, terminals, isAffected }: Props) {
   const [filter, setFilter] = useState<Filter>({ text: "", only: "all" });
   const ids = terminals.map((terminal) => terminal.terminal_id);
   const messages = useResource<Message[]>(
     `messages ${thread}`,
     () => list<Message>(`${path("api", "threads", thread, "messages")}?limit=1000`, 1000),
-    concerns,
+    isAffected,
   );
   const commands = useResource<Command[]>(
     ids.length > 0 ? `commands ${ids.join(" ")}` : null,
@@ -37,15 +37,15 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
       const each = await Promise.all(
         ids.map(async (id) => {
           const found = await list<Command>(
-            `${path("api", "terminals", id, "commands")}?limit=${MOST}`,
-            MOST,
+            `${path("api", "terminals", id, "commands")}?limit=${MAX_COMMANDS}`,
+            MAX_COMMANDS,
           );
           return found.map((command) => ({ ...command, terminal_id: id }));
         }),
       );
       return each.flat();
     },
-    concerns,
+    isAffected,
   );
   const entries = useMemo(
     () => timeline(messages.value ?? [], commands.value ?? []),
@@ -95,7 +95,7 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
       </div>
       {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
       <div class="timeline-scroll" role="region" tabIndex={0} aria-label="Timeline">
-        {commands.value && count === 0 && <Empty title="Nothing was said or run yet." />}
+        {commands.value && count === 0 && <Empty title="No messages or commands yet." />}
         <ol class="timeline">
           {shown.map((entry) =>
             entry.kind === "message" ? (
@@ -117,27 +117,27 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
   );
 }
 
-/** So much of each command's output is searched. */
+/** How much of each output is searched. */
 const SEARCHED_BYTES = 64 << 10;
-const KEPT_OUTPUTS = 500;
+const MAX_SEARCHED = 500;
 
 type Texts = { stdout?: string; stderr?: string };
 
-/** The beginnings of outputs, fetched one by one while something is looked for. */
+/** The beginning of each output, fetched one by one while there is something to search for. */
 function useOutputs(commands: Command[], wanted: string): Map<string, Texts> {
   const [found, setFound] = useState<Map<string, Texts>>(new Map());
   useEffect(() => {
     if (wanted.length < 2) return;
     let here = true;
     void (async () => {
-      for (const command of commands.slice(0, KEPT_OUTPUTS)) {
+      for (const command of commands.slice(0, MAX_SEARCHED)) {
         if (!here) return;
         if (found.has(command.command_id) || command.stdout_bytes + command.stderr_bytes === 0) continue;
         const texts: Texts = {};
         for (const stream of ["stdout", "stderr"] as const) {
           if (command[`${stream}_bytes`] === 0) continue;
-          const at = `${path("api", "commands", command.command_id, "output")}?stream=${stream}&limit=${SEARCHED_BYTES}`;
-          const read = await getBytes(at).catch(() => null);
+          const output = path("api", "commands", command.command_id, "output");
+          const read = await getBytes(`${output}?stream=${stream}&limit=${SEARCHED_BYTES}`).catch(() => null);
           if (read) texts[stream] = plainOf(new TextDecoder().decode(read.bytes));
         }
         if (here) setFound((before) => new Map(before).set(command.command_id, texts));
@@ -186,7 +186,7 @@ function CommandEntry({
             {command.duration_ms !== null && command.duration_ms !== undefined && (
               <span>{duration(command.duration_ms)}</span>
             )}
-            {command.source && <span>{person ? "typed by a person" : "by an agent"}</span>}
+            {command.source && <span>{person ? "typed" : "by an agent"}</span>}
             {label && <span>{label}</span>}
             {command.shell_restarted && <span>shell restarted</span>}
             {command.limit_reached && <span class="soon">{command.limit_reached.replaceAll("_", " ")}</span>}
@@ -198,7 +198,7 @@ function CommandEntry({
             <Changes command={command} />
             <Output command={command} />
             <p class="entry-links">
-              {beganAt(command) && <a href={replayAddress(thread, command)}>See the screen at that moment</a>}
+              {beganAt(command) && <a href={replayAddress(thread, command)}>Show the screen at this point</a>}
               {typeof command.version === "number" && (
                 <a href={threadAddress(thread, "versions")}>State version {command.version}</a>
               )}
@@ -211,7 +211,7 @@ function CommandEntry({
   );
 }
 
-/** Where the screen is shown as it was when the command had ended. */
+/** The replay at the end of a command. */
 function replayAddress(thread: string, command: Command): string {
   const { terminal_id: terminal, offset_end: offset } = command;
   const at = command.finished_at ?? beganAt(command);
@@ -252,7 +252,7 @@ function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) 
   const [text, setText] = useState("");
   const sent = async (): Promise<void> => {
     if (text.trim() === "") return;
-    const done = await attempt(async () => {
+    const done = await attempt("Couldn't send the message.", async () => {
       await send("POST", path("api", "threads", thread, "messages"), { role: "user", content: text });
       return true;
     });
@@ -270,7 +270,7 @@ function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) 
     >
       <input
         value={text}
-        placeholder="Leave a message in this thread"
+        placeholder="Write a message"
         aria-label="Message"
         onInput={(event) => setText(event.currentTarget.value)}
       />

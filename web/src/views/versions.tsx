@@ -1,15 +1,15 @@
-/** A terminal's states over time: compare two, go back to one, begin another terminal from one. */
+/** The versions of a terminal's state: compare two, roll back, fork a terminal from one. */
 
 import { useState } from "preact/hooks";
 import { get, list, path, send } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import type { AppEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Terminal, Version, WholeVersion } from "../api/types.ts";
 import { changesBetween, linesBetween, nearChanges } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { maskLine } from "../lib/secrets.ts";
 import { sectionsOf } from "../lib/state.ts";
-import { counted } from "../lib/time.ts";
+import { plural } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
 import { Variable } from "./status.tsx";
@@ -18,42 +18,44 @@ import { terminalLabel } from "./thread.tsx";
 interface Props {
   thread: string;
   terminals: Terminal[];
-  concerns: (what: Happening) => boolean;
+  isAffected: (event: AppEvent) => boolean;
 }
 
-export function VersionsView({ thread, terminals, concerns }: Props) {
+export function VersionsView({ thread, terminals, isAffected }: Props) {
   const [chosen, setChosen] = useState<string | null>(null);
   const [pair, setPair] = useState<[number, number] | null>(null);
   const terminal = chosen ?? terminals[0]?.terminal_id ?? null;
   const versions = useResource<Version[]>(
     terminal ? `versions ${terminal}` : null,
     () => list<Version>(`${path("api", "terminals", terminal!, "versions")}?limit=100`, 300),
-    concerns,
+    isAffected,
   );
   const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
   const latest = all[0]?.version;
   const after = pair?.[1] ?? latest;
   const before = pair?.[0] ?? all[1]?.version;
 
-  if (!terminal) return <Empty title="No terminal, so no versions." />;
+  if (!terminal) return <Empty title="No terminals yet." />;
   const rollback = async (version: number): Promise<void> => {
     const yes = await ask({
-      title: `Go back to version ${version}?`,
-      text: "The shell is replaced by one with that state; what runs in it ends. The states since are kept, and this becomes a new version.",
+      title: `Roll back to version ${version}?`,
+      text: "A new shell with that state replaces the current one and its programs. Later versions are kept.",
       action: "Roll back",
       danger: true,
     });
     if (!yes) return;
     await attempt(
+      "Couldn't roll back.",
       () => send("POST", path("api", "terminals", terminal, "rollback"), { version }),
-      `Back at the state of version ${version}.`,
+      `Rolled back to version ${version}.`,
     );
     versions.refresh();
   };
   const fork = async (version: number): Promise<void> => {
     const made = await attempt(
+      "Couldn't fork the terminal.",
       () => send<Terminal>("POST", path("api", "terminals", terminal, "fork"), { version }),
-      "Another terminal began from there.",
+      "Forked into a new terminal.",
     );
     if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
   };
@@ -78,17 +80,17 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
             </select>
           </label>
         )}
-        <span class="quiet-text">{counted(all.length, "version")}</span>
+        <span class="quiet-text">{plural(all.length, "version")}</span>
       </div>
       {versions.error !== undefined && <Failure error={versions.error} retry={versions.refresh} />}
-      {versions.value && all.length === 0 && <Empty title="No state was kept yet." />}
+      {versions.value && all.length === 0 && <Empty title="No versions yet." />}
       <div class="versions-split">
         <div class="table-box">
           <table class="table versions">
             <thead>
               <tr>
                 <th scope="col">Version</th>
-                <th scope="col">Why</th>
+                <th scope="col">Cause</th>
                 <th scope="col" class="wide-only">
                   When
                 </th>
@@ -103,7 +105,7 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
                   <td class="cut-cell" title={version.changed?.join(", ")}>
-                    {causeWords(version.cause)}
+                    {causeText(version.cause)}
                   </td>
                   <td class="wide-only">
                     <Ago time={version.at} />
@@ -148,8 +150,8 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
   );
 }
 
-/** Why a version came to be. */
-function causeWords(cause: unknown): string {
+/** The cause of a version. */
+function causeText(cause: unknown): string {
   if (typeof cause === "string") return cause;
   if (typeof cause !== "object" || cause === null) return "";
   const it = cause as Record<string, unknown>;
@@ -159,9 +161,9 @@ function causeWords(cause: unknown): string {
     case "typed":
       return "command of a person";
     case "patch":
-      return "environment set";
+      return "environment changed";
     case "rollback":
-      return `back to ${String(it.to)}`;
+      return `rollback to version ${String(it.to)}`;
     case "fork":
       return `fork of version ${String(it.version)}`;
     default:
@@ -190,11 +192,11 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
   const sections = changesBetween(old, current);
   const nothing = environment.length === 0 && sections.length === 0 && from.cwd === to.cwd;
   return (
-    <section class="comparison" aria-label={`What changed from version ${before} to ${after}`}>
+    <section class="comparison" aria-label={`Changes from version ${before} to ${after}`}>
       <h2>
         Version {before} → {after}
       </h2>
-      {nothing && <p class="quiet-text">Nothing that is compared here differs.</p>}
+      {nothing && <p class="quiet-text">No differences.</p>}
       {from.cwd !== to.cwd && (
         <p>
           directory <code>{from.cwd}</code> → <code>{to.cwd}</code>

@@ -154,7 +154,9 @@ const FLAGS = [
   ...(DIST ? ["--disable-features=LocalNetworkAccessChecks"] : []),
 ];
 
-/** A browser. Without WebGL by default: the software one is slow, and the other renderer's text can be read. */
+/**
+ * A browser. Without WebGL by default: the software one is slow, and the other renderer's text can be read.
+ */
 export const launch = (webgl = false): Promise<Browser> =>
   chromium.launch({
     executablePath: CHROMIUM,
@@ -307,8 +309,8 @@ export const shows = (page: Page, text: string | RegExp, nth = 0): Promise<unkno
 /** Everything a terminal holds, its scrollback included, by the clipboard as a person would copy it. */
 export async function wholeText(page: Page): Promise<string> {
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-  await page.getByRole("button", { name: "More for this terminal" }).click();
-  await page.getByRole("menuitem", { name: "Copy the whole text" }).click();
+  await page.getByRole("button", { name: "More terminal actions" }).click();
+  await page.getByRole("menuitem", { name: "Copy all text" }).click();
   await page.getByText("Copied.").waitFor();
   return page.evaluate(() => navigator.clipboard.readText());
 }

@@ -18,13 +18,13 @@ const { server } = scene;
 
 /** Makes a link in the page as a person does; the link. */
 async function share(page: Page, name: string, lifetime = "1 hour"): Promise<string> {
-  await page.getByRole("button", { name: "More for this terminal" }).click();
+  await page.getByRole("button", { name: "More terminal actions" }).click();
   await page.getByRole("menuitem", { name: "Share a read-only link…" }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByLabel("Works for").selectOption({ label: lifetime });
-  await dialog.getByLabel("For whom or what").fill(name);
+  await dialog.getByLabel("Expires after").selectOption({ label: lifetime });
+  await dialog.getByLabel("Name").fill(name);
   await dialog.getByRole("button", { name: "Create link" }).click();
-  const link = await dialog.getByLabel(/The link\. It is shown this once/).inputValue();
+  const link = await dialog.getByLabel(/Copy it now/).inputValue();
   expect(link).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/ui\/share#[\w-]{43}$/);
   return link;
 }
@@ -41,7 +41,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
     async () => (await owner.page.evaluate(() => navigator.clipboard.readText())) === link,
   );
   await owner.page.getByRole("dialog").locator(".shares").getByText("review <b>x</b>").waitFor();
-  await owner.page.getByRole("button", { name: "Done" }).click();
+  await owner.page.getByRole("button", { name: "Close" }).click();
 
   const guest = await stranger(scene.browser, server);
   const asked: string[] = [];
@@ -72,7 +72,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
   expect(await guest.context.cookies(`${server.url}/api/threads`)).toEqual([]);
 
   // Nothing in the page acts, and keys go nowhere.
-  for (const name of ["Take over", "Send a signal", "Paste"]) {
+  for (const name of ["Take control", "Send a signal", "Paste"]) {
     expect(await guest.page.getByRole("button", { name, exact: true }).count(), name).toBe(0);
   }
   await type(guest.page, "echo typed-by-guest");
@@ -110,10 +110,10 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
     .getByRole("button", { name: "Revoke" })
     .click();
   await owner.page.locator(".shares li", { hasText: "review" }).getByText("revoked").waitFor();
-  await guest.page.getByText("This link has ended").waitFor();
+  await guest.page.getByText("This link has expired or was revoked").waitFor();
   await guest.page.goto(link);
   await guest.page.reload();
-  await guest.page.getByText("This link shows nothing any more").waitFor();
+  await guest.page.getByText("This link does not work").waitFor();
   expect(complaints.get(guest.page)).toEqual([]);
   await Promise.all([owner.context.close(), guest.context.close()]);
 });
@@ -141,7 +141,7 @@ test("a share link survives the server's death and ends with its time", async ()
   const late = await stranger(scene.browser, server);
   await late.page.goto(brief.url);
   await connected(late.page);
-  await late.page.getByText("This link has ended").waitFor();
+  await late.page.getByText("This link has expired or was revoked").waitFor();
   await until(
     "the first guest still sees",
     async () => (await guest.page.locator("section.terminal").getAttribute("data-link")) === "connected",

@@ -63,7 +63,10 @@ test("the browser answers no question of the program: the server does, once", as
   await connected(page);
   await type(
     page,
-    "stty -echo; printf '\\033[c\\033[6n'; sleep 0.3; IFS= read -rs -t 1 -d '' reply; stty echo; printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read",
+    [
+      "stty -echo; printf '\\033[c\\033[6n'; IFS= read -rs -t 1 -d '' reply; stty echo",
+      "printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read",
+    ].join("; "),
   );
   await shows(page, /^all-read$/m);
   const answers = (await screenText(page)).match(/\\?033\[\?[0-9;]*c/g) ?? [];
@@ -104,7 +107,7 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   await context.close();
 });
 
-test("two browsers share a terminal: one drives, the other watches, takes over and hands back", async () => {
+test("two browsers share a terminal: one has control, the other takes it and releases it", async () => {
   await server.thread("shared");
   const one = await person(scene.browser, server);
   const two = await person(scene.browser, server);
@@ -112,20 +115,20 @@ test("two browsers share a terminal: one drives, the other watches, takes over a
   await connected(one.page);
   await two.page.goto(threadPage(server, "shared"));
   await connected(two.page);
-  await one.page.getByText("you drive").waitFor();
-  await two.page.getByText("browser drives, you watch").waitFor();
+  await one.page.getByText("You have control").waitFor();
+  await two.page.getByText("View only · browser has control").waitFor();
   await type(two.page, "echo not-typed");
   await type(one.page, "echo from-one");
   await shows(two.page, /^from-one$/m);
   expect(await screenText(two.page)).not.toContain("not-typed");
-  await two.page.getByRole("button", { name: "Take over" }).click();
-  await two.page.getByText("you drive").waitFor();
-  await one.page.getByText("browser drives, you watch").waitFor();
+  await two.page.getByRole("button", { name: "Take control" }).click();
+  await two.page.getByText("You have control").waitFor();
+  await one.page.getByText("View only · browser has control").waitFor();
   await type(two.page, "echo from-two");
   await shows(one.page, /^from-two$/m);
-  await two.page.getByRole("button", { name: "Hand back" }).click();
-  await one.page.getByText("you drive").waitFor();
-  await two.page.getByText("browser drives, you watch").waitFor();
+  await two.page.getByRole("button", { name: "Release control" }).click();
+  await one.page.getByText("You have control").waitFor();
+  await two.page.getByText("View only · browser has control").waitFor();
   await Promise.all([one.context.close(), two.context.close()]);
 });
 

@@ -54,7 +54,7 @@ test("a paste of many lines is held together, or shown before it is typed", asyn
   await shows(page, /^ready-3$/m);
   await paste(page, "first line\nsecond line\n");
   const dialog = page.getByRole("dialog");
-  await dialog.getByText("Paste this?").waitFor();
+  await dialog.getByText("Paste this text?").waitFor();
   expect(await dialog.locator(".sample").innerText()).toContain("second line");
   await dialog.getByRole("button", { name: "Cancel" }).click();
   await paste(page, "third line\nfourth line\n");
@@ -99,12 +99,17 @@ test("links show where they lead, and lead to the web only", async () => {
     .route(/example\.org/, (route) => route.fulfill({ contentType: "text/html", body: "<p>elsewhere" }));
   await type(
     page,
-    "clear; echo https://example.org/plain; printf '\\033]8;;%s\\033\\\\%s\\033]8;;\\033\\\\\\n' https://example.org/hidden click-here 'javascript:alert(1)' not-here; echo shown-$((1+1))",
+    [
+      "clear; echo https://example.org/plain",
+      "link='\\033]8;;%s\\033\\\\%s\\033]8;;\\033\\\\\\n'",
+      "printf \"$link\" https://example.org/hidden click-here 'javascript:alert(1)' not-here",
+      "echo shown-$((1+1))",
+    ].join("; "),
   );
   await shows(page, /^shown-2$/m);
 
   let where = await point(page, "https://example.org/plain");
-  await page.locator(".terminal-foot .target", { hasText: "opens https://example.org/plain" }).waitFor();
+  await page.locator(".terminal-foot .target", { hasText: "Opens https://example.org/plain" }).waitFor();
   const [plain] = await Promise.all([
     page.context().waitForEvent("page"),
     page.mouse.click(where.x, where.y),
@@ -115,7 +120,7 @@ test("links show where they lead, and lead to the web only", async () => {
 
   // The text of this one is not its target, so it asks.
   where = await point(page, "click-here");
-  await page.locator(".terminal-foot .target", { hasText: "opens https://example.org/hidden" }).waitFor();
+  await page.locator(".terminal-foot .target", { hasText: "Opens https://example.org/hidden" }).waitFor();
   await page.mouse.click(where.x, where.y);
   const dialog = page.getByRole("dialog");
   expect(await dialog.locator(".sample").innerText()).toBe("https://example.org/hidden");
@@ -146,7 +151,7 @@ test("a search finds what has scrolled away, and the wheel goes there", async ()
   await field.fill("row-77");
   await shows(page, /^row-77$/m);
   await field.fill("no such text");
-  await page.getByText("not found").waitFor();
+  await page.getByText("No matches").waitFor();
   await page.keyboard.press("Escape");
   await field.waitFor({ state: "detached" });
   await page.locator(".terminal .xterm-screen").hover();
@@ -170,7 +175,7 @@ test("larger text means fewer columns, here and for the program", async () => {
     const now = await size();
     return now === "" || now === "80×24" ? null : now;
   });
-  await page.getByRole("button", { name: "More for this terminal" }).click();
+  await page.getByRole("button", { name: "More terminal actions" }).click();
   await page.getByRole("menuitem", { name: "Larger text" }).click();
   const after = await until("another size", async () => {
     const now = await size();
@@ -204,8 +209,8 @@ test("the recording is saved under the terminal's name", async () => {
   const [download] = await Promise.all([
     page.waitForEvent("download"),
     (async () => {
-      await page.getByRole("button", { name: "More for this terminal" }).click();
-      await page.getByRole("menuitem", { name: "Download the recording" }).click();
+      await page.getByRole("button", { name: "More terminal actions" }).click();
+      await page.getByRole("menuitem", { name: "Download recording" }).click();
     })(),
   ]);
   expect(download.suggestedFilename()).toMatch(/^term_[0-9a-f]{32}\.cast$/);
@@ -239,7 +244,7 @@ test("the exec box runs a command, shows its receipt and remembers it", async ()
   );
   await box.fill("nano\u0000");
   await box.press("Enter");
-  await page.locator(".remark").waitFor();
+  await page.locator(".toast").waitFor();
   await close();
 });
 

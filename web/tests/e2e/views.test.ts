@@ -37,7 +37,7 @@ describe("the status panel follows", () => {
     await connected(page);
     await panelSays(page, /Instance\s+●?\s*running/);
     await page.getByRole("button", { name: "Pause", exact: true }).click();
-    await page.getByText("Nothing runs until it is resumed").waitFor();
+    await page.getByText("Paused. The next command resumes it").waitFor();
     await panelSays(page, /Instance\s+▲?\s*paused/);
     await server.call("POST", "/api/threads/pausing/resume");
     await panelSays(page, /Instance\s+●?\s*running/);
@@ -47,7 +47,7 @@ describe("the status panel follows", () => {
     // A page that is opened on something paused leaves it so.
     await server.call("POST", "/api/threads/pausing/pause");
     await page.reload();
-    await page.getByText("Nothing runs until it is resumed").waitFor();
+    await page.getByText("Paused. The next command resumes it").waitFor();
     await panelSays(page, /Instance\s+▲?\s*paused/);
     await page.locator("section.terminal").getByRole("button", { name: "Resume" }).click();
     await connected(page);
@@ -75,7 +75,7 @@ describe("the status panel follows", () => {
     await panelSays(page, /Directory\s+\/usr/);
     const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
     process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
-    // What was asked while the death was not noticed is refused or lost, never run twice: the client asks again.
+    // A command sent before the death is noticed is refused or lost, never run twice: the client repeats it.
     const again = await until("a finished command", async () => {
       const done = await server.exec("dying", "echo $KEPT in $PWD");
       if (done.status === "finished") return done;
@@ -105,13 +105,13 @@ test("the screen of an earlier moment is played from the recording", async () =>
   await page.goto(threadPage(server, "replayed", "timeline"));
   const entry = page.locator(".entry.command", { hasText: "echo second-thing" });
   await entry.locator("summary").click();
-  await entry.getByText("See the screen at that moment").click();
+  await entry.getByText("Show the screen at this point").click();
   await shows(page, "second-thing");
   expect(await screenText(page)).not.toContain("third-thing");
   await page.getByLabel("Speed").selectOption("50");
   await page.getByRole("button", { name: "Play" }).click();
   await shows(page, "third-thing");
-  await page.getByLabel("Moment").fill("0");
+  await page.getByLabel("Position").fill("0");
   await page.getByLabel("Speed").selectOption("0.5");
   const player = page.locator(".player");
   const position = (): Promise<string | null> => player.locator(".player-time").getAttribute("data-position");
@@ -124,7 +124,7 @@ test("the screen of an earlier moment is played from the recording", async () =>
     for (let frame = 0; frame < 60; frame += 1) await new Promise(requestAnimationFrame);
   });
   expect(await position()).toBe(stopped);
-  await page.getByLabel("Moment").fill("0");
+  await page.getByLabel("Position").fill("0");
   await until("an empty screen", async () => (await screenText(page)).trim() === "");
   await context.close();
 });
@@ -141,7 +141,7 @@ test("versions are compared, taken up again and forked", async () => {
   );
   await page.locator("table.versions tbody tr").nth(1).getByRole("button", { name: "Roll back" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
-  await page.getByText(/Back at the state/).waitFor();
+  await page.getByText(/Rolled back to version/).waitFor();
   expect((await server.exec("versioned", "echo $COLOUR")).stdout).toBe("red\n");
   await page.locator("table.versions tbody tr").first().getByRole("button", { name: "Fork" }).click();
   await until("a second terminal", async () => (await page.locator(".terminal-tab").count()) === 2);
@@ -175,12 +175,12 @@ test("projects are made, pinned, kept longer and deleted, where the server has t
   await card.getByRole("button", { name: "Pin" }).click();
   await card.getByText("pinned").waitFor();
   await card.getByRole("button", { name: "Unpin" }).click();
-  await card.getByRole("button", { name: /^More for weather-/ }).click();
+  await card.getByRole("button", { name: /^More actions for weather-/ }).click();
   await page.getByRole("menuitem", { name: "Keep for 30 more days" }).click();
   await card.getByText(/cleaned up in (5\d|60) d/).waitFor();
   const id = await card.getByRole("heading").innerText();
-  await card.getByRole("button", { name: /^More for weather-/ }).click();
-  await page.getByRole("menuitem", { name: "Delete the project…" }).click();
+  await card.getByRole("button", { name: /^More actions for weather-/ }).click();
+  await page.getByRole("menuitem", { name: "Delete project…" }).click();
   await page.getByRole("dialog").getByRole("textbox").fill(id);
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await card.waitFor({ state: "detached" });
@@ -197,7 +197,11 @@ test("titles, names, messages and output never become markup", async () => {
   });
   await server.exec(
     evil,
-    `printf '\\033]0;${evil}\\007%s\\n' '${evil}'; echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'; cd '/tmp'`,
+    [
+      `printf '\\033]0;${evil}\\007%s\\n' '${evil}'`,
+      "echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'",
+      "cd '/tmp'",
+    ].join("; "),
   );
   for (const at of [
     `${server.url}/ui/threads`,
@@ -262,7 +266,7 @@ test("everything is reached with the keyboard", async () => {
   await page.keyboard.press("Enter");
   await page.waitForURL("**/ui/threads/keys");
   await connected(page);
-  await page.getByRole("button", { name: "More for this thread" }).focus();
+  await page.getByRole("button", { name: "More thread actions" }).focus();
   await page.keyboard.press("Enter");
   await page.keyboard.press("End");
   await page.keyboard.press("Enter");
@@ -343,7 +347,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     await connected(page);
     await page.getByRole("button", { name: "Share a read-only link" }).click();
     await page.getByRole("button", { name: "Create link" }).click();
-    const link = await page.getByLabel(/The link\. It is shown this once/).inputValue();
+    const link = await page.getByLabel(/Copy it now/).inputValue();
     expect(await serious(page), "the share dialog").toEqual([]);
     await page.keyboard.press("Escape");
     await page.keyboard.press("Control+k");

@@ -70,7 +70,7 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await shows(page, /weather\.py\s+\S+ [#$]\s*$/);
     await picture(page, "thread");
     await page.goto(threadPage(server, "weather-report", "replay"));
-    await page.getByLabel("Moment").waitFor();
+    await page.getByLabel("Position").waitFor();
     await until(
       "a drawn screen",
       async () => (await page.locator(".player .xterm-rows").innerText()).trim() !== "",
@@ -102,10 +102,10 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await page.goto(thread);
     await connected(page);
     await page.getByRole("button", { name: "Share a read-only link" }).click();
-    await page.getByLabel("For whom or what").fill("Review by Ada");
+    await page.getByLabel("Name").fill("Review by Ada");
     await page.getByRole("button", { name: "Create link" }).click();
     await page.locator(".shares").getByText("Review by Ada").waitFor();
-    await page.locator(".remark").waitFor({ state: "detached" });
+    await page.locator(".toast").waitFor({ state: "detached" });
     await picture(page, "share");
   }
   await context.close();

@@ -1,16 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { understand } from "../../src/api/events.ts";
-import { Latest } from "../../src/api/resource.ts";
+import { parseEvent } from "../../src/api/events.ts";
+import { Refresher } from "../../src/api/resource.ts";
 import type { Command } from "../../src/api/types.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
-import { DEFAULTS, soundPreferences } from "../../src/lib/preferences.ts";
-import { cutAt, eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
+import { DEFAULTS, validPreferences } from "../../src/lib/preferences.ts";
+import { missingText } from "../../src/lib/provider.ts";
+import { cutAt, eventsBefore, parseRecording, secondOf, shortenPauses } from "../../src/lib/recording.ts";
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
-import { Events } from "../../src/lib/sse.ts";
+import { EventParser } from "../../src/lib/sse.ts";
 import { bytes, duration, relative } from "../../src/lib/time.ts";
 import { contentText, matches, outcome, timeline } from "../../src/lib/timeline.ts";
 import { webAddress } from "../../src/terminal/links.ts";
@@ -45,9 +46,9 @@ describe("addresses", () => {
     expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
     expect(routeOf("/ui/share")).toEqual({ view: "shared", terminal: null });
     expect(routeOf("/ui/shared/term_1")).toEqual({ view: "shared", terminal: "term_1" });
-    expect(routeOf("/ui/threads/t/nothing").view).toBe("nowhere");
-    expect(routeOf("/ui/threads/%zz").view).toBe("nowhere");
-    expect(routeOf("/ui/settings/x").view).toBe("nowhere");
+    expect(routeOf("/ui/threads/t/nothing").view).toBe("not_found");
+    expect(routeOf("/ui/threads/%zz").view).toBe("not_found");
+    expect(routeOf("/ui/settings/x").view).toBe("not_found");
   });
 
   test("only web addresses are opened", () => {
@@ -242,7 +243,7 @@ describe("the timeline", () => {
     check({ exit_code: null, timed_out: true }, "timed out", "bad");
     check({ exit_code: null, signal: 9 }, "signal 9", "bad");
     check({ status: "running", exit_code: null }, "running", "busy");
-    check({ status: "running", exit_code: null, waiting_for_input: true }, "waits for input", "busy");
+    check({ status: "running", exit_code: null, waiting_for_input: true }, "waiting for input", "busy");
     check({ status: "lost", exit_code: null }, "lost", "warn");
   });
 
@@ -305,7 +306,7 @@ describe("a recording", () => {
   });
 
   test("plays without its silences", () => {
-    expect(squeezed(parseRecording(cast).events, 1)).toEqual({ times: [0.5, 1.5, 2.5], length: 2.5 });
+    expect(shortenPauses(parseRecording(cast).events, 1)).toEqual({ times: [0.5, 1.5, 2.5], length: 2.5 });
   });
 });
 
@@ -321,10 +322,18 @@ test("the palette finds by parts of words, best first", () => {
   expect(titles("").length).toBe(4);
 });
 
+test("a provider that cannot be used says what to do", () => {
+  expect(missingText("key: set e2b.key or E2B_API_KEY")).toBe("Not configured. Set e2b.key or E2B_API_KEY.");
+  expect(missingText("engine: none answers (unix:///var/run/docker.sock); install docker.io")).toBe(
+    "No container engine found. Install Docker or Podman, or set docker.host.",
+  );
+  expect(missingText("user namespaces")).toBe("Missing user namespaces.");
+});
+
 test("stored preferences are taken only as far as they are sound", () => {
-  expect(soundPreferences(null)).toEqual(DEFAULTS);
+  expect(validPreferences(null)).toEqual(DEFAULTS);
   expect(
-    soundPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false }),
+    validPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false }),
   ).toEqual({
     ...DEFAULTS,
     fontSize: 32,
@@ -333,11 +342,11 @@ test("stored preferences are taken only as far as they are sound", () => {
 });
 
 test("an event names what it is about", () => {
-  expect(understand("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({
+  expect(parseEvent("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({
     name: "session",
     thread: "t",
   });
-  expect(understand("lease", "not json")).toMatchObject({ name: "lease", lease: null });
+  expect(parseEvent("lease", "not json")).toMatchObject({ name: "lease", lease: null });
 });
 
 test("however often it is poked, one more ask follows, after a rest", async () => {
@@ -346,7 +355,7 @@ test("however often it is poked, one more ask follows, after a rest", async () =
   let rested: () => void = () => {};
   const got: unknown[] = [];
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-  const latest = new Latest<number>(
+  const latest = new Refresher<number>(
     () => {
       asked += 1;
       return new Promise((resolve) => {
@@ -359,9 +368,9 @@ test("however often it is poked, one more ask follows, after a rest", async () =
         rested = resolve;
       }),
   );
-  latest.poke();
-  latest.poke();
-  latest.poke();
+  latest.refresh();
+  latest.refresh();
+  latest.refresh();
   expect(asked).toBe(1);
   answer(1);
   await turn();
@@ -378,7 +387,7 @@ test("however often it is poked, one more ask follows, after a rest", async () =
 test("events are read from text cut anywhere", () => {
   const text = ': hello\n\nid: 7\nevent: session_opened\ndata: {"a":\ndata: 1}\n\ndata: x\r\n\r\n';
   for (let cut = 0; cut <= text.length; cut += 1) {
-    const events = new Events();
+    const events = new EventParser();
     expect([...events.feed(text.slice(0, cut)), ...events.feed(text.slice(cut))], `cut at ${cut}`).toEqual([
       { name: "session_opened", data: '{"a":\n1}', id: "7" },
       { name: "message", data: "x", id: null },

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { BUDGET_MS, Pacer, type Work } from "../../src/terminal/pacer.ts";
+import { FRAME_BUDGET_MS, Pacer, type Work } from "../../src/terminal/pacer.ts";
 
 test("work is done in turn, one at a time, and no more than its part of each frame", async () => {
   let clock = 0;
@@ -19,7 +19,7 @@ test("work is done in turn, one at a time, and no more than its part of each fra
       under += 1;
       expect(under).toBe(1);
       setImmediate(() => {
-        clock += BUDGET_MS / 2;
+        clock += FRAME_BUDGET_MS / 2;
         under -= 1;
         log.push(`${name}@${frame}`);
         done();
