@@ -4,12 +4,14 @@ import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
 import type { Resource } from "./api/resource.ts";
 import type { Thread } from "./api/types.ts";
+import { pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
+import { isRunning, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
-import { Empty, toneOf } from "./ui/parts.tsx";
+import { Empty } from "./ui/parts.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
 import { Palette } from "./views/palette.tsx";
@@ -17,7 +19,7 @@ import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
 import { newTerminal, ThreadView } from "./views/thread.tsx";
-import { newThread, statusText, ThreadsView, useThreads } from "./views/threads.tsx";
+import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
@@ -66,9 +68,7 @@ function Frame({ route }: { route: Route }) {
   const hasProjects = !isProblem(projects.error, 404);
   const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
-  useEffect(() => {
-    document.title = route.view === "thread" ? `${route.thread} · Stead` : "Stead";
-  }, [route]);
+  usePageTitle(route, threads.value ?? []);
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey;
@@ -124,6 +124,23 @@ function Frame({ route }: { route: Route }) {
   );
 }
 
+/** Keeps the title and the icon of the page in step with what its terminals do. */
+function usePageTitle(route: Route, threads: Thread[]): void {
+  const activity = useActivity();
+  const running = threads.filter(isRunning).length;
+  useEffect(() => {
+    document.title =
+      route.view === "thread"
+        ? pageTitle(route.thread, activity)
+        : running > 0
+          ? `Stead · ${running} running`
+          : "Stead";
+  }, [route, activity, running]);
+  useEffect(() => {
+    document.querySelector("link[rel=icon]")?.setAttribute("href", pageIcon(activity));
+  }, [activity]);
+}
+
 function Recent({ threads, current }: { threads: Thread[]; current: string | null }) {
   const recent = [...threads].sort((a, b) => b.updated_at.localeCompare(a.updated_at)).slice(0, 20);
   if (recent.length === 0) return null;
@@ -138,9 +155,9 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
               aria-current={thread.thread_id === current ? "page" : undefined}
               title={thread.thread_id}
             >
-              <span class={`dot ${toneOf(thread.sandbox?.status)}`} aria-hidden="true" />
+              <span class={`dot ${threadState(thread).tone}`} aria-hidden="true" />
               <span class="recent-name">{thread.thread_id}</span>
-              <span class="hidden-text">, {statusText(thread.sandbox?.status)}</span>
+              <span class="hidden-text">, {threadState(thread).text}</span>
             </a>
           </li>
         ))}

@@ -60,11 +60,25 @@ export function matches(entry: Entry, filter: Filter): boolean {
 
 /** Whether a command ended without success. */
 export const hasFailed = (command: Command): boolean =>
-  command.status !== "running" && (command.timed_out === true || command.exit_code !== 0);
+  !isUnfinished(command) && (command.timed_out === true || command.exit_code !== 0);
+
+/** Whether a command is queued or running. */
+export const isUnfinished = (command: { status: string }): boolean =>
+  command.status === "running" || command.status === "queued";
+
+/** The command that a terminal runs, else the first in its queue, else the last one that ended. */
+export function latestOf(commands: readonly Command[]): Command | undefined {
+  const latestFirst = [...commands].sort((a, b) => Date.parse(beganAt(b)) - Date.parse(beganAt(a)));
+  return (
+    latestFirst.find((command) => command.status === "running") ??
+    latestFirst.findLast((command) => command.status === "queued") ??
+    latestFirst[0]
+  );
+}
 
 /** How a command ended or what it does, as a text and a tone. */
 export function outcome(command: Command): { text: string; tone: "good" | "bad" | "warn" | "busy" } {
-  if (command.status === "running" || command.status === "queued") {
+  if (isUnfinished(command)) {
     return { text: command.waiting_for_input ? "waiting for input" : command.status, tone: "busy" };
   }
   if (command.timed_out || command.status === "timed_out") return { text: "timed out", tone: "bad" };

@@ -8,6 +8,7 @@ import { attempt, toast } from "../ui/dialogs.tsx";
 import { Icon, type IconName } from "../ui/icons.tsx";
 import { Badge, Button, Menu, type MenuItem } from "../ui/parts.tsx";
 import { Attachment, INITIAL_STATE, type TerminalState } from "./attachment.ts";
+import { CommandStatus } from "./command-status.tsx";
 import { Find } from "./find.tsx";
 import { LinkState } from "./link-state.tsx";
 import { themes } from "./themes.ts";
@@ -91,6 +92,7 @@ export function TerminalView(props: Props) {
         ) : (
           <span>{state.exit ?? (state.live ? "" : "Not running. The next command starts it again.")}</span>
         )}
+        {!guest && <CommandStatus terminal={terminal} />}
         <span class="size">{state.size ? `${state.size.cols}×${state.size.rows}` : ""}</span>
       </footer>
     </section>

@@ -5,6 +5,7 @@ import { get, isProblem, list, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Lease, Terminal, Thread } from "../api/types.ts";
+import { useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
 import { TerminalView } from "../terminal/view.tsx";
@@ -117,14 +118,7 @@ export function ThreadView({ thread, tab, query }: Props) {
       <header class="thread-head">
         <div class="thread-title">
           <h1 title={thread}>{thread}</h1>
-          {about.value?.sandbox && (
-            <Badge tone={toneOf(about.value.sandbox.status)}>{statusText(about.value.sandbox.status)}</Badge>
-          )}
-          {state && state !== about.value?.sandbox?.status && (
-            <Badge tone={toneOf(state)} title="instance">
-              {state}
-            </Badge>
-          )}
+          <ThreadBadge sandbox={about.value?.sandbox?.status} instance={state} />
           <span class="tools">
             <Button
               aria-label={paused ? "Resume" : "Pause"}
@@ -220,6 +214,24 @@ export function ThreadView({ thread, tab, query }: Props) {
       )}
     </main>
   );
+}
+
+/** What the thread does while its instance runs, else the state of the instance. */
+function ThreadBadge({ sandbox, instance }: { sandbox: string | undefined; instance: string | undefined }) {
+  const activity = useActivity();
+  const status = instance ?? sandbox;
+  if (status === undefined) return null;
+  if (status !== "running") return <Badge tone={toneOf(status)}>{statusText(status)}</Badge>;
+  switch (activity) {
+    case "running":
+      return <Badge tone="busy">running</Badge>;
+    case "waiting":
+      return <Badge tone="warn">waiting for input</Badge>;
+    case "failed":
+      return <Badge tone="bad">failed</Badge>;
+    case "idle":
+      return <Badge tone="quiet">idle</Badge>;
+  }
 }
 
 /** Creates a terminal and shows it. */

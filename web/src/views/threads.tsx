@@ -5,8 +5,9 @@ import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Provider, Thread } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
+import { isRunning, threadState } from "../lib/thread-state.ts";
 import { type Answers, ask } from "../ui/dialogs.tsx";
-import { Ago, Badge, Button, Empty, Failure, toneOf } from "../ui/parts.tsx";
+import { Ago, Badge, Button, Empty, Failure } from "../ui/parts.tsx";
 
 /** All threads, kept up to date by events. */
 export function useThreads(): Resource<Thread[]> {
@@ -117,16 +118,14 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
                     {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
                   </th>
                   <td>
-                    <Badge tone={toneOf(thread.sandbox?.status)}>{statusText(thread.sandbox?.status)}</Badge>
+                    <Badge tone={threadState(thread).tone}>{threadState(thread).text}</Badge>
                   </td>
                   <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
                   <td class="wide-only">
                     {thread.last_command && <LastCommand last={thread.last_command} />}
                   </td>
                   <td class="wide-only">{attached(thread)}</td>
-                  <td>
-                    <Ago time={thread.updated_at} />
-                  </td>
+                  <td>{isRunning(thread) ? "now" : <Ago time={thread.updated_at} />}</td>
                 </tr>
               ))}
             </tbody>

@@ -109,7 +109,10 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
     .locator(".shares li", { hasText: "review" })
     .getByRole("button", { name: "Revoke" })
     .click();
-  await owner.page.locator(".shares li", { hasText: "review" }).getByText("revoked").waitFor();
+  await owner.page
+    .locator(".shares li", { hasText: "review" })
+    .locator(".badge", { hasText: "revoked" })
+    .waitFor();
   await guest.page.getByText("This link has expired or was revoked").waitFor();
   await guest.page.goto(link);
   await guest.page.reload();

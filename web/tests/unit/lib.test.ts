@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { parseEvent } from "../../src/api/events.ts";
 import { Refresher } from "../../src/api/resource.ts";
-import type { Command } from "../../src/api/types.ts";
+import type { Command, Thread } from "../../src/api/types.ts";
+import { mostUrgent, pageIcon, pageTitle } from "../../src/lib/activity.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
@@ -12,8 +13,9 @@ import { cutAt, eventsBefore, parseRecording, secondOf, shortenPauses } from "..
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
+import { threadState } from "../../src/lib/thread-state.ts";
 import { bytes, duration, relative } from "../../src/lib/time.ts";
-import { contentText, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import { contentText, latestOf, matches, outcome, timeline } from "../../src/lib/timeline.ts";
 import { webAddress } from "../../src/terminal/links.ts";
 import { hasHiddenParts, pasteText } from "../../src/terminal/paste.ts";
 import { steadUnicode, width } from "../../src/terminal/unicode.ts";
@@ -320,6 +322,49 @@ test("the palette finds by parts of words, best first", () => {
   expect(titles("nth")).toEqual(["New thread"]);
   expect(titles("zzz")).toEqual([]);
   expect(titles("").length).toBe(4);
+});
+
+describe("what a thread is doing", () => {
+  const thread = (status: string, last: [string, number | null] | null): Thread => ({
+    thread_id: "t",
+    project_id: null,
+    sandbox: { type: "local", status },
+    last_command: last && { command_id: "cmd_1", command: "make", status: last[0], exit_code: last[1] },
+    created_at: "",
+    updated_at: "",
+  });
+  const check = (status: string, last: [string, number | null] | null, expected: string): void =>
+    expect(threadState(thread(status, last)).text, `${status} ${last}`).toBe(expected);
+
+  test("follows from its last command and its instance", () => {
+    check("running", ["queued", null], "running");
+    check("running", ["running", null], "running");
+    check("running", ["finished", 0], "idle");
+    check("running", ["finished", 2], "failed");
+    check("running", null, "idle");
+    check("paused", ["running", null], "paused");
+    check("none", null, "not started");
+    check("starting", null, "starting");
+  });
+
+  test("is that of its most urgent terminal, in the title and the icon", () => {
+    expect(mostUrgent(["idle", "failed", "running"])).toBe("running");
+    expect(mostUrgent(["running", "waiting"])).toBe("waiting");
+    expect(mostUrgent([])).toBe("idle");
+    expect(pageTitle("build", "waiting")).toBe("⌨ build · Stead");
+    expect(pageTitle(null, "running")).toBe("Stead");
+    expect(pageIcon("idle")).toBe("/icon.svg");
+  });
+
+  test("is what runs, else what is queued first, else what ended last", () => {
+    const at = (id: string, status: string, second: number): Command =>
+      command({ command_id: id, status, created_at: `2026-01-01T00:00:0${second}Z` });
+    const latest = (...all: Command[]): string | undefined => latestOf(all)?.command_id;
+    expect(latest(at("a", "queued", 3), at("b", "running", 1), at("c", "finished", 0))).toBe("b");
+    expect(latest(at("a", "queued", 3), at("b", "queued", 2), at("c", "finished", 0))).toBe("b");
+    expect(latest(at("a", "finished", 1), at("b", "finished", 2))).toBe("b");
+    expect(latest()).toBe(undefined);
+  });
 });
 
 test("a provider that cannot be used says what to do", () => {
