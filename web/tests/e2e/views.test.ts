@@ -148,6 +148,26 @@ test("versions are compared, taken up again and forked", async () => {
   await context.close();
 });
 
+test("a difference of versions shows every line, one below the other", async () => {
+  const { context, page } = await person(scene.browser, server);
+  await server.exec("lines", "greet() { echo one; }");
+  await server.exec("lines", "greet() { echo one; echo two; echo three; }; alias hello=greet");
+  await page.goto(threadPage(server, "lines", "versions"));
+  const diff = page.locator(".comparison details", { hasText: "functions" }).locator(".diff");
+  await diff.getByText("echo three").waitFor();
+  const box = (await diff.boundingBox())!;
+  const lines = await diff.locator("span").all();
+  expect(lines.length).toBeGreaterThan(3);
+  let bottom = box.y;
+  for (const line of lines) {
+    const { x, y, height } = (await line.boundingBox())!;
+    expect(x).toBe(box.x);
+    expect(y).toBeGreaterThanOrEqual(bottom);
+    bottom = y + height;
+  }
+  await context.close();
+});
+
 test("projects are made, pinned, kept longer and deleted, where the server has them", async () => {
   const { context, page } = await person(scene.browser, server);
   const has = await server.call("GET", "/api/projects").then(
