@@ -18,7 +18,8 @@ import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
-import { newTerminal, ThreadView } from "./views/thread.tsx";
+import { newTerminal } from "./views/terminals.tsx";
+import { ThreadView } from "./views/thread.tsx";
 import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [

@@ -40,6 +40,16 @@ export function relative(time: string | number | null | undefined, now: number):
   return distance >= 0 ? `${amount} ago` : `in ${amount}`;
 }
 
+/** How long ago something happened. Never in the future: the page's time lags, and clocks differ. */
+export function ago(time: string | null | undefined, now: number): string {
+  const at = time ? Date.parse(time) : Number.NaN;
+  return relative(time, Number.isFinite(at) ? Math.max(now, at) : now);
+}
+
+/** A date: `17 Dec 2026`. */
+export const day = (time: string): string =>
+  new Date(time).toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
+
 /** A count with its noun: `1 session`, `3 sessions`. */
 export const plural = (count: number, noun: string): string =>
   `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;

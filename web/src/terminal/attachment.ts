@@ -7,6 +7,7 @@ import { browserEnvironment, terminalPath } from "../protocol/environment.ts";
 import type { Mode, Step } from "../protocol/protocol.ts";
 import { type Link, TerminalSocket } from "../protocol/socket.ts";
 import { ask, toast } from "../ui/dialogs.tsx";
+import { notify } from "../ui/notifications.ts";
 import { Screen, type ScreenSettings } from "./screen.ts";
 
 /** What the page shows of a terminal besides its screen. */
@@ -34,6 +35,7 @@ export const INITIAL_STATE: TerminalState = {
 
 export interface AttachmentOptions {
   terminal: string;
+  label: string;
   /** The name that other clients see. */
   name: string;
   /** `guest` has a share link and can only watch. */
@@ -62,6 +64,7 @@ export class Attachment {
       link: options.onHover,
       remeasured: () => this.offerSize(),
       openLink: (address) => void openAfterAsking(address),
+      notified: (text) => notify(options.label, text),
       confirmPaste: (text, go) => void pasteAfterAsking(text, go),
     });
     const scheme = location.protocol === "https:" ? "wss" : "ws";

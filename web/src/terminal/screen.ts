@@ -13,6 +13,7 @@ import "@xterm/xterm/css/xterm.css";
 import { muteAnswers } from "./answers.ts";
 import { limitCounts } from "./limits.ts";
 import { webAddress } from "./links.ts";
+import { NOTIFICATIONS } from "./osc.ts";
 import { nextFrame, pacer } from "./pacer.ts";
 import { hasHiddenParts, pasteText } from "./paste.ts";
 import { installStylePolicy } from "./policy.ts";
@@ -38,6 +39,8 @@ export interface ScreenEvents {
   openLink(address: string): void;
   /** The size of a cell changed, and with it how many fit. */
   remeasured(): void;
+  /** The program sent a notification. */
+  notified(text: string): void;
   /** Several lines or hidden characters are about to be pasted. */
   confirmPaste(text: string, go: () => void): void;
 }
@@ -103,6 +106,13 @@ export class Screen {
     terminal.unicode.activeVersion = steadUnicode.version;
     muteAnswers(terminal);
     limitCounts(terminal, nextFrame);
+    for (const [code, textOf] of NOTIFICATIONS) {
+      terminal.parser.registerOscHandler(code, (data) => {
+        const text = textOf(data);
+        if (text !== null) events.notified(text);
+        return true;
+      });
+    }
     terminal.onData((data) => events.input(encoder.encode(data)));
     terminal.onBinary((data) => events.input(Uint8Array.from(data, (char) => char.charCodeAt(0) & 0xff)));
   }

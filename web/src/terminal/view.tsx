@@ -20,6 +20,9 @@ interface Props {
   label: string;
   /** Focus the terminal when it appears. */
   focus: boolean;
+  /** Whether the command box and the status panel refer to this one of several terminals. */
+  selected?: boolean;
+  onSelect?: () => void;
   /** The instance it runs on is paused; `resume` resumes it. */
   paused: boolean;
   resume?: () => Promise<unknown>;
@@ -48,9 +51,10 @@ export function TerminalView(props: Props) {
   const inControl = state.mode === "driver";
   return (
     <section
-      class="terminal"
+      class={`terminal${props.selected ? " selected" : ""}`}
       aria-label={`Terminal ${label}`}
       onKeyDownCapture={keys}
+      onFocusCapture={props.onSelect}
       data-terminal={terminal}
       data-link={state.link.state}
       data-mode={state.mode}
@@ -101,7 +105,7 @@ export function TerminalView(props: Props) {
 
 /** The terminal's attachment while the view is in the page, kept in step with the preferences. */
 function useAttachment(
-  { terminal, focus, paused, guest = false }: Props,
+  { terminal, label, focus, paused, guest = false }: Props,
   box: { current: HTMLDivElement | null },
   setState: (update: (before: TerminalState) => TerminalState) => void,
   onHover: (address: string | null) => void,
@@ -115,6 +119,7 @@ function useAttachment(
     const { name, fontSize, screenReader, scrollback } = preferred;
     const attachment = new Attachment({
       terminal,
+      label,
       name,
       role: guest ? "guest" : "owner",
       settings: { fontSize, theme, screenReader, scrollback },

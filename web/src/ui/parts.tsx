@@ -3,7 +3,7 @@
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, isProblem } from "../api/client.ts";
-import { clock, relative } from "../lib/time.ts";
+import { ago, clock } from "../lib/time.ts";
 import { Icon } from "./icons.tsx";
 
 export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
@@ -70,7 +70,7 @@ export function Ago({ time }: { time: string | null | undefined }) {
   const now = useNow(5000);
   return (
     <time dateTime={time ?? undefined} title={clock(time, now)}>
-      {relative(time, now)}
+      {ago(time, now)}
     </time>
   );
 }

@@ -4,8 +4,8 @@ import { get, list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import type { Project } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
-import { bytes, plural, relative } from "../lib/time.ts";
-import { type Answers, ask, attempt } from "../ui/dialogs.tsx";
+import { bytes, day, plural, relative } from "../lib/time.ts";
+import { type Answers, ask, attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Menu, useNow } from "../ui/parts.tsx";
 
@@ -18,23 +18,26 @@ export function useProjects() {
   );
 }
 
-const createProject = ({ prefix, description, tags = "" }: Answers): Promise<unknown> => {
+async function createProject({ prefix, description, tags = "" }: Answers): Promise<void> {
   const named = tags
     .split(",")
     .map((tag) => tag.trim())
     .filter((tag) => tag !== "");
-  return send("POST", "/api/projects", {
+  const project = await send<Project>("POST", "/api/projects", {
     prefix,
     ...(description && { description }),
     ...(named.length > 0 && { tags: named }),
   });
-};
+  const deletes = project.deletes_at && ` It is deleted on ${day(project.deletes_at)} unless it is used.`;
+  toast(`Created ${project.project_id}.${deletes ?? ""}`);
+}
 
 export function ProjectsView() {
   const projects = useProjects();
   const create = async (): Promise<void> => {
     await ask({
       title: "New project",
+      text: "Unused projects are deleted automatically. Pin a project to keep it.",
       action: "Create",
       fields: [
         { name: "prefix", label: "Prefix", hint: "lower-case letters, digits and dashes" },
@@ -66,13 +69,13 @@ export function ProjectsView() {
 }
 
 const DEFAULT = "default-00000000";
-/** Cleaned up within this time: say so loudly. */
+/** A project that is deleted within this time gets a warning. */
 const WARN_MS = 3 * 24 * 3600_000;
 
 function ProjectCard({ project, refresh }: { project: Project; refresh: () => void }) {
   const now = useNow(60_000);
   const here = path("api", "projects", project.project_id);
-  // What it has on disk is only plural for one project at a time.
+  // Only the answer for one project has its disk use.
   const whole = useResource<Project>(
     `project ${project.project_id}`,
     () => get(here),
@@ -146,7 +149,7 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
       </p>
       {due && !project.pinned && (
         <p class={soon ? "soon" : "quiet-text"}>
-          {soon && "⚠ "}cleaned up {relative(due, now)} unless it is used
+          {soon && "⚠ "}Deletes on {day(due)} ({relative(due, now)}) unless it is used
         </p>
       )}
       <div class="row-actions">

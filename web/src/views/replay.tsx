@@ -19,7 +19,7 @@ import { themes } from "../terminal/themes.ts";
 import { download } from "../terminal/view.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Button, Empty } from "../ui/parts.tsx";
-import { terminalLabel } from "./thread.tsx";
+import { terminalLabel } from "./terminals.tsx";
 
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
 /** Longer pauses are shortened to this. */
@@ -121,6 +121,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
         link: nothing,
         openLink: nothing,
         confirmPaste: nothing,
+        notified: nothing,
         remeasured: () => held.current?.screen.fitFont(),
       },
     );

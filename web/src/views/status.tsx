@@ -16,15 +16,21 @@ const SOON_MS = 5 * 60_000;
 interface Props {
   thread: string;
   lease: Resource<Lease>;
+  /** The terminal to describe; the default one if null. */
+  selected: string | null;
   terminals: Terminal[];
   /** Whether an event changes this thread. */
   isAffected: (event: AppEvent) => boolean;
 }
 
-export function StatusPanel({ thread, lease, terminals, isAffected }: Props) {
+export function StatusPanel({ thread, lease, selected, terminals, isAffected }: Props) {
   const here = path("api", "threads", thread);
   const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), isAffected);
-  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), isAffected);
+  const terminal = useResource<Terminal>(
+    `terminal ${thread} ${selected}`,
+    () => get(selected === null ? `${here}/terminal` : path("api", "terminals", selected)),
+    isAffected,
+  );
   return (
     <aside class="panel" aria-label="Status">
       <Section

@@ -1,21 +1,19 @@
 /** One thread: its terminals and history, and the status panel beside them. */
 
-import { useEffect, useState } from "preact/hooks";
-import { get, isProblem, list, path, send } from "../api/client.ts";
+import { useState } from "preact/hooks";
+import { get, isProblem, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Lease, Terminal, Thread } from "../api/types.ts";
+import type { Lease, Thread } from "../api/types.ts";
 import { useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
-import { TerminalView } from "../terminal/view.tsx";
-import { ask, attempt, toast } from "../ui/dialogs.tsx";
+import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
-import { ExecBox } from "./exec.tsx";
 import { ReplayView } from "./replay.tsx";
-import { ShareDialog } from "./share.tsx";
 import { StatusPanel } from "./status.tsx";
+import { Terminals, useTerminals } from "./terminals.tsx";
 import { statusText } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
 import { VersionsView } from "./versions.tsx";
@@ -26,20 +24,6 @@ const TABS: { tab: ThreadTab; label: string }[] = [
   { tab: "versions", label: "Versions" },
   { tab: "replay", label: "Replay" },
 ];
-
-/** The terminals of a thread, the default one first. */
-export function useTerminals(thread: string) {
-  return useResource<Terminal[]>(
-    `terminals ${thread}`,
-    () => list<Terminal>(path("api", "threads", thread, "terminals")),
-    (event) => event.name.startsWith("terminal") && (event.thread === null || event.thread === thread),
-  );
-}
-
-/** A short name for a terminal among its thread's. */
-export const terminalLabel = (terminal: Terminal, index: number): string =>
-  terminal.title ||
-  (terminal.cmd?.length ? terminal.cmd.join(" ") : index === 0 ? "main" : `terminal ${index + 1}`);
 
 interface Props {
   thread: string;
@@ -56,6 +40,7 @@ export function ThreadView({ thread, tab, query }: Props) {
     (event) => isAffected(event),
   );
   const terminals = useTerminals(thread);
+  const [selected, setSelected] = useState<string | null>(null);
   /** Whether an event changes this thread, its lease or one of its terminals. */
   const isAffected = (event: AppEvent): boolean =>
     event.thread === thread ||
@@ -180,6 +165,8 @@ export function ThreadView({ thread, tab, query }: Props) {
             thread={thread}
             terminals={terminals}
             wanted={query.get("show")}
+            selected={selected}
+            onSelect={setSelected}
             paused={paused}
             resume={resume}
           />
@@ -207,6 +194,7 @@ export function ThreadView({ thread, tab, query }: Props) {
       {panel && (
         <StatusPanel
           thread={thread}
+          selected={tab === "terminals" ? selected : null}
           lease={lease}
           terminals={terminals.value ?? []}
           isAffected={isAffected}
@@ -234,14 +222,6 @@ function ThreadBadge({ sandbox, instance }: { sandbox: string | undefined; insta
   }
 }
 
-/** Creates a terminal and shows it. */
-export async function newTerminal(thread: string): Promise<void> {
-  const made = await attempt("Couldn't create a terminal.", () =>
-    send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}),
-  );
-  if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
-}
-
 async function closeSession(here: string): Promise<void> {
   const yes = await ask({
     title: "Close the session?",
@@ -254,141 +234,4 @@ async function closeSession(here: string): Promise<void> {
       () => send("POST", `${here}/session/close`),
       "Session closed.",
     );
-}
-
-interface TerminalsProps {
-  thread: string;
-  terminals: Resource<Terminal[]>;
-  /** The terminal in the address. */
-  wanted: string | null;
-  paused: boolean;
-  resume: () => Promise<unknown>;
-}
-
-function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps) {
-  const all = terminals.value ?? [];
-  const [shown, setShown] = useState<string[]>([]);
-  const [sharing, setSharing] = useState<{ terminal: string; label: string } | null>(null);
-  const ids = all.map((terminal) => terminal.terminal_id).join(" ");
-  useEffect(() => {
-    // A deleted terminal leaves its pane; one is always shown.
-    setShown((before) => {
-      const there = before.filter((id) => all.some((terminal) => terminal.terminal_id === id));
-      return there.length > 0 ? there : all.slice(0, 1).map((terminal) => terminal.terminal_id);
-    });
-  }, [ids]);
-  const there = wanted !== null && all.some((terminal) => terminal.terminal_id === wanted);
-  useEffect(() => {
-    if (there) setShown([wanted]);
-  }, [wanted, there]);
-
-  const open = (): Promise<void> => newTerminal(thread);
-  const end = async (terminal: Terminal, label: string): Promise<void> => {
-    const yes = await ask({
-      title: `Delete terminal ${label}?`,
-      text: "Its processes are killed and its state is deleted.",
-      action: "Delete",
-      danger: true,
-    });
-    if (!yes) return;
-    await attempt(
-      "Couldn't delete the terminal.",
-      () => send("DELETE", path("api", "terminals", terminal.terminal_id)),
-      "Terminal deleted.",
-    );
-    terminals.refresh();
-  };
-
-  if (terminals.error !== undefined && all.length === 0)
-    return <Failure error={terminals.error} retry={terminals.refresh} />;
-  if (terminals.value && all.length === 0) {
-    return (
-      <Empty title="No terminals yet.">
-        <Button tone="main" onClick={open}>
-          New terminal
-        </Button>
-      </Empty>
-    );
-  }
-  const panes = shown.flatMap((id) => {
-    const index = all.findIndex((terminal) => terminal.terminal_id === id);
-    return index < 0 ? [] : [{ terminal: all[index]!, label: terminalLabel(all[index]!, index) }];
-  });
-  return (
-    <div class="terminals">
-      <div class="terminal-tabs" role="group" aria-label="Terminals">
-        {all.map((terminal, index) => {
-          const label = terminalLabel(terminal, index);
-          const on = shown.includes(terminal.terminal_id);
-          return (
-            <span key={terminal.terminal_id} class={`terminal-tab${on ? " on" : ""}`}>
-              <button
-                type="button"
-                aria-pressed={on}
-                onClick={() => setShown([terminal.terminal_id])}
-                title={terminal.terminal_id}
-              >
-                {label}
-              </button>
-              <button
-                type="button"
-                class="beside"
-                aria-label={on ? `Hide ${label}` : `Show ${label} side by side`}
-                title={on ? "Hide" : "Show side by side"}
-                disabled={on && shown.length === 1}
-                onClick={() =>
-                  setShown((before) => {
-                    const others = before.filter((id) => id !== terminal.terminal_id);
-                    return on ? others : [...others, terminal.terminal_id];
-                  })
-                }
-              >
-                <Icon name={on ? "close" : "split"} />
-              </button>
-            </span>
-          );
-        })}
-        <button
-          type="button"
-          class="button ghost"
-          aria-label="New terminal"
-          title="New terminal"
-          onClick={() => void open()}
-        >
-          <Icon name="plus" />
-        </button>
-        {all.length > 1 && (
-          <Menu
-            label="Delete a terminal"
-            items={all.slice(1).map((terminal, index) => {
-              const label = terminalLabel(terminal, index + 1);
-              return { label: `Delete ${label}…`, tone: "danger" as const, run: () => end(terminal, label) };
-            })}
-          >
-            <Icon name="close" />
-          </Menu>
-        )}
-      </div>
-      <div class={`panes panes-${Math.min(panes.length, 4)}`}>
-        {panes.map(({ terminal, label }, index) => (
-          <TerminalView
-            key={terminal.terminal_id}
-            terminal={terminal.terminal_id}
-            label={label}
-            focus={index === panes.length - 1}
-            paused={paused}
-            resume={resume}
-            onShare={() => setSharing({ terminal: terminal.terminal_id, label })}
-            {...(panes.length > 1 && {
-              onClose: () => setShown((before) => before.filter((id) => id !== terminal.terminal_id)),
-            })}
-          />
-        ))}
-      </div>
-      {sharing && <ShareDialog {...sharing} close={() => setSharing(null)} />}
-      {panes[0] && (
-        <ExecBox terminal={panes[0].terminal.terminal_id} label={panes[0].label} onFailed={toast} />
-      )}
-    </div>
-  );
 }

@@ -13,7 +13,7 @@ import { attempt } from "../ui/dialogs.tsx";
 import { Badge, Empty, Failure, useNow } from "../ui/parts.tsx";
 import { Output } from "./output.tsx";
 import { Variable } from "./status.tsx";
-import { terminalLabel } from "./thread.tsx";
+import { terminalLabel } from "./terminals.tsx";
 
 const MAX_COMMANDS = 200;
 

@@ -4,16 +4,17 @@ import { useState } from "preact/hooks";
 import { get, list, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
-import type { Terminal, Version, WholeVersion } from "../api/types.ts";
+import type { Command, Terminal, Version, WholeVersion } from "../api/types.ts";
 import { changesBetween, linesBetween, nearChanges } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { maskLine } from "../lib/secrets.ts";
 import { sectionsOf } from "../lib/state.ts";
 import { plural } from "../lib/time.ts";
+import { causeText } from "../lib/version.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
 import { Variable } from "./status.tsx";
-import { terminalLabel } from "./thread.tsx";
+import { terminalLabel } from "./terminals.tsx";
 
 interface Props {
   thread: string;
@@ -30,6 +31,12 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
     () => list<Version>(`${path("api", "terminals", terminal!, "versions")}?limit=100`, 300),
     isAffected,
   );
+  const commands = useResource<Command[]>(
+    terminal ? `commands of ${terminal}` : null,
+    () => list<Command>(`${path("api", "terminals", terminal!, "commands")}?limit=200`, 600),
+    isAffected,
+  );
+  const texts = new Map((commands.value ?? []).map((command) => [command.command_id, command.command]));
   const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
   const latest = all[0]?.version;
   const after = pair?.[1] ?? latest;
@@ -104,8 +111,11 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
               {all.map((version) => (
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
-                  <td class="cut-cell" title={version.changed?.join(", ")}>
-                    {causeText(version.cause)}
+                  <td
+                    class="cut-cell"
+                    title={`${causeText(version.cause, texts)}\n${version.changed?.join(", ") ?? ""}`}
+                  >
+                    {causeText(version.cause, texts)}
                   </td>
                   <td class="wide-only">
                     <Ago time={version.at} />
@@ -148,27 +158,6 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
       </div>
     </div>
   );
-}
-
-/** The cause of a version. */
-function causeText(cause: unknown): string {
-  if (typeof cause === "string") return cause;
-  if (typeof cause !== "object" || cause === null) return "";
-  const it = cause as Record<string, unknown>;
-  switch (it.kind) {
-    case "exec":
-      return "command of an agent";
-    case "typed":
-      return "command of a person";
-    case "patch":
-      return "environment changed";
-    case "rollback":
-      return `rollback to version ${String(it.to)}`;
-    case "fork":
-      return `fork of version ${String(it.version)}`;
-    default:
-      return String(it.kind ?? "");
-  }
 }
 
 function Comparison({ terminal, before, after }: { terminal: string; before: number; after: number }) {

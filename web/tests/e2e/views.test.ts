@@ -139,6 +139,7 @@ test("versions are compared, taken up again and forked", async () => {
   await until("the difference", async () =>
     /− COLOUR\s*red[\s\S]*\+ COLOUR\s*blue/.test(await comparison.innerText()),
   );
+  await page.getByRole("cell", { name: "export COLOUR=blue; cd /tmp" }).waitFor();
   await page.locator("table.versions tbody tr").nth(1).getByRole("button", { name: "Roll back" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
   await page.getByText(/Rolled back to version/).waitFor();
@@ -190,14 +191,15 @@ test("projects are made, pinned, kept longer and deleted, where the server has t
   await page.getByLabel("Tags").fill("demo, python");
   await page.getByRole("button", { name: "Create" }).click();
   const card = page.locator(".project-card", { hasText: "<b>Sun</b> and rain" });
-  await card.getByText(/cleaned up in \d+ d/).waitFor();
+  await page.locator(".toast", { hasText: /Created weather-.* It is deleted on .*20\d\d unless/ }).waitFor();
+  await card.getByText(/Deletes on .*20\d\d \(in \d+ d\) unless it is used/).waitFor();
   await card.getByText("python").waitFor();
   await card.getByRole("button", { name: "Pin" }).click();
   await card.getByText("pinned").waitFor();
   await card.getByRole("button", { name: "Unpin" }).click();
   await card.getByRole("button", { name: /^More actions for weather-/ }).click();
   await page.getByRole("menuitem", { name: "Keep for 30 more days" }).click();
-  await card.getByText(/cleaned up in (5\d|60) d/).waitFor();
+  await card.getByText(/\(in (5\d|60) d\)/).waitFor();
   const id = await card.getByRole("heading").innerText();
   await card.getByRole("button", { name: /^More actions for weather-/ }).click();
   await page.getByRole("menuitem", { name: "Delete project…" }).click();

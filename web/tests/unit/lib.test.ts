@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { describe as describeError, fieldErrors, problemOf } from "../../src/api/client.ts";
 import { parseEvent } from "../../src/api/events.ts";
 import { Refresher } from "../../src/api/resource.ts";
 import type { Command, Thread } from "../../src/api/types.ts";
@@ -14,9 +15,11 @@ import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
 import { threadState } from "../../src/lib/thread-state.ts";
-import { bytes, duration, relative } from "../../src/lib/time.ts";
+import { ago, bytes, duration, relative } from "../../src/lib/time.ts";
 import { contentText, latestOf, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import { causeText } from "../../src/lib/version.ts";
 import { webAddress } from "../../src/terminal/links.ts";
+import { NOTIFICATIONS } from "../../src/terminal/osc.ts";
 import { hasHiddenParts, pasteText } from "../../src/terminal/paste.ts";
 import { steadUnicode, width } from "../../src/terminal/unicode.ts";
 
@@ -133,6 +136,9 @@ test("times and amounts are short", () => {
   expect(relative("1970-01-01T00:00:00Z", 90_000)).toBe("1 min ago");
   expect(relative(90_000, 0)).toBe("in 1 min");
   expect(relative("x", 0)).toBe("unknown");
+  expect(ago("1970-01-01T00:00:03Z", 0)).toBe("now");
+  expect(ago("1970-01-01T00:00:03Z", 63_000)).toBe("1 min ago");
+  expect(ago(null, 0)).toBe("never");
   expect([512, 1536, 20 << 20].map(bytes)).toEqual(["512 B", "1.5 KiB", "20 MiB"]);
 });
 
@@ -365,6 +371,59 @@ describe("what a thread is doing", () => {
     expect(latest(at("a", "finished", 1), at("b", "finished", 2))).toBe("b");
     expect(latest()).toBe(undefined);
   });
+});
+
+describe("errors", () => {
+  const invalid = problemOf(400, {
+    code: "invalid_body",
+    detail: "/cwd: must be an absolute path",
+    errors: [
+      { pointer: "/cwd", detail: "must be an absolute path" },
+      { pointer: "/sandbox", detail: "provider local has no settings" },
+      "nonsense",
+    ],
+  });
+
+  test("are sentences without JSON pointers", () => {
+    expect(describeError(invalid)).toBe(
+      "Cwd: must be an absolute path. Sandbox: provider local has no settings.",
+    );
+    expect(describeError(problemOf(409, { detail: "the thread is paused" }))).toBe("The thread is paused.");
+    expect(describeError(problemOf(502, {}))).toBe("The server answered 502.");
+    expect(describeError(new TypeError("failed to fetch"))).toMatch(/^The server cannot be reached/);
+  });
+
+  test("go to the fields they are about", () => {
+    expect(fieldErrors(invalid, ["thread", "cwd"])).toEqual({
+      byField: { cwd: "Must be an absolute path." },
+      rest: ["Provider local has no settings."],
+    });
+    expect(fieldErrors(new TypeError("x"), ["cwd"])).toEqual({ byField: {}, rest: [] });
+  });
+});
+
+test("a version names the command that caused it", () => {
+  const commands = new Map([["cmd_1", "make test"]]);
+  const check = (cause: unknown, expected: string): void => expect(causeText(cause, commands)).toBe(expected);
+  check({ kind: "exec", command_id: "cmd_1" }, "make test");
+  check({ kind: "typed", command_id: "cmd_2" }, "typed command");
+  check({ kind: "rollback", to: 3 }, "rollback to version 3");
+  check({ kind: "created" }, "created");
+  check(null, "");
+});
+
+test("notifications of programs are read from three kinds of sequences", () => {
+  const check = (code: number, data: string, expected: string | null): void =>
+    expect(new Map(NOTIFICATIONS).get(code)!(data), data).toBe(expected);
+  check(9, "Build \x1b done\n", "Build done");
+  check(9, "4;1;50", null);
+  check(9, "", null);
+  check(777, "notify;Build;12 passed; 1 failed", "Build: 12 passed; 1 failed");
+  check(777, "preexec", null);
+  check(99, ";Hello", "Hello");
+  check(99, "i=1:p=body;Hello", "Hello");
+  check(99, "i=1:d=0;part", null);
+  check(99, "i=1:p=icon;abc", null);
 });
 
 test("a provider that cannot be used says what to do", () => {
