@@ -51,7 +51,7 @@ function SignIn() {
       <img src="/icon.svg" alt="" width="48" height="48" />
       <h1>Stead</h1>
       <p>
-        This browser is not signed in. On the machine where the server runs, print a link and open it here:
+        This browser is not signed in. Run this command on the server's machine and open the link it prints:
       </p>
       <pre>stead login</pre>
       <p class="quiet-text">The link works once. It sets a cookie that scripts cannot read.</p>

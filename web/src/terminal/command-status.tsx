@@ -10,10 +10,10 @@ import { beganAt, hasFailed, isUnfinished, latestOf, outcome } from "../lib/time
 import { attempt } from "../ui/dialogs.tsx";
 import { Badge, Button, useNow } from "../ui/parts.tsx";
 
-/** Commands asked for: one that runs, and some that are queued behind it. */
+/** Enough to find the running command behind queued ones. */
 const RECENT_COMMANDS = 10;
 const POLL_INTERVAL_MS = 3000;
-/** A receipt has the output in it; one this large is not asked for again and again. */
+/** A receipt contains the output, so polling stops when it is larger than this. */
 const MAX_POLLED_BYTES = 64 << 10;
 
 export function CommandStatus({ terminal }: { terminal: string }) {
@@ -51,7 +51,7 @@ export function CommandStatus({ terminal }: { terminal: string }) {
 function activityOf(command: Command | undefined, waiting: boolean): Activity {
   if (!command) return "idle";
   if (isUnfinished(command)) return waiting ? "waiting" : "running";
-  // What a person typed and saw fail is no news.
+  // A typed command that fails is no news to the person who typed it.
   return command.source === "agent" && hasFailed(command) ? "failed" : "idle";
 }
 

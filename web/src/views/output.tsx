@@ -1,6 +1,6 @@
 /** A command's output with its colours, as text of the page. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { describe, getBytes, path } from "../api/client.ts";
 import type { Command } from "../api/types.ts";
 import { type Run, runsOf, type Style } from "../lib/ansi.ts";
@@ -65,6 +65,8 @@ function OneStream({ command, stream }: { command: Command; stream: StreamName }
       return { text: whole ? text : "", next: 0, end: whole, error: null };
     },
   );
+  // Keeps the character that a chunk ends in for the next one.
+  const decoder = useRef(new TextDecoder());
   const more = async (): Promise<void> => {
     try {
       const query = new URLSearchParams({ stream, from: String(state.next), limit: String(CHUNK_BYTES) });
@@ -73,7 +75,8 @@ function OneStream({ command, stream }: { command: Command; stream: StreamName }
       );
       const next = Number(headers.get("x-next-offset") ?? state.next + chunk.length);
       const end = headers.get("x-end") === "true" || chunk.length === 0 || next >= total;
-      setState({ text: state.text + new TextDecoder().decode(chunk), next, end, error: null });
+      const text = decoder.current.decode(chunk, { stream: !end });
+      setState({ text: state.text + text, next, end, error: null });
     } catch (error) {
       setState({ ...state, error: describe(error) });
     }

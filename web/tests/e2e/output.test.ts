@@ -41,6 +41,29 @@ test("300 KB of typographic English and Chinese arrive without a wrong character
   await context.close();
 });
 
+test("output that is fetched in parts has no wrong character", async () => {
+  const file = join(server.home, "parts.txt");
+  const printed = text(150_000);
+  writeFileSync(file, printed);
+  await server.exec("parts", `cat ${file}`);
+  const { context, page } = await person(scene.browser, server);
+  await page.goto(threadPage(server, "parts", "timeline"));
+  const entry = page.locator(".entry.command").first();
+  await entry.locator("summary").click();
+  const output = entry.locator(".output.stdout");
+  const more = output.getByRole("button", { name: /Show more/ });
+  for (let part = 1; part <= 2; part += 1) {
+    await more.click();
+    await until(`part ${part + 1}`, async () => {
+      const length = Buffer.byteLength(await output.locator("pre").innerText());
+      return length > part * 65_536 + 1;
+    });
+  }
+  await more.waitFor({ state: "detached" });
+  expect((await output.locator("pre").textContent())?.split("\n")).toEqual(printed.split("\n"));
+  await context.close();
+});
+
 /** The longest task of the page in milliseconds since `observe` was called. */
 async function observe(page: Page): Promise<() => Promise<number>> {
   await page.evaluate(() => {

@@ -47,6 +47,6 @@ test("small counts and missing counts mean what they did", async () => {
 test("many large counts pause for frames in between", async () => {
   const { write, frames } = open();
   await write("\x1b[99S".repeat(1000));
-  // 84 of these scroll more than 2000 lines.
-  expect(frames()).toBe(Math.floor(1000 / 84));
+  // 42 of these scroll more than 1000 lines.
+  expect(frames()).toBe(Math.floor(1000 / 42));
 });
