@@ -107,11 +107,15 @@ function Frame({ route }: { route: Route }) {
             </li>
           ))}
         </ul>
-        <button type="button" class="palette-button" title="Command palette" onClick={() => setPalette(true)}>
+        <button
+          type="button"
+          class="palette-button"
+          title="Command palette (Ctrl-K)"
+          onClick={() => setPalette(true)}
+        >
           <Icon name="search" />
           <span class="wide-only">Search or run a command</span>
           <span class="phone-only">Search</span>
-          <kbd>Ctrl K</kbd>
         </button>
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
       </nav>

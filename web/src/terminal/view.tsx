@@ -49,6 +49,7 @@ export function TerminalView(props: Props) {
     event.preventDefault();
   };
   const inControl = state.mode === "driver";
+  const ended = state.exit ?? (state.live ? "" : "Not running. The next command starts it again.");
   return (
     <section
       class={`terminal${props.selected ? " selected" : ""}`}
@@ -91,11 +92,8 @@ export function TerminalView(props: Props) {
         />
       </div>
       <footer class="terminal-foot">
-        {hover ? (
-          <span class="target">Opens {hover}</span>
-        ) : (
-          <span>{state.exit ?? (state.live ? "" : "Not running. The next command starts it again.")}</span>
-        )}
+        {hover && <span class="target">Opens {hover}</span>}
+        {!hover && ended !== "" && <span>{ended}</span>}
         {!guest && <CommandStatus terminal={terminal} />}
         <span class="size">{state.size ? `${state.size.cols}×${state.size.rows}` : ""}</span>
       </footer>

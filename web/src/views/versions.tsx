@@ -36,7 +36,6 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
     () => list<Command>(`${path("api", "terminals", terminal!, "commands")}?limit=200`, 600),
     isAffected,
   );
-  const texts = new Map((commands.value ?? []).map((command) => [command.command_id, command.command]));
   const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
   const latest = all[0]?.version;
   const after = pair?.[1] ?? latest;
@@ -111,12 +110,7 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
               {all.map((version) => (
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
-                  <td
-                    class="cut-cell"
-                    title={`${causeText(version.cause, texts)}\n${version.changed?.join(", ") ?? ""}`}
-                  >
-                    {causeText(version.cause, texts)}
-                  </td>
+                  <CauseCell version={version} commands={commands.value ?? []} />
                   <td class="wide-only">
                     <Ago time={version.at} />
                   </td>
@@ -157,6 +151,15 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
         )}
       </div>
     </div>
+  );
+}
+
+function CauseCell({ version, commands }: { version: Version; commands: Command[] }) {
+  const cause = causeText(version, commands);
+  return (
+    <td class="cut-cell" title={`${cause}\n${version.changed?.join(", ") ?? ""}`}>
+      {cause}
+    </td>
   );
 }
 

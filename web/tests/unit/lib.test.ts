@@ -403,10 +403,16 @@ describe("errors", () => {
 });
 
 test("a version names the command that caused it", () => {
-  const commands = new Map([["cmd_1", "make test"]]);
-  const check = (cause: unknown, expected: string): void => expect(causeText(cause, commands)).toBe(expected);
+  const commands = [
+    command({ command_id: "cmd_3", command: "true", version: 7, created_at: "2026-01-01T00:00:03Z" }),
+    command({ command_id: "cmd_2", command: "cd /tmp", version: 7, created_at: "2026-01-01T00:00:02Z" }),
+    command({ command_id: "cmd_1", command: "make test", version: 6, created_at: "2026-01-01T00:00:01Z" }),
+  ];
+  const check = (cause: unknown, expected: string, version = 9): void =>
+    expect(causeText({ version, at: "", cwd: "/", cause }, commands)).toBe(expected);
   check({ kind: "exec", command_id: "cmd_1" }, "make test");
-  check({ kind: "typed", command_id: "cmd_2" }, "typed command");
+  check({ kind: "typed" }, "cd /tmp", 7);
+  check({ kind: "typed" }, "typed command");
   check({ kind: "rollback", to: 3 }, "rollback to version 3");
   check({ kind: "created" }, "created");
   check(null, "");
