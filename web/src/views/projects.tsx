@@ -87,6 +87,7 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
   const soon = project.warned_at !== null || (due !== null && Date.parse(due) - now < WARN_MS);
   // The project of threads without a project always exists.
   const permanent = project.project_id === DEFAULT;
+  const description = permanent ? "Threads without a project" : project.description;
   const used = Date.parse(statistics.last_access) > 0;
   const act = async (verb: string, body?: object): Promise<void> => {
     await attempt(`Couldn't ${verb} the project.`, () => send("POST", `${here}/${verb}`, body));
@@ -123,7 +124,7 @@ function ProjectCard({ project, refresh }: { project: Project; refresh: () => vo
         </h2>
         {project.pinned && <Badge tone="good">pinned</Badge>}
       </div>
-      {project.description && <p>{project.description}</p>}
+      {description && <p>{description}</p>}
       {project.tags.length > 0 && (
         <p class="tags">
           {project.tags.map((tag) => (
