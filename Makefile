@@ -57,7 +57,7 @@ tools:
 check: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	@if command -v npm >/dev/null; then cd web && npm test --silent; else echo "check: no npm; web tests skipped"; fi
+	@if command -v npm >/dev/null; then cd web && npm run --silent lint && npm test --silent; else echo "check: no npm; web lints and tests skipped"; fi
 
 rust: nextest
 	$(CARGO) nextest run --workspace

@@ -34,7 +34,7 @@ export default defineConfig({
     proxy: Object.fromEntries(
       ["/api", "/session", "/metrics", "/login", "/docs", "/openapi.json"].map((path) => [
         path,
-        { target: process.env["STEAD_URL"] ?? "http://127.0.0.1:7832", ws: true },
+        { target: process.env.STEAD_URL ?? "http://127.0.0.1:7832", ws: true },
       ]),
     ),
   },

@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-// One browser and one machine: the files run one after another. What fails is tried once more, and vitest says so.
+// One browser and one machine: the files run one after another.
 export default defineConfig({
   test: {
     include: ["tests/e2e/**/*.test.ts"],
@@ -8,6 +8,5 @@ export default defineConfig({
     fileParallelism: false,
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    retry: 1,
   },
 });

@@ -1,25 +1,28 @@
-/** The frame around the views: where to go, what was said, and the palette. */
+/** The frame around the views: navigation, toasts, dialogs and the command palette. */
 
 import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
 import type { Resource } from "./api/resource.ts";
 import type { Thread } from "./api/types.ts";
+import { pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
-import { attempt, DialogHost, RemarkHost } from "./ui/dialogs.tsx";
+import { isRunning, threadState } from "./lib/thread-state.ts";
+import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
-import { Empty, toneOf } from "./ui/parts.tsx";
+import { Empty } from "./ui/parts.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
 import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
-import { newTerminal, ThreadView } from "./views/thread.tsx";
-import { newThread, statusWords, ThreadsView, useThreads } from "./views/threads.tsx";
+import { newTerminal } from "./views/terminals.tsx";
+import { ThreadView } from "./views/thread.tsx";
+import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
-const PLACES: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
+const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
   { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
   { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
@@ -37,7 +40,7 @@ export function App() {
     classList.toggle("light", theme === "light");
     classList.toggle("dark", theme === "dark");
   }, [theme]);
-  // A guest is not signed in and need not be.
+  // A share link works without signing in.
   if (route.view === "shared") return <SharedView terminal={route.terminal} />;
   return signedOut ? <SignIn /> : <Frame route={route} />;
 }
@@ -47,10 +50,14 @@ function SignIn() {
     <main class="sign-in" id="main">
       <img src="/icon.svg" alt="" width="48" height="48" />
       <h1>Stead</h1>
-      <p>This browser is not signed in. On the machine where the server runs, print a link and open it here:</p>
+      <p>
+        This browser is not signed in. Run this command on the server's machine and open the link it prints:
+      </p>
       <pre>stead login</pre>
-      <p class="quiet-text">The link works once and leaves a cookie that no script can read.</p>
-      <a class="button main" href="/">I have opened it</a>
+      <p class="quiet-text">The link works once. It sets a cookie that scripts cannot read.</p>
+      <a class="button main" href="/">
+        Continue
+      </a>
     </main>
   );
 }
@@ -60,11 +67,9 @@ function Frame({ route }: { route: Route }) {
   const projects = useProjects();
   const [palette, setPalette] = useState(false);
   const hasProjects = !isProblem(projects.error, 404);
-  const places = PLACES.filter((place) => place.view !== "projects" || hasProjects);
+  const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
-  useEffect(() => {
-    document.title = route.view === "thread" ? `${route.thread} · Stead` : "Stead";
-  }, [route]);
+  usePageTitle(route, threads.value ?? []);
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey;
@@ -77,42 +82,68 @@ function Frame({ route }: { route: Route }) {
         document.getElementById("main")?.focus();
       }
     };
-    // Before a terminal sees the key.
+    // In the capture phase, before a terminal handles the key.
     document.addEventListener("keydown", keys, { capture: true });
     return () => document.removeEventListener("keydown", keys, { capture: true });
   }, []);
 
   return (
     <div class="frame">
-      <a class="skip" href="#main">Skip to the content</a>
+      <a class="skip" href="#main">
+        Skip to content
+      </a>
       <nav class="side" aria-label="Main">
         <a class="brand" href="/ui/threads">
           <img src="/icon.svg" alt="" width="20" height="20" />
           <span>Stead</span>
         </a>
-        <ul class="places">
-          {places.map((place) => (
-            <li key={place.view}>
-              <a href={place.address} aria-current={place.view === route.view ? "page" : undefined}>
-                <Icon name={place.icon} />
-                <span>{place.label}</span>
+        <ul class="sections">
+          {sections.map((section) => (
+            <li key={section.view}>
+              <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
+                <Icon name={section.icon} />
+                <span>{section.label}</span>
               </a>
             </li>
           ))}
         </ul>
-        <button type="button" class="palette-button" title="Command palette" onClick={() => setPalette(true)}>
+        <button
+          type="button"
+          class="palette-button"
+          title="Command palette (Ctrl-K)"
+          onClick={() => setPalette(true)}
+        >
           <Icon name="search" />
-          <span>Find or do</span>
-          <kbd>Ctrl K</kbd>
+          <span class="wide-only">Search or run a command</span>
+          <span class="phone-only">Search</span>
         </button>
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
       </nav>
       <View route={route} threads={threads} />
-      {palette && <Palette actions={actions(route, threads.value ?? [], places)} close={() => setPalette(false)} />}
+      {palette && (
+        <Palette actions={actions(route, threads.value ?? [], sections)} close={() => setPalette(false)} />
+      )}
       <DialogHost />
-      <RemarkHost />
+      <ToastHost />
     </div>
   );
+}
+
+/** Keeps the title and the icon of the page in step with what its terminals do. */
+function usePageTitle(route: Route, threads: Thread[]): void {
+  const activity = useActivity();
+  const running = threads.filter(isRunning).length;
+  useEffect(() => {
+    document.title =
+      route.view === "thread"
+        ? pageTitle(route.thread, activity)
+        : running > 0
+          ? `Stead · ${running} running`
+          : "Stead";
+  }, [route, activity, running]);
+  useEffect(() => {
+    document.querySelector("link[rel=icon]")?.setAttribute("href", pageIcon(activity));
+  }, [activity]);
 }
 
 function Recent({ threads, current }: { threads: Thread[]; current: string | null }) {
@@ -124,10 +155,14 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
       <ul>
         {recent.map((thread) => (
           <li key={thread.thread_id}>
-            <a href={threadAddress(thread.thread_id)} aria-current={thread.thread_id === current ? "page" : undefined} title={thread.thread_id}>
-              <span class={`dot ${toneOf(thread.sandbox?.status)}`} aria-hidden="true" />
+            <a
+              href={threadAddress(thread.thread_id)}
+              aria-current={thread.thread_id === current ? "page" : undefined}
+              title={thread.thread_id}
+            >
+              <span class={`dot ${threadState(thread).tone}`} aria-hidden="true" />
               <span class="recent-name">{thread.thread_id}</span>
-              <span class="hidden-text">, {statusWords(thread.sandbox?.status)}</span>
+              <span class="hidden-text">, {threadState(thread).text}</span>
             </a>
           </li>
         ))}
@@ -151,18 +186,22 @@ function View({ route, threads }: { route: Route; threads: Resource<Thread[]> })
     case "settings":
       return <SettingsView />;
     case "shared":
-      // Has a frame of its own.
+      // `App` renders it without this frame.
       return null;
-    case "nowhere":
+    case "not_found":
       return (
         <main class="page" id="main" tabIndex={-1}>
-          <Empty title="There is nothing here."><p><code>{route.path}</code></p></Empty>
+          <Empty title="Page not found.">
+            <p>
+              <code>{route.path}</code>
+            </p>
+          </Empty>
         </main>
       );
   }
 }
 
-function actions(route: Route, threads: Thread[], places: typeof PLACES): Action[] {
+function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Action[] {
   const here: Action[] = [];
   if (route.view === "thread") {
     const { thread } = route;
@@ -174,16 +213,44 @@ function actions(route: Route, threads: Thread[], places: typeof PLACES): Action
         run: () => go(threadAddress(thread, tab)),
       })),
       { title: "New terminal", hint: thread, run: () => void newTerminal(thread) },
-      { title: "Pause", hint: thread, run: () => void attempt(() => send("POST", `${at}/pause`), "Paused.") },
-      { title: "Resume", hint: thread, run: () => void attempt(() => send("POST", `${at}/resume`), "Resumed.") },
-      { title: "Touch the session", hint: thread, run: () => void attempt(() => send("POST", `${at}/session/touch`), "Touched.") },
+      {
+        title: "Pause",
+        hint: thread,
+        run: () => void attempt("Couldn't pause the thread.", () => send("POST", `${at}/pause`), "Paused."),
+      },
+      {
+        title: "Resume",
+        hint: thread,
+        run: () =>
+          void attempt("Couldn't resume the thread.", () => send("POST", `${at}/resume`), "Resumed."),
+      },
+      {
+        title: "Keep the session alive",
+        hint: thread,
+        run: () =>
+          void attempt(
+            "Couldn't reset the session timer.",
+            () => send("POST", `${at}/session/touch`),
+            "Session timer reset.",
+          ),
+      },
     );
   }
   return [
     ...here,
-    ...threads.map((thread) => ({ title: thread.thread_id, hint: "thread", run: () => go(threadAddress(thread.thread_id)) })),
+    ...threads.map((thread) => ({
+      title: thread.thread_id,
+      hint: "thread",
+      run: () => go(threadAddress(thread.thread_id)),
+    })),
     { title: "New thread", run: () => void newThread() },
-    ...places.map((place) => ({ title: `Go to ${place.label.toLowerCase()}`, run: () => go(place.address) })),
-    ...(["system", "light", "dark"] as const).map((theme) => ({ title: `Theme: ${theme}`, run: () => prefer({ theme }) })),
+    ...sections.map((section) => ({
+      title: `Go to ${section.label.toLowerCase()}`,
+      run: () => go(section.address),
+    })),
+    ...(["system", "light", "dark"] as const).map((theme) => ({
+      title: `Theme: ${theme}`,
+      run: () => prefer({ theme }),
+    })),
   ];
 }

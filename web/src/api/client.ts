@@ -1,83 +1,132 @@
-/** HTTP to our own server. Signed in by cookie; no secret passes through here. */
+/** HTTP requests to the server. The browser is signed in by a cookie; no secret passes through here. */
 
-/** An answer of the server that is not a success, as it describes it. */
+/** One invalid field of a request's body. */
+export interface FieldError {
+  /** Where it is in the body, as a JSON pointer. */
+  pointer: string;
+  detail: string;
+}
+
+/** An error response of the server. */
 export class Problem extends Error {
   readonly status: number;
   readonly code: string;
-  readonly retryAfter: number | null;
+  readonly errors: FieldError[];
 
-  constructor(status: number, code: string, detail: string, retryAfter: number | null) {
+  constructor(status: number, code: string, detail: string, errors: FieldError[]) {
     super(detail);
     this.name = "Problem";
     this.status = status;
     this.code = code;
-    this.retryAfter = retryAfter;
+    this.errors = errors;
   }
 }
 
-/** Whether an error is the server's answer with that status. */
+/** Whether an error is a response with that status. */
 export const isProblem = (error: unknown, status: number): boolean =>
   error instanceof Problem && error.status === status;
 
-/** Words for an error that a person can read. */
-export const describe = (error: unknown): string =>
-  error instanceof Problem ? error.message : "The server cannot be reached.";
-
-type Watcher = () => void;
-const signedOut = new Set<Watcher>();
-
-/** Calls `act` whenever the server says that this browser is not signed in. */
-export function onSignedOut(act: Watcher): () => void {
-  signedOut.add(act);
-  return () => signedOut.delete(act);
+/** A detail of the server as a sentence. */
+function sentence(text: string): string {
+  const trimmed = text.trim();
+  if (trimmed === "") return "";
+  return trimmed.charAt(0).toUpperCase() + trimmed.slice(1) + (/[.!?…]$/.test(trimmed) ? "" : ".");
 }
 
-async function call(path: string, init: RequestInit): Promise<Response> {
+const lastSegment = (pointer: string): string => pointer.split("/").at(-1) ?? "";
+
+/** The reason of an error, for a person. */
+export function describe(error: unknown): string {
+  if (!(error instanceof Problem)) return "The server cannot be reached. Check that it is running.";
+  if (error.errors.length === 0) return sentence(error.message);
+  return error.errors
+    .map(({ pointer, detail }) => sentence(pointer === "" ? detail : `${lastSegment(pointer)}: ${detail}`))
+    .join(" ");
+}
+
+/** Splits the invalid fields of an error by the given names; `rest` has those that match none. */
+export function fieldErrors(
+  error: unknown,
+  names: readonly string[],
+): { byField: Record<string, string>; rest: string[] } {
+  const byField: Record<string, string> = {};
+  const rest: string[] = [];
+  for (const { pointer, detail } of error instanceof Problem ? error.errors : []) {
+    const name = lastSegment(pointer);
+    if (names.includes(name)) byField[name] = sentence(detail);
+    else rest.push(sentence(detail));
+  }
+  return { byField, rest };
+}
+
+const signedOutListeners = new Set<() => void>();
+
+/** Calls `listener` whenever the server answers that this browser is not signed in. */
+export function onSignedOut(listener: () => void): () => void {
+  signedOutListeners.add(listener);
+  return () => signedOutListeners.delete(listener);
+}
+
+/** Reads an error response. */
+export function problemOf(status: number, body: Record<string, unknown>): Problem {
+  const code = typeof body.code === "string" ? body.code : String(status);
+  const detail = typeof body.detail === "string" ? body.detail : `the server answered ${status}`;
+  const errors = Array.isArray(body.errors) ? body.errors.filter(isFieldError) : [];
+  return new Problem(status, code, detail, errors);
+}
+
+const isFieldError = (value: unknown): value is FieldError => {
+  const { pointer, detail } = (value ?? {}) as Partial<FieldError>;
+  return typeof pointer === "string" && typeof detail === "string";
+};
+
+async function request(path: string, init: RequestInit): Promise<Response> {
   const response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...init });
   if (response.ok) return response;
-  if (response.status === 401) signedOut.forEach((act) => act());
-  const after = Number(response.headers.get("retry-after"));
-  const kind = response.headers.get("content-type") ?? "";
-  const said = kind.includes("json") ? ((await response.json().catch(() => ({}))) as Record<string, unknown>) : {};
-  const code = typeof said["code"] === "string" ? said["code"] : String(response.status);
-  const detail = typeof said["detail"] === "string" ? said["detail"] : `the server answered ${response.status}`;
-  throw new Problem(response.status, code, detail, after > 0 ? after : null);
+  if (response.status === 401) for (const listener of signedOutListeners) listener();
+  const isJson = response.headers.get("content-type")?.includes("json") ?? false;
+  const body = isJson ? ((await response.json().catch(() => ({}))) as Record<string, unknown>) : {};
+  throw problemOf(response.status, body);
 }
 
-async function answer<T>(response: Response): Promise<T> {
+async function parseJson<T>(response: Response): Promise<T> {
   const text = await response.text();
   return (text === "" ? undefined : JSON.parse(text)) as T;
 }
 
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return answer<T>(await call(path, signal ? { signal } : {}));
+export async function get<T>(path: string): Promise<T> {
+  return parseJson<T>(await request(path, {}));
 }
 
 export async function getText(path: string): Promise<string> {
-  return (await call(path, {})).text();
+  return (await request(path, {})).text();
 }
 
 export async function getBytes(path: string): Promise<{ bytes: Uint8Array; headers: Headers }> {
-  const response = await call(path, {});
+  const response = await request(path, {});
   return { bytes: new Uint8Array(await response.arrayBuffer()), headers: response.headers };
 }
 
-export async function send<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+export async function send<T>(
+  method: "POST" | "PUT" | "PATCH" | "DELETE",
+  path: string,
+  body?: unknown,
+): Promise<T> {
   const init: RequestInit = { method };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { "content-type": "application/json" };
   }
-  return answer<T>(await call(path, init));
+  return parseJson<T>(await request(path, init));
 }
 
-export interface Page<T> {
+interface Page<T> {
   items: T[];
   next_cursor: string | null;
 }
 
-/** Up to `most` items of a list, however many pages that takes. */
-export async function list<T>(path: string, most = 500): Promise<T[]> {
+/** Reads a list page by page, up to `max` items. */
+export async function list<T>(path: string, max = 500): Promise<T[]> {
   const items: T[] = [];
   let cursor: string | null = null;
   do {
@@ -87,9 +136,9 @@ export async function list<T>(path: string, most = 500): Promise<T[]> {
     if (Array.isArray(page)) return page;
     items.push(...page.items);
     cursor = page.next_cursor ?? null;
-  } while (cursor && items.length < most);
-  return items.slice(0, most);
+  } while (cursor && items.length < max);
+  return items.slice(0, max);
 }
 
-/** A path with every part escaped: ids are chosen by clients. */
+/** A path with every part escaped: clients choose their ids freely. */
 export const path = (...parts: string[]): string => `/${parts.map(encodeURIComponent).join("/")}`;

@@ -1,15 +1,15 @@
 /**
- * What the server says happened, from `/api/events`. One connection a page; everyone who cares listens here.
+ * Changes on the server, from `/api/events`. A page has one connection; every view listens here.
  *
- * An event only says that something changed; who shows it asks for how it is. After a break in the connection that
- * could not be made up for, anything may have changed, and listeners are told so.
+ * An event only names what changed; a view that shows it fetches the new state. After an interruption that
+ * could not be replayed, listeners get an event named `*`: anything may have changed.
  */
 
-import { Events } from "../lib/sse.ts";
+import { EventParser } from "../lib/sse.ts";
 import type { InstanceMetrics } from "./types.ts";
 
-export interface Happening {
-  /** The event's type, e.g. `session_expired`; `*` for "anything". */
+export interface AppEvent {
+  /** The event's type, such as `session_expired`; `*` for "anything". */
   name: string;
   thread: string | null;
   terminal: string | null;
@@ -17,112 +17,133 @@ export interface Happening {
   project: string | null;
 }
 
-/** What an instance uses, told every few seconds while a terminal on it is looked at. */
+/** The resources that an instance uses; sent every few seconds while one of its terminals is open. */
 export interface Measurement extends InstanceMetrics {
   lease_id: string;
   instance_id: string;
 }
 
-type Listener = (what: Happening) => void;
+type Listener = (event: AppEvent) => void;
 
-const ANYTHING: Happening = { name: "*", thread: null, terminal: null, lease: null, project: null };
-const AGAIN_MS = 1000;
-const AT_MOST_MS = 15_000;
+const ANYTHING: AppEvent = { name: "*", thread: null, terminal: null, lease: null, project: null };
+const MIN_RETRY_DELAY_MS = 1000;
+const MAX_RETRY_DELAY_MS = 15_000;
+/**
+ * How long the connection stays open without listeners: a view that replaces another listens a moment later.
+ */
+const IDLE_TIMEOUT_MS = 1000;
 
-/** Reads an event. */
-export function understand(name: string, json: string): Happening {
+/** Parses an event. One with unreadable data still names what kind of thing changed. */
+export function parseEvent(name: string, json: string): AppEvent {
   let data: Record<string, unknown> = {};
   try {
-    const said: unknown = JSON.parse(json);
-    if (typeof said === "object" && said !== null) data = said as Record<string, unknown>;
+    const parsed: unknown = JSON.parse(json);
+    if (typeof parsed === "object" && parsed !== null) data = parsed as Record<string, unknown>;
   } catch {
-    // An event without readable data still says that its noun changed.
+    data = {};
   }
   const id = (key: string): string | null => (typeof data[key] === "string" ? data[key] : null);
-  return { name, thread: id("thread_id"), terminal: id("terminal_id"), lease: id("lease_id"), project: id("project_id") };
+  return {
+    name,
+    thread: id("thread_id"),
+    terminal: id("terminal_id"),
+    lease: id("lease_id"),
+    project: id("project_id"),
+  };
 }
 
 const listeners = new Set<Listener>();
-let stop: AbortController | null = null;
-let idle: ReturnType<typeof setTimeout> | null = null;
+const measurementListeners = new Set<(measurement: Measurement) => void>();
+let connection: AbortController | null = null;
+let idleTimer: ReturnType<typeof setTimeout> | null = null;
 
-function tell(what: Happening): void {
-  for (const listener of [...listeners]) listener(what);
+function emit(event: AppEvent): void {
+  for (const listener of [...listeners]) listener(event);
 }
 
-const measuring = new Set<(what: Measurement) => void>();
-
-function tellMeasured(json: string): void {
-  let said: Measurement;
+function emitMeasurement(json: string): void {
+  let measurement: Measurement;
   try {
-    said = JSON.parse(json) as Measurement;
+    measurement = JSON.parse(json) as Measurement;
   } catch {
     return;
   }
-  for (const listener of [...measuring]) listener(said);
+  for (const listener of [...measurementListeners]) listener(measurement);
 }
 
-/** Calls `listener` for every measurement while the page listens to events. */
-export function onMeasured(listener: (what: Measurement) => void): () => void {
-  measuring.add(listener);
-  return () => void measuring.delete(listener);
+/** Calls `listener` for every measurement that arrives while the page listens to events. */
+export function onMeasurement(listener: (measurement: Measurement) => void): () => void {
+  measurementListeners.add(listener);
+  return () => void measurementListeners.delete(listener);
 }
 
-/** Reads one connection to its end; the id of the last event. */
-async function read(last: string | null, signal: AbortSignal, opened: () => void): Promise<string | null> {
+/** Reads one connection to its end. Returns the id of the last event. */
+async function readEvents(
+  lastId: string | null,
+  signal: AbortSignal,
+  onOpen: () => void,
+): Promise<string | null> {
   const headers: Record<string, string> = { accept: "text/event-stream" };
-  if (last !== null) headers["last-event-id"] = last;
-  const response = await fetch("/api/events", { headers, signal, cache: "no-store", credentials: "same-origin" });
-  if (!response.ok || !response.body) return last;
-  opened();
-  // Events before the first one we know the number of cannot be asked for again.
-  if (last === null) tell(ANYTHING);
-  const events = new Events();
+  if (lastId !== null) headers["last-event-id"] = lastId;
+  const response = await fetch("/api/events", {
+    headers,
+    signal,
+    cache: "no-store",
+    credentials: "same-origin",
+  });
+  if (!response.ok || !response.body) return lastId;
+  onOpen();
+  // Without an id, the server cannot replay what happened before.
+  if (lastId === null) emit(ANYTHING);
+  const parser = new EventParser();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let id = lastId;
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) return last;
-      for (const event of events.feed(value)) {
-        last = event.id ?? last;
-        if (event.name === "gap") tell(ANYTHING);
-        else if (event.name === "instance_measured") tellMeasured(event.data);
-        else if (event.name !== "notice") tell(understand(event.name, event.data));
+      if (done) return id;
+      for (const event of parser.feed(value)) {
+        id = event.id ?? id;
+        if (event.name === "gap") emit(ANYTHING);
+        else if (event.name === "instance_measured") emitMeasurement(event.data);
+        else if (event.name !== "notice") emit(parseEvent(event.name, event.data));
       }
     }
   } catch {
-    return last;
+    return id;
   }
 }
 
-async function listen(signal: AbortSignal): Promise<void> {
-  let last: string | null = null;
-  let wait = AGAIN_MS;
+async function stayConnected(signal: AbortSignal): Promise<void> {
+  let lastId: string | null = null;
+  let delay = MIN_RETRY_DELAY_MS;
+  const reset = (): void => {
+    delay = MIN_RETRY_DELAY_MS;
+  };
   while (!signal.aborted) {
-    const before: string | null = last;
-    last = await read(last, signal, () => (wait = AGAIN_MS)).catch(() => before);
+    const before: string | null = lastId;
+    lastId = await readEvents(lastId, signal, reset).catch(() => before);
     if (signal.aborted) return;
-    await new Promise((resolve) => setTimeout(resolve, wait));
-    wait = Math.min(AT_MOST_MS, wait * 2);
+    await new Promise((resolve) => setTimeout(resolve, delay));
+    delay = Math.min(MAX_RETRY_DELAY_MS, delay * 2);
   }
 }
 
-/** Calls `listener` for everything that happens, until the returned function is called. */
-export function onHappening(listener: Listener): () => void {
+/** Calls `listener` for every event until the returned function is called. */
+export function onEvent(listener: Listener): () => void {
   listeners.add(listener);
-  if (idle) clearTimeout(idle);
-  idle = null;
-  if (!stop) {
-    stop = new AbortController();
-    void listen(stop.signal);
+  if (idleTimer) clearTimeout(idleTimer);
+  idleTimer = null;
+  if (!connection) {
+    connection = new AbortController();
+    void stayConnected(connection.signal);
   }
   return () => {
     listeners.delete(listener);
     if (listeners.size > 0) return;
-    // A view that replaces another listens a moment later.
-    idle = setTimeout(() => {
-      stop?.abort();
-      stop = null;
-    }, 1000);
+    idleTimer = setTimeout(() => {
+      connection?.abort();
+      connection = null;
+    }, IDLE_TIMEOUT_MS);
   };
 }

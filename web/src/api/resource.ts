@@ -1,108 +1,116 @@
-/** A part of the server's state in a view: asked for once, asked for again when an event says that it changed. */
+/** A part of the server's state in a view: fetched once, and again when an event says that it changed. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { type Happening, onHappening } from "./events.ts";
+import { type AppEvent, onEvent } from "./events.ts";
 
 export interface Resource<T> {
   value: T | undefined;
   error: unknown;
-  /** Asks again. */
+  /** Fetches it again. */
   refresh(): void;
 }
 
 /**
- * Runs asks one at a time and not too close together: however often it is poked meanwhile, exactly one more follows,
- * so the last answer is never older than the last poke, and a busy server is not asked for every event.
+ * Runs fetches one at a time with a pause in between. However often a refresh is requested meanwhile, exactly
+ * one more fetch follows: the last answer is never older than the last request, and a busy server is not
+ * asked for every event.
  */
-export class Latest<T> {
-  readonly #ask: () => Promise<T>;
+export class Refresher<T> {
+  readonly #fetch: () => Promise<T>;
   readonly #done: (value: T | undefined, error: unknown) => void;
-  readonly #rest: () => Promise<void>;
+  readonly #pause: () => Promise<void>;
   #busy = false;
-  #again = false;
+  #requested = false;
   #stopped = false;
 
-  /** `rest` is waited for between an answer and the next ask. */
-  constructor(ask: () => Promise<T>, done: (value: T | undefined, error: unknown) => void, rest: () => Promise<void>) {
-    this.#ask = ask;
+  /** `pause` is awaited between an answer and the next fetch. */
+  constructor(
+    fetch: () => Promise<T>,
+    done: (value: T | undefined, error: unknown) => void,
+    pause: () => Promise<void>,
+  ) {
+    this.#fetch = fetch;
     this.#done = done;
-    this.#rest = rest;
+    this.#pause = pause;
   }
 
-  poke(): void {
+  refresh(): void {
     if (this.#stopped) return;
     if (this.#busy) {
-      this.#again = true;
+      this.#requested = true;
       return;
     }
     this.#busy = true;
-    const settled = async (value: T | undefined, error: unknown): Promise<void> => {
-      if (this.#stopped) return;
-      this.#done(value, error);
-      await this.#rest();
-      this.#busy = false;
-      if (this.#again) {
-        this.#again = false;
-        this.poke();
-      }
-    };
-    this.#ask().then(
-      (value) => settled(value, undefined),
-      (error: unknown) => settled(undefined, error ?? new Error("failed")),
+    this.#fetch().then(
+      (value) => this.#settle(value, undefined),
+      (error: unknown) => this.#settle(undefined, error ?? new Error("failed")),
     );
   }
 
   stop(): void {
     this.#stopped = true;
   }
+
+  async #settle(value: T | undefined, error: unknown): Promise<void> {
+    if (this.#stopped) return;
+    this.#done(value, error);
+    await this.#pause();
+    this.#busy = false;
+    if (!this.#requested) return;
+    this.#requested = false;
+    this.refresh();
+  }
 }
 
-/** Milliseconds between two asks for the same. */
-const REST_MS = 200;
+/** Milliseconds between two fetches of the same resource. */
+const REFRESH_PAUSE_MS = 200;
 
-/** `key` names what is asked for; `concerns` says which events touch it. A key of `null` asks for nothing. */
+/** `key` identifies the resource, and null stands for none; `isAffected` says which events change it. */
 export function useResource<T>(
   key: string | null,
-  ask: () => Promise<T>,
-  concerns: (what: Happening) => boolean,
-  rest = REST_MS,
+  fetch: () => Promise<T>,
+  isAffected: (event: AppEvent) => boolean,
+  pauseMs = REFRESH_PAUSE_MS,
 ): Resource<T> {
-  const [held, setHeld] = useState<{ key: string | null; value: T | undefined; error: unknown }>({
+  const [state, setState] = useState<{ key: string | null; value: T | undefined; error: unknown }>({
     key,
     value: undefined,
     error: undefined,
   });
-  const latest = useRef<Latest<T> | null>(null);
-  const askNow = useRef(ask);
-  const concernsNow = useRef(concerns);
-  askNow.current = ask;
-  concernsNow.current = concerns;
+  const refresher = useRef<Refresher<T> | null>(null);
+  // The latest functions, without starting over at every render.
+  const latest = useRef({ fetch, isAffected });
+  latest.current = { fetch, isAffected };
 
   useEffect(() => {
     if (key === null) return;
-    const asking = new Latest<T>(
-      () => askNow.current(),
+    const current = new Refresher<T>(
+      () => latest.current.fetch(),
       (value, error) =>
-        setHeld((before) => ({
+        setState((before) => ({
           key,
-          // A failed ask keeps what was there.
+          // A failed fetch keeps the value.
           value: error === undefined || before.key !== key ? value : before.value,
           error,
         })),
-      () => new Promise((resolve) => setTimeout(resolve, rest)),
+      () => new Promise((resolve) => setTimeout(resolve, pauseMs)),
     );
-    latest.current = asking;
-    asking.poke();
-    const stop = onHappening((what) => {
-      if (what.name === "*" || concernsNow.current(what)) asking.poke();
+    refresher.current = current;
+    current.refresh();
+    const unsubscribe = onEvent((event) => {
+      if (event.name === "*" || latest.current.isAffected(event)) current.refresh();
     });
     return () => {
-      asking.stop();
-      stop();
+      current.stop();
+      unsubscribe();
     };
   }, [key]);
 
-  const refresh = useCallback(() => latest.current?.poke(), []);
-  const current = held.key === key;
-  return { value: current ? held.value : undefined, error: current ? held.error : undefined, refresh };
+  const refresh = useCallback(() => refresher.current?.refresh(), []);
+  const isCurrent = state.key === key;
+  return {
+    value: isCurrent ? state.value : undefined,
+    error: isCurrent ? state.error : undefined,
+    refresh,
+  };
 }

@@ -1,4 +1,4 @@
-/** The server's JSON, as far as the app reads it. */
+/** The parts of the server's JSON that the app reads. */
 
 export type SessionStatus = "active" | "idle" | "expired" | "closed";
 export type InstanceState = "running" | "paused" | "dead" | string;
@@ -67,14 +67,14 @@ export interface Terminal {
 }
 
 export interface InstanceMetrics {
-  /** Since it was made, in microseconds. */
+  /** Since the start, in microseconds. */
   cpu_us?: number | null;
   memory_bytes?: number | null;
   processes?: number | null;
   disk_bytes?: number | null;
-  /** What it may use, where that is limited. */
+  /** Null where nothing is limited. */
   limits?: { memory_bytes: number; milli_cpus: number; processes: number; disk_bytes?: number } | null;
-  /** How often it met a limit. */
+  /** How often a limit was reached. */
   exceeded?: { out_of_memory: number; processes: number } | null;
 }
 
@@ -100,7 +100,7 @@ export interface Provider {
   name: string;
   available?: boolean;
   default?: boolean;
-  /** What this machine lacks for it. */
+  /** What has to be installed or configured first. */
   missing?: string[];
   capabilities?: Record<string, unknown>;
 }
@@ -130,7 +130,7 @@ export interface Command {
   truncated?: boolean;
   duration_ms: number | null;
   shell_restarted?: boolean;
-  /** The limit of the sandbox that it met. */
+  /** The limit of the sandbox that the command reached. */
   limit_reached?: string | null;
   waiting_for_input?: boolean;
   version?: number | null;
@@ -147,11 +147,11 @@ export interface Version {
   at: string;
   cwd: string;
   cause?: unknown;
-  /** Names of the parts that differ from the version before. */
+  /** The sections that differ from the version before. */
   changed?: string[];
 }
 
-/** Everything in one version. */
+/** One version with its whole state. */
 export interface WholeVersion {
   version: number;
   cwd: string;
@@ -168,7 +168,7 @@ export interface Share {
   created_at: string;
   expires_at: string;
   revoked_at: string | null;
-  /** Only in the answer that made it. */
+  /** Only in the response that created it. */
   url?: string;
 }
 
@@ -178,13 +178,13 @@ export interface Project {
   description: string;
   tags: string[];
   pinned: boolean;
-  /** When it would be cleaned up; never if null. */
+  /** When it is deleted if it is not used; never if null. */
   deletes_at: string | null;
   warned_at: string | null;
   statistics: {
     sessions: number;
     commands: number;
-    /** Of output. */
+    /** Bytes of output. */
     bytes: number;
     disk_bytes?: number;
     last_access: string;

@@ -1,6 +1,6 @@
 /**
- * Turns a command's output into runs of styled text. Only colours and weights are kept; every other control sequence
- * is dropped, a carriage return overwrites its line, and the result is text, never markup.
+ * Turns a command's output into runs of styled text. Only colours and weights are kept; every other control
+ * sequence is dropped, a carriage return overwrites its line, and the result is text, never markup.
  */
 
 export interface Style {
@@ -19,11 +19,14 @@ export interface Run {
   style: Style;
 }
 
-const ESCAPE =
-  // CSI | OSC, DCS, APC, PM, SOS up to their end | two- and three-character escapes
-  /\x1b\[([0-9:;<=>?]*)([ -/]*)([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
+const CSI = /\x1b\[([0-9:;<=>?]*)([ -/]*)([@-~])/;
+/** OSC, DCS, APC, PM and SOS up to their end. */
+const STRING = /\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)/;
+const SHORT_ESCAPE = /\x1b[ -/]*[0-~]/;
+const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/;
+const ESCAPE = new RegExp([CSI, STRING, SHORT_ESCAPE, CONTROL].map(({ source }) => source).join("|"), "g");
 
-/** `palette:N` stands for one of the sixteen named colours, which a style sheet knows. */
+/** `palette:N` is one of the sixteen named colours, defined in the style sheet. */
 const palette = (index: number): string => `palette:${index}`;
 
 function colour(index: number): string {
@@ -37,9 +40,10 @@ function colour(index: number): string {
   return `rgb(${level(Math.floor(cube / 36))},${level(Math.floor(cube / 6) % 6)},${level(cube % 6)})`;
 }
 
-/** Reads the colour after 38 or 48; the number of parameters used with it. */
+/** Parses the colour after 38 or 48. Returns it with the number of parameters used. */
 function extended(codes: number[], at: number): [string | null, number] {
-  const byte = (value: number | undefined): value is number => value !== undefined && value >= 0 && value <= 255;
+  const byte = (value: number | undefined): value is number =>
+    value !== undefined && value >= 0 && value <= 255;
   if (codes[at + 1] === 5) {
     const index = codes[at + 2];
     return [byte(index) ? colour(index) : null, 2];
@@ -61,20 +65,49 @@ function restyle(style: Style, parameters: string): Style {
   for (let at = 0; at < codes.length; at += 1) {
     const code = codes[at]!;
     switch (code) {
-      case 0: next = {}; break;
-      case 1: next.bold = true; break;
-      case 2: next.dim = true; break;
-      case 3: next.italic = true; break;
-      case 4: next.underline = true; break;
-      case 7: next.inverse = true; break;
-      case 9: next.strike = true; break;
-      case 22: delete next.bold; delete next.dim; break;
-      case 23: delete next.italic; break;
-      case 24: delete next.underline; break;
-      case 27: delete next.inverse; break;
-      case 29: delete next.strike; break;
-      case 39: delete next.fg; break;
-      case 49: delete next.bg; break;
+      case 0:
+        next = {};
+        break;
+      case 1:
+        next.bold = true;
+        break;
+      case 2:
+        next.dim = true;
+        break;
+      case 3:
+        next.italic = true;
+        break;
+      case 4:
+        next.underline = true;
+        break;
+      case 7:
+        next.inverse = true;
+        break;
+      case 9:
+        next.strike = true;
+        break;
+      case 22:
+        delete next.bold;
+        delete next.dim;
+        break;
+      case 23:
+        delete next.italic;
+        break;
+      case 24:
+        delete next.underline;
+        break;
+      case 27:
+        delete next.inverse;
+        break;
+      case 29:
+        delete next.strike;
+        break;
+      case 39:
+        delete next.fg;
+        break;
+      case 49:
+        delete next.bg;
+        break;
       case 38:
       case 48: {
         const [found, used] = extended(codes, at);
@@ -92,7 +125,7 @@ function restyle(style: Style, parameters: string): Style {
   return next;
 }
 
-/** The runs of an output. */
+/** Splits an output into runs. */
 export function runsOf(output: string): Run[] {
   const done: Run[] = [];
   let line: Run[] = [];
@@ -114,7 +147,7 @@ export function runsOf(output: string): Run[] {
       } else if (part === "\r") {
         overwrite = true;
       } else {
-        // A progress bar redraws its line from the start; what it drew before is not kept.
+        // A progress bar redraws its line from the start.
         if (overwrite) line = [];
         overwrite = false;
         put({ text: part, style });
@@ -126,11 +159,15 @@ export function runsOf(output: string): Run[] {
   for (const match of output.matchAll(ESCAPE)) {
     plain(output.slice(from, match.index));
     from = match.index + match[0].length;
-    if (match[3] === "m" && match[2] === "" && !/[<=>?]/.test(match[1] ?? "")) style = restyle(style, match[1] ?? "");
+    if (match[3] === "m" && match[2] === "" && !/[<=>?]/.test(match[1] ?? ""))
+      style = restyle(style, match[1] ?? "");
   }
   plain(output.slice(from));
   return [...done, ...line];
 }
 
 /** The output as plain text, for search and for copying. */
-export const plainOf = (output: string): string => runsOf(output).map((run) => run.text).join("");
+export const plainOf = (output: string): string =>
+  runsOf(output)
+    .map((run) => run.text)
+    .join("");

@@ -5,7 +5,7 @@ export type Change =
   | { name: string; kind: "removed"; from: string }
   | { name: string; kind: "changed"; from: string; to: string };
 
-/** What differs between two sets of named texts, by name. A text of `null` is one that is not there. */
+/** What differs between two sets of named texts, by name. `null` means absent. */
 export function changesBetween(
   before: Record<string, string | null>,
   after: Record<string, string | null>,
@@ -26,21 +26,25 @@ export interface DiffLine {
   text: string;
 }
 
-/** Line by line; texts too long to compare are shown as one removed and one added whole. */
+/** Compares line by line. Texts that are too long become one removed and one added block. */
 export function linesBetween(before: string, after: string): DiffLine[] {
   const a = before === "" ? [] : before.split("\n");
   const b = after === "" ? [] : after.split("\n");
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
-  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end])
+    end += 1;
   const left = a.slice(start, a.length - end);
   const right = b.slice(start, b.length - end);
   const same = (text: string): DiffLine => ({ sign: " ", text });
   return [
     ...a.slice(0, start).map(same),
     ...(left.length * right.length > 1_000_000
-      ? [...left.map((text): DiffLine => ({ sign: "-", text })), ...right.map((text): DiffLine => ({ sign: "+", text }))]
+      ? [
+          ...left.map((text): DiffLine => ({ sign: "-", text })),
+          ...right.map((text): DiffLine => ({ sign: "+", text })),
+        ]
       : middle(left, right)),
     ...a.slice(a.length - end).map(same),
   ];

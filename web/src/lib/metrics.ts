@@ -1,4 +1,4 @@
-/** Reads the text format of Prometheus. */
+/** Parses the text format of Prometheus. */
 
 export interface Sample {
   name: string;
@@ -27,8 +27,8 @@ function number(text: string): number {
 export function parseMetrics(text: string): Family[] {
   const families = new Map<string, Family>();
   const family = (name: string): Family => {
-    let found = families.get(name);
-    if (!found) families.set(name, (found = { name, kind: "untyped", help: "", samples: [] }));
+    const found = families.get(name) ?? { name, kind: "untyped", help: "", samples: [] };
+    families.set(name, found);
     return found;
   };
   for (const line of text.split("\n")) {
@@ -46,7 +46,8 @@ export function parseMetrics(text: string): Family[] {
       labels[key!] = escaped!.replace(/\\(.)/g, (_, char: string) => (char === "n" ? "\n" : char));
     }
     const base = ["_bucket", "_sum", "_count", "_total", "_created"].reduce(
-      (short, end) => (families.has(short) ? short : name!.endsWith(end) ? name!.slice(0, -end.length) : short),
+      (short, end) =>
+        families.has(short) ? short : name!.endsWith(end) ? name!.slice(0, -end.length) : short,
       name!,
     );
     family(families.has(base) ? base : name!).samples.push({ name: name!, labels, value: number(value!) });
@@ -73,7 +74,7 @@ export function histogram(family: Family): { buckets: Bucket[]; count: number; s
   let sum = 0;
   for (const sample of family.samples) {
     if (sample.name.endsWith("_bucket")) {
-      const upTo = number(sample.labels["le"] ?? "+Inf");
+      const upTo = number(sample.labels.le ?? "+Inf");
       running.set(upTo, (running.get(upTo) ?? 0) + sample.value);
     } else if (sample.name.endsWith("_count")) count += sample.value;
     else if (sample.name.endsWith("_sum")) sum += sample.value;

@@ -1,14 +1,13 @@
-/** What the command palette finds. */
+/** The search of the command palette. */
 
 export interface Action {
-  /** What a person reads, and types parts of. */
   title: string;
   hint?: string;
   run(): void;
 }
 
-/** How well a text fits what was typed: every typed letter in order; `null` if it does not. Lower is better. */
-export function fit(typed: string, title: string): number | null {
+/** Rates how well a title matches: lower is better, null if its letters do not occur in that order. */
+export function score(typed: string, title: string): number | null {
   const wanted = typed.toLowerCase().replace(/\s+/g, "");
   const text = title.toLowerCase();
   if (wanted === "") return 0;
@@ -25,10 +24,10 @@ export function fit(typed: string, title: string): number | null {
   return 2 + gaps;
 }
 
-/** The actions that fit, best first. */
+/** The actions that match, best first. */
 export function find(typed: string, actions: readonly Action[]): Action[] {
   return actions
-    .map((action, index) => ({ action, index, score: fit(typed, action.title) }))
+    .map((action, index) => ({ action, index, score: score(typed, action.title) }))
     .filter((one): one is { action: Action; index: number; score: number } => one.score !== null)
     .sort((a, b) => a.score - b.score || a.index - b.index)
     .map(({ action }) => action);

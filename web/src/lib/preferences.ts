@@ -1,9 +1,9 @@
-/** How this browser likes things. Kept in its storage; nothing secret is. */
+/** Preferences of this browser, in its local storage. Nothing secret is in there. */
 
 import { useEffect, useState } from "preact/hooks";
 
 export interface Preferences {
-  /** What others see this browser as. */
+  /** The name that other viewers see. */
   name: string;
   theme: "system" | "light" | "dark";
   fontSize: number;
@@ -22,28 +22,36 @@ export const DEFAULTS: Preferences = {
   panel: true,
 };
 
-/** Takes what is sound of what was stored. */
-export function soundPreferences(stored: unknown): Preferences {
-  const it = (typeof stored === "object" && stored !== null ? stored : {}) as Record<string, unknown>;
+/** Validates stored preferences; invalid values become defaults. */
+export function validPreferences(stored: unknown): Preferences {
+  const values = (typeof stored === "object" && stored !== null ? stored : {}) as Record<string, unknown>;
   const within = (value: unknown, low: number, high: number, otherwise: number): number =>
-    typeof value === "number" && Number.isFinite(value) ? Math.min(high, Math.max(low, Math.round(value))) : otherwise;
-  const theme = it["theme"];
-  const name = typeof it["name"] === "string" ? it["name"].replace(/\p{Cc}/gu, "").trim().slice(0, 40) : "";
+    typeof value === "number" && Number.isFinite(value)
+      ? Math.min(high, Math.max(low, Math.round(value)))
+      : otherwise;
+  const theme = values.theme;
+  const name =
+    typeof values.name === "string"
+      ? values.name
+          .replace(/\p{Cc}/gu, "")
+          .trim()
+          .slice(0, 40)
+      : "";
   return {
     name: name || DEFAULTS.name,
     theme: theme === "light" || theme === "dark" ? theme : DEFAULTS.theme,
-    fontSize: within(it["fontSize"], 8, 32, DEFAULTS.fontSize),
-    screenReader: it["screenReader"] === true,
-    scrollback: within(it["scrollback"], 0, 100_000, DEFAULTS.scrollback),
-    panel: it["panel"] !== false,
+    fontSize: within(values.fontSize, 8, 32, DEFAULTS.fontSize),
+    screenReader: values.screenReader === true,
+    scrollback: within(values.scrollback, 0, 100_000, DEFAULTS.scrollback),
+    panel: values.panel !== false,
   };
 }
 
 function load(): Preferences {
   try {
-    // A phone has no room for the panel until it is asked for.
+    // On a phone the panel is closed by default.
     const roomy = matchMedia("(min-width: 761px)").matches;
-    return soundPreferences({ panel: roomy, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as object) });
+    return validPreferences({ panel: roomy, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as object) });
   } catch {
     return { ...DEFAULTS };
   }
@@ -53,16 +61,17 @@ let current: Preferences | null = null;
 const watchers = new Set<(preferences: Preferences) => void>();
 
 export function preferences(): Preferences {
-  return (current ??= load());
+  current ??= load();
+  return current;
 }
 
-/** Changes some and tells everyone. */
+/** Changes preferences and notifies the components that use them. */
 export function prefer(changes: Partial<Preferences>): void {
-  current = soundPreferences({ ...preferences(), ...changes });
+  current = validPreferences({ ...preferences(), ...changes });
   try {
     localStorage.setItem(KEY, JSON.stringify(current));
   } catch {
-    // Without storage they hold until the page is closed.
+    // Without storage they last until the page is closed.
   }
   for (const watcher of watchers) watcher(current);
 }
@@ -76,15 +85,15 @@ export function usePreferences(): Preferences {
   return held;
 }
 
-/** Whether the page is dark now, by preference or by the system. */
+/** Whether the page is dark, by preference or by the system. */
 export function useDark(): boolean {
   const { theme } = usePreferences();
   const [system, setSystem] = useState(() => matchMedia("(prefers-color-scheme: dark)").matches);
   useEffect(() => {
     const query = matchMedia("(prefers-color-scheme: dark)");
-    const look = (): void => setSystem(query.matches);
-    query.addEventListener("change", look);
-    return () => query.removeEventListener("change", look);
+    const update = (): void => setSystem(query.matches);
+    query.addEventListener("change", update);
+    return () => query.removeEventListener("change", update);
   }, []);
   return theme === "system" ? system : theme === "dark";
 }

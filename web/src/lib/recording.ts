@@ -1,7 +1,9 @@
-/** A recording in asciicast v2, and where in it a moment is. */
+/** Recordings in asciicast v2, and positions in them. */
 
 /** `end` is the offset in the terminal's output at which it ends. */
-export type RecordedEvent = { at: number; output: string; end: number | null } | { at: number; cols: number; rows: number };
+export type RecordedEvent =
+  | { at: number; output: string; end: number | null }
+  | { at: number; cols: number; rows: number };
 
 export interface Recording {
   cols: number;
@@ -18,11 +20,11 @@ interface Header {
   height?: number;
   /** In whole seconds. */
   timestamp?: number;
-  /** What the format has no room for. */
+  /** Our own addition to the format. */
   stead?: { began_ms?: number };
 }
 
-/** Reads a recording; lines that are not understood are left out. */
+/** Parses a recording; unknown lines are skipped. */
 export function parseRecording(text: string): Recording {
   const lines = text.split("\n").filter((line) => line !== "");
   const header = JSON.parse(lines[0] ?? "{}") as Header;
@@ -63,10 +65,13 @@ export function eventsBefore(events: readonly RecordedEvent[], time: number): nu
 }
 
 /**
- * The events with one that ends exactly at an offset, cut in two if need be, and how many lie before that offset.
- * Nothing if the offset is not in the recording.
+ * The events with one that ends exactly at an offset, cut in two if need be, and how many lie before that
+ * offset. Null if the offset is not in the recording.
  */
-export function cutAt(events: readonly RecordedEvent[], offset: number): { events: RecordedEvent[]; before: number } | null {
+export function cutAt(
+  events: readonly RecordedEvent[],
+  offset: number,
+): { events: RecordedEvent[]; before: number } | null {
   const index = events.findIndex((event) => "output" in event && event.end !== null && event.end >= offset);
   const event = events[index];
   if (!event || !("output" in event) || event.end === null) return null;
@@ -88,15 +93,18 @@ export function secondOf(recording: Recording, time: string | number): number {
 }
 
 /**
- * Time of play against time of day: long silences are shortened to `silence` seconds, so that a day in which three
- * commands ran plays in a minute.
+ * When each event is played: pauses are shortened to `maxPause` seconds, so that a day with three commands
+ * plays in a minute.
  */
-export function squeezed(events: readonly RecordedEvent[], silence: number): { times: number[]; length: number } {
+export function shortenPauses(
+  events: readonly RecordedEvent[],
+  maxPause: number,
+): { times: number[]; length: number } {
   const times: number[] = [];
   let last = 0;
   let now = 0;
   for (const event of events) {
-    now += Math.min(silence, Math.max(0, event.at - last));
+    now += Math.min(maxPause, Math.max(0, event.at - last));
     last = event.at;
     times.push(now);
   }

@@ -11,82 +11,90 @@ export type Route =
   | { view: "leases" }
   | { view: "metrics" }
   | { view: "settings" }
-  /** By a share link: its secret is still in the address, or exchanged for a cookie. */
+  /** Opened by a share link. Without a terminal, the secret is still in the address. */
   | { view: "shared"; terminal: string | null }
-  | { view: "nowhere"; path: string };
+  | { view: "not_found"; path: string };
 
 const TABS: readonly ThreadTab[] = ["terminals", "timeline", "versions", "replay"];
 
-/** The view at an address. */
+/** Parses an address into a view. */
 export function routeOf(pathname: string, search = ""): Route {
   const parts = pathname.split("/").filter((part) => part !== "");
   if (parts[0] === "ui") parts.shift();
   const [view, id, tab, ...rest] = parts;
-  if (rest.length > 0) return { view: "nowhere", path: pathname };
+  if (rest.length > 0) return { view: "not_found", path: pathname };
   switch (view) {
     case undefined:
       return { view: "threads", filter: "" };
     case "threads": {
-      if (id === undefined) return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
+      if (id === undefined)
+        return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
       let thread: string;
       try {
         thread = decodeURIComponent(id);
       } catch {
-        return { view: "nowhere", path: pathname };
+        return { view: "not_found", path: pathname };
       }
       const known = TABS.find((one) => one === (tab ?? "terminals"));
-      if (!known) return { view: "nowhere", path: pathname };
+      if (!known) return { view: "not_found", path: pathname };
       return { view: "thread", thread, tab: known, query: new URLSearchParams(search) };
     }
     case "share":
-      return id === undefined ? { view: "shared", terminal: null } : { view: "nowhere", path: pathname };
+      return id === undefined ? { view: "shared", terminal: null } : { view: "not_found", path: pathname };
     case "shared":
-      return id !== undefined && tab === undefined ? { view: "shared", terminal: id } : { view: "nowhere", path: pathname };
+      return id !== undefined && tab === undefined
+        ? { view: "shared", terminal: id }
+        : { view: "not_found", path: pathname };
     case "projects":
     case "leases":
     case "metrics":
     case "settings":
-      return id === undefined ? { view } : { view: "nowhere", path: pathname };
+      return id === undefined ? { view } : { view: "not_found", path: pathname };
     default:
-      return { view: "nowhere", path: pathname };
+      return { view: "not_found", path: pathname };
   }
 }
 
 /** The address of a thread's view. */
-export function threadAddress(thread: string, tab: ThreadTab = "terminals", query?: Record<string, string>): string {
+export function threadAddress(
+  thread: string,
+  tab: ThreadTab = "terminals",
+  query?: Record<string, string>,
+): string {
   const end = tab === "terminals" ? "" : `/${tab}`;
   const search = query ? `?${new URLSearchParams(query)}` : "";
   return `/ui/threads/${encodeURIComponent(thread)}${end}${search}`;
 }
 
-const moved = new Set<() => void>();
+const listeners = new Set<() => void>();
 
-/** Goes to an address of the app without loading a page. */
+/** Navigates within the app, without loading a page. */
 export function go(address: string, how: "push" | "replace" = "push"): void {
   if (how === "push") history.pushState(null, "", address);
   else history.replaceState(null, "", address);
-  moved.forEach((act) => act());
+  for (const act of listeners) act();
 }
 
-/** The view that the browser is at. */
+/** The current view. */
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => routeOf(location.pathname, location.search));
   useEffect(() => {
-    const look = (): void => setRoute(routeOf(location.pathname, location.search));
+    const update = (): void => setRoute(routeOf(location.pathname, location.search));
     const click = (event: MouseEvent): void => {
-      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey)
+        return;
       const link = (event.target as Element | null)?.closest?.("a");
       const href = link?.getAttribute("href");
       if (!link || !href?.startsWith("/ui") || link.target === "_blank") return;
       event.preventDefault();
       go(href);
     };
-    moved.add(look);
-    addEventListener("popstate", look);
+    listeners.add(update);
+    addEventListener("popstate", update);
     document.addEventListener("click", click);
     return () => {
-      moved.delete(look);
-      removeEventListener("popstate", look);
+      listeners.delete(update);
+      removeEventListener("popstate", update);
       document.removeEventListener("click", click);
     };
   }, []);

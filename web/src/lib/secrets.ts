@@ -1,16 +1,24 @@
-/** Which environment variables are shown masked until asked for. */
+/** Recognizes environment variables that may hold secrets. */
 
-const NAME = /(SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|_KEY$|^KEY$|AUTH|COOKIE|SESSION_?ID|DSN|SALT|SIGNATURE)/i;
+const NAMES = [
+  /SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|AUTH|COOKIE|SESSION_?ID|DSN|SALT|SIGNATURE/i,
+  /API_?KEY|ACCESS_?KEY|_KEY$|^KEY$/i,
+];
 /** user:password@ in an address. */
 const ADDRESS = /\/\/[^/\s:@]*:[^/\s@]+@/;
-/** Well-known shapes: prefixes of keys, tokens in three parts, private keys. */
-const SHAPE = /^(sk|pk|rk|ghp|gho|ghs|glpat|xox[a-z]|AKIA|ASIA|AIza)[-_A-Za-z0-9]{8,}|^eyJ[\w-]+\.[\w-]+\.[\w-]+|-----BEGIN [A-Z ]*PRIVATE KEY/;
+/** Prefixes of well-known keys, JSON web tokens, private keys. */
+const SHAPES = [
+  /^(sk|pk|rk|ghp|gho|ghs|glpat|xox[a-z]|AKIA|ASIA|AIza)[-_A-Za-z0-9]{8,}/,
+  /^eyJ[\w-]+\.[\w-]+\.[\w-]+/,
+  /-----BEGIN [A-Z ]*PRIVATE KEY/,
+];
 
 /** Whether a variable may hold a secret, by its name or by its value. */
 export const isSecret = (name: string, value: string | null): boolean =>
-  NAME.test(name) || (value !== null && (ADDRESS.test(value) || SHAPE.test(value)));
+  NAMES.some((pattern) => pattern.test(name)) ||
+  (value !== null && [ADDRESS, ...SHAPES].some((pattern) => pattern.test(value)));
 
-/** Dots that do not tell the length. */
+/** Of fixed length, so that it does not reveal the length of the secret. */
 export const MASK = "••••••••";
 
 const DECLARATION = /^((?:declare|typeset|export|readonly)(?: -\S+)* ([A-Za-z_]\w*)=)(.*)$/;

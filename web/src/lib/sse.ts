@@ -1,4 +1,4 @@
-/** Reads server-sent events out of text that comes in pieces. */
+/** Parses server-sent events from text that arrives in chunks. */
 
 export interface ServerEvent {
   name: string;
@@ -6,20 +6,20 @@ export interface ServerEvent {
   id: string | null;
 }
 
-/** Longer events are not ours; what is kept is bounded. */
-const LONGEST = 1 << 20;
+/** Longer lines are dropped, so that the buffer is bounded. */
+const MAX_LINE_LENGTH = 1 << 20;
 
-export class Events {
+export class EventParser {
   #rest = "";
   #name = "";
   #data: string[] = [];
   #id: string | null = null;
 
-  /** The events that this piece completes. */
-  feed(piece: string): ServerEvent[] {
-    const lines = (this.#rest + piece).split(/\r\n|\n|\r(?!$)/);
+  /** Returns the events that this chunk completes. */
+  feed(chunk: string): ServerEvent[] {
+    const lines = (this.#rest + chunk).split(/\r\n|\n|\r(?!$)/);
     this.#rest = lines.pop() ?? "";
-    if (this.#rest.length > LONGEST) this.#rest = "";
+    if (this.#rest.length > MAX_LINE_LENGTH) this.#rest = "";
     return lines.flatMap((line) => this.#line(line));
   }
 

@@ -1,13 +1,13 @@
-/** The named parts of a shell's state, as texts to compare. */
+/** The sections of a shell's state, as texts to compare. */
 
-/** Parts that other fields already tell. */
-const TOLD = new Set(["cwd", "env"]);
+/** Sections that are shown elsewhere. */
+const SHOWN_ELSEWHERE = new Set(["cwd", "env"]);
 
-/** A part as lines: some have NUL between their entries, which a person cannot see. */
+/** The sections as lines: some separate their entries by NUL, which is invisible. */
 export function sectionsOf(sections: Record<string, string>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(sections)
-      .filter(([name]) => !TOLD.has(name))
+      .filter(([name]) => !SHOWN_ELSEWHERE.has(name))
       .map(([name, text]) => [name, text.replaceAll("\0", "\n")]),
   );
 }

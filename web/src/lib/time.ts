@@ -1,4 +1,4 @@
-/** Times and amounts in words. */
+/** Times and amounts, formatted for people. */
 
 /** A duration of milliseconds, short: `3 ms`, `1.2 s`, `4 min 5 s`, `2 h 3 min`, `5 d 1 h`. */
 export function duration(milliseconds: number): string {
@@ -29,13 +29,30 @@ export function relative(time: string | number | null | undefined, now: number):
   const seconds = Math.floor(size / 1000);
   const minutes = Math.floor(seconds / 60);
   const hours = Math.floor(minutes / 60);
-  const word =
-    seconds < 60 ? `${seconds} s` : minutes < 60 ? `${minutes} min` : hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} d`;
-  return distance >= 0 ? `${word} ago` : `in ${word}`;
+  const amount =
+    seconds < 60
+      ? `${seconds} s`
+      : minutes < 60
+        ? `${minutes} min`
+        : hours < 48
+          ? `${hours} h`
+          : `${Math.floor(hours / 24)} d`;
+  return distance >= 0 ? `${amount} ago` : `in ${amount}`;
 }
 
-/** So many of something: `1 session`, `3 sessions`. */
-export const counted = (count: number, noun: string): string => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
+/** How long ago something happened. Never in the future: the page's time lags, and clocks differ. */
+export function ago(time: string | null | undefined, now: number): string {
+  const at = time ? Date.parse(time) : Number.NaN;
+  return relative(time, Number.isFinite(at) ? Math.max(now, at) : now);
+}
+
+/** A date: `17 Dec 2026`. */
+export const day = (time: string): string =>
+  new Date(time).toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
+
+/** A count with its noun: `1 session`, `3 sessions`. */
+export const plural = (count: number, noun: string): string =>
+  `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 
 /** An amount of bytes: `512 B`, `1.5 KiB`, `20 MiB`. */
 export function bytes(count: number): string {
@@ -49,8 +66,14 @@ export function bytes(count: number): string {
   return `${unit === 0 || value >= 100 ? Math.round(value) : Number(value.toFixed(1))} ${units[unit]}`;
 }
 
-/** Percent of one processor, from two readings of its time in microseconds, so many milliseconds apart. */
-export function shareOf(before: number | null | undefined, after: number | null | undefined, apart: number): number | null {
+/**
+ * CPU use in percent of one core, from two readings of CPU time in microseconds, `apart` milliseconds apart.
+ */
+export function cpuPercent(
+  before: number | null | undefined,
+  after: number | null | undefined,
+  apart: number,
+): number | null {
   if (typeof before !== "number" || typeof after !== "number" || apart <= 0 || after < before) return null;
   return Math.round((after - before) / 10 / apart);
 }

@@ -6,10 +6,10 @@ export type Entry =
   | { kind: "message"; at: string; key: string; message: Message }
   | { kind: "command"; at: string; key: string; command: Command };
 
-/** The moment a command began, as far as is known. */
+/** When a command began, or ended if that is all that is known. */
 export const beganAt = (command: Command): string => command.created_at ?? command.finished_at ?? "";
 
-/** Oldest first; what has no time comes first. */
+/** Oldest first; entries without a time come first. */
 export function timeline(messages: readonly Message[], commands: readonly Command[]): Entry[] {
   const entries: Entry[] = [
     ...messages.map(
@@ -20,7 +20,9 @@ export function timeline(messages: readonly Message[], commands: readonly Comman
         message,
       }),
     ),
-    ...commands.map((command): Entry => ({ kind: "command", at: beganAt(command), key: command.command_id, command })),
+    ...commands.map(
+      (command): Entry => ({ kind: "command", at: beganAt(command), key: command.command_id, command }),
+    ),
   ];
   const time = (entry: Entry): number => Date.parse(entry.at) || 0;
   return entries
@@ -29,7 +31,7 @@ export function timeline(messages: readonly Message[], commands: readonly Comman
     .map(({ entry }) => entry);
 }
 
-/** A message's content as text, whatever shape a client gave it. */
+/** A message's content as text, whatever its shape. */
 export function contentText(content: unknown): string {
   if (typeof content === "string") return content;
   if (Array.isArray(content)) return content.map(contentText).join("\n");
@@ -42,7 +44,7 @@ export interface Filter {
   only: "all" | "messages" | "commands" | "failed";
 }
 
-/** Whether an entry is to be shown. */
+/** Whether an entry matches the filter. */
 export function matches(entry: Entry, filter: Filter): boolean {
   if (filter.only === "messages" && entry.kind !== "message") return false;
   if (filter.only === "commands" && entry.kind !== "command") return false;
@@ -56,21 +58,37 @@ export function matches(entry: Entry, filter: Filter): boolean {
   return within.toLowerCase().includes(text);
 }
 
-/** Whether a command ended other than well. */
+/** Whether a command ended without success. */
 export const hasFailed = (command: Command): boolean =>
-  command.status !== "running" && (command.timed_out === true || command.exit_code !== 0);
+  !isUnfinished(command) && (command.timed_out === true || command.exit_code !== 0);
 
-/** Words and a tone for how a command ended; the words alone say it all. */
+/** Whether a command is queued or running. */
+export const isUnfinished = (command: { status: string }): boolean =>
+  command.status === "running" || command.status === "queued";
+
+/** The command that a terminal runs, else the first in its queue, else the last one that ended. */
+export function latestOf(commands: readonly Command[]): Command | undefined {
+  const latestFirst = [...commands].sort((a, b) => Date.parse(beganAt(b)) - Date.parse(beganAt(a)));
+  return (
+    latestFirst.find((command) => command.status === "running") ??
+    latestFirst.findLast((command) => command.status === "queued") ??
+    latestFirst[0]
+  );
+}
+
+/** How a command ended or what it does, as a text and a tone. */
 export function outcome(command: Command): { text: string; tone: "good" | "bad" | "warn" | "busy" } {
-  if (command.status === "running" || command.status === "queued") {
-    return { text: command.waiting_for_input ? "waits for input" : command.status, tone: "busy" };
+  if (isUnfinished(command)) {
+    return { text: command.waiting_for_input ? "waiting for input" : command.status, tone: "busy" };
   }
   if (command.timed_out || command.status === "timed_out") return { text: "timed out", tone: "bad" };
   if (command.status === "cancelled") return { text: "cancelled", tone: "warn" };
   if (command.status === "lost" || command.status === "not_started") {
     return { text: command.status.replace("_", " "), tone: "warn" };
   }
-  if (command.signal !== null && command.signal !== undefined) return { text: `signal ${command.signal}`, tone: "bad" };
-  if (command.exit_code === null || command.exit_code === undefined) return { text: command.status, tone: "warn" };
+  if (command.signal !== null && command.signal !== undefined)
+    return { text: `signal ${command.signal}`, tone: "bad" };
+  if (command.exit_code === null || command.exit_code === undefined)
+    return { text: command.status, tone: "warn" };
   return { text: `exit ${command.exit_code}`, tone: command.exit_code === 0 ? "good" : "bad" };
 }

@@ -1,9 +1,10 @@
 /**
- * What is said over a terminal's WebSocket, and what it means. Pure: no socket, no clock, no screen.
+ * The messages of a terminal's WebSocket and their meaning. Pure: no socket, no clock, no screen.
  *
- * The server sends output as binary frames and everything else as JSON text. A snapshot is announced by text and
- * is the one binary frame after it; it is a picture of what the output so far has made, so it does not count in the
- * offset. `Stream` turns frames into steps for the screen and knows at each moment the offset of the next byte.
+ * The server sends output as binary frames and everything else as JSON text. A snapshot is announced by text
+ * and is the one binary frame after it; it is a picture of the screen that the output so far has produced, so
+ * it does not count in the offset. `Stream` turns frames into steps for the screen and knows the offset of
+ * the next byte.
  */
 
 export type Mode = "driver" | "viewer";
@@ -20,7 +21,15 @@ export type ServerMessage =
       live: boolean;
       title: string;
     }
-  | { type: "snapshot"; offset: number; cols: number; rows: number; bytes: number; title: string | null; gzip: boolean }
+  | {
+      type: "snapshot";
+      offset: number;
+      cols: number;
+      rows: number;
+      bytes: number;
+      title: string | null;
+      gzip: boolean;
+    }
   | { type: "resize"; cols: number; rows: number }
   | { type: "title"; title: string }
   | { type: "notice"; text: string }
@@ -38,7 +47,7 @@ export type ClientMessage =
   | { type: "signal"; signal: string }
   | { type: "ping" };
 
-/** What the screen and the view are to do about a frame, in order. */
+/** What the screen and the view have to do about a frame, in order. */
 export type Step =
   | { do: "picture"; cols: number; rows: number; bytes: Uint8Array }
   | { do: "write"; bytes: Uint8Array }
@@ -52,7 +61,7 @@ export type Step =
   | { do: "exit"; code: number | null; signal: number | string | null }
   | { do: "refused"; code: string; detail: string }
   | { do: "alive" }
-  /** The frames do not fit together: begin again with a picture. */
+  /** The frames contradict each other: reconnect and start with a picture. */
   | { do: "broken"; why: string };
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
@@ -61,64 +70,72 @@ const text = (value: unknown): string => (typeof value === "string" ? value : ""
 const nameOrNull = (value: unknown): string | null => (typeof value === "string" ? value : null);
 const mode = (value: unknown): Mode => (value === "driver" ? "driver" : "viewer");
 
-/** Reads a text frame. An unknown type is `null` (a later server may say more); bad JSON or a bad field is `undefined`. */
+/**
+ * Parses a text frame. Returns null for an unknown type, which a later server may send, and undefined for bad
+ * JSON or a bad field.
+ */
 export function parse(frame: string): ServerMessage | null | undefined {
-  let said: unknown;
+  let parsed: unknown;
   try {
-    said = JSON.parse(frame);
+    parsed = JSON.parse(frame);
   } catch {
     return undefined;
   }
-  if (typeof said !== "object" || said === null) return undefined;
-  const it = said as Record<string, unknown>;
-  const sized = isSize(it["cols"]) && isSize(it["rows"]);
-  const [cols, rows] = [it["cols"] as number, it["rows"] as number];
-  switch (it["type"]) {
+  if (typeof parsed !== "object" || parsed === null) return undefined;
+  const fields = parsed as Record<string, unknown>;
+  const sized = isSize(fields.cols) && isSize(fields.rows);
+  const [cols, rows] = [fields.cols as number, fields.rows as number];
+  switch (fields.type) {
     case "hello":
-      if (!isCount(it["offset"]) || !sized) return undefined;
+      if (!isCount(fields.offset) || !sized) return undefined;
       return {
         type: "hello",
-        offset: it["offset"],
-        mode: mode(it["mode"]),
-        driver: nameOrNull(it["driver"]),
+        offset: fields.offset,
+        mode: mode(fields.mode),
+        driver: nameOrNull(fields.driver),
         cols,
         rows,
-        client: typeof it["client"] === "number" ? it["client"] : text(it["client"]),
-        live: it["live"] !== false,
-        title: text(it["title"]),
+        client: typeof fields.client === "number" ? fields.client : text(fields.client),
+        live: fields.live !== false,
+        title: text(fields.title),
       };
     case "snapshot":
-      if (!isCount(it["offset"]) || !isCount(it["bytes"]) || !sized) return undefined;
+      if (!isCount(fields.offset) || !isCount(fields.bytes) || !sized) return undefined;
       return {
         type: "snapshot",
-        offset: it["offset"],
-        bytes: it["bytes"],
+        offset: fields.offset,
+        bytes: fields.bytes,
         cols,
         rows,
-        title: nameOrNull(it["title"]),
-        gzip: it["encoding"] === "gzip",
+        title: nameOrNull(fields.title),
+        gzip: fields.encoding === "gzip",
       };
     case "resize":
       return sized ? { type: "resize", cols, rows } : undefined;
     case "title":
-      return { type: "title", title: text(it["title"]) };
+      return { type: "title", title: text(fields.title) };
     case "notice":
-      return { type: "notice", text: text(it["text"]) };
+      return { type: "notice", text: text(fields.text) };
     case "gap":
-      if (!isCount(it["from"]) || !isCount(it["to"])) return undefined;
-      return { type: "gap", from: it["from"], to: it["to"] };
+      if (!isCount(fields.from) || !isCount(fields.to)) return undefined;
+      return { type: "gap", from: fields.from, to: fields.to };
     case "driver":
-      // What this client is then may come with it.
-      return { type: "driver", driver: nameOrNull(it["driver"]), mode: it["mode"] === undefined ? null : mode(it["mode"]) };
+      // Some servers send the mode of this client along.
+      return {
+        type: "driver",
+        driver: nameOrNull(fields.driver),
+        mode: fields.mode === undefined ? null : mode(fields.mode),
+      };
     case "mode":
-      return { type: "mode", mode: mode(it["mode"]) };
+      return { type: "mode", mode: mode(fields.mode) };
     case "exit": {
-      const code = typeof it["code"] === "number" ? it["code"] : null;
-      const signal = typeof it["signal"] === "number" || typeof it["signal"] === "string" ? it["signal"] : null;
+      const code = typeof fields.code === "number" ? fields.code : null;
+      const signal =
+        typeof fields.signal === "number" || typeof fields.signal === "string" ? fields.signal : null;
       return { type: "exit", code, signal };
     }
     case "error":
-      return { type: "error", code: text(it["code"]), detail: text(it["detail"]) };
+      return { type: "error", code: text(fields.code), detail: text(fields.detail) };
     case "pong":
       return { type: "pong" };
     default:
@@ -126,84 +143,91 @@ export function parse(frame: string): ServerMessage | null | undefined {
   }
 }
 
-/** One terminal's output as this client has it. It lives longer than a socket: the offset is what a new socket resumes from. */
+/** The output of one terminal as received. It outlives a socket: a new one resumes from its offset. */
 export class Stream {
-  /** Offset after the last byte that was handed on; `null` before the first picture. */
+  /** Offset after the last byte received; null before the first picture. */
   offset: number | null = null;
   #greeted = false;
   #picture: (ServerMessage & { type: "snapshot" }) | null = null;
   #size: { cols: number; rows: number } | null = null;
 
-  /** A socket was opened: a hello comes first. */
+  /** A socket was opened: its first message is a hello. */
   opened(): void {
     this.#greeted = false;
     this.#picture = null;
   }
 
-  /** Begin with a picture next time. */
+  /** Start with a picture next time. */
   forget(): void {
     this.offset = null;
     this.#picture = null;
   }
 
-  /** Whether the next binary frame is a picture as gzip: `bytes` takes it unpacked. */
-  get squeezed(): boolean {
+  /** Whether the next binary frame is a picture packed by gzip. `bytes` expects it unpacked. */
+  get isCompressed(): boolean {
     return this.#picture?.gzip === true;
   }
 
-  /** What a text frame asks for. */
+  /** Interprets a text frame. */
   text(frame: string): Step[] {
-    const said = parse(frame);
-    if (said === undefined) return [{ do: "broken", why: `not understood: ${frame.slice(0, 80)}` }];
-    if (said === null) return [];
-    if (said.type !== "hello" && said.type !== "error" && !this.#greeted) {
-      return [{ do: "broken", why: `${said.type} before hello` }];
+    const message = parse(frame);
+    if (message === undefined) return [{ do: "broken", why: `cannot parse: ${frame.slice(0, 80)}` }];
+    if (message === null) return [];
+    if (message.type !== "hello" && message.type !== "error" && !this.#greeted) {
+      return [{ do: "broken", why: `${message.type} before hello` }];
     }
-    if (this.#picture && said.type !== "pong") {
-      return [{ do: "broken", why: `${said.type} where a picture was announced` }];
+    if (this.#picture && message.type !== "pong") {
+      return [{ do: "broken", why: `${message.type} where a picture was announced` }];
     }
-    switch (said.type) {
+    switch (message.type) {
       case "hello": {
         this.#greeted = true;
-        const resumed = this.offset !== null && said.offset === this.offset;
+        const resumed = this.offset !== null && message.offset === this.offset;
         const steps: Step[] = [
-          { do: "hello", mode: said.mode, driver: said.driver, live: said.live, resumed, title: said.title },
+          {
+            do: "hello",
+            mode: message.mode,
+            driver: message.driver,
+            live: message.live,
+            resumed,
+            title: message.title,
+          },
         ];
-        // Where the offsets differ a picture must follow; `bytes` refuses output until it did.
-        if (resumed) steps.push(...this.#resized(said.cols, said.rows));
+        // Where the offsets differ a picture must follow; until then `bytes` refuses output.
+        if (resumed) steps.push(...this.#resized(message.cols, message.rows));
         else this.offset = null;
         return steps;
       }
       case "snapshot":
-        this.#picture = said;
-        return said.bytes === 0 ? this.bytes(new Uint8Array(0)) : [];
+        this.#picture = message;
+        return message.bytes === 0 ? this.bytes(new Uint8Array(0)) : [];
       case "resize":
-        return this.#resized(said.cols, said.rows);
+        return this.#resized(message.cols, message.rows);
       case "gap":
         if (this.offset === null) return [];
-        this.offset = said.to;
-        return [{ do: "gap", from: said.from, to: said.to }];
+        this.offset = message.to;
+        return [{ do: "gap", from: message.from, to: message.to }];
       case "title":
-        return [{ do: "title", title: said.title }];
+        return [{ do: "title", title: message.title }];
       case "notice":
-        return [{ do: "notice", text: said.text }];
+        return [{ do: "notice", text: message.text }];
       case "driver":
         return [
-          { do: "driver", driver: said.driver },
-          ...(said.mode === null ? [] : [{ do: "mode" as const, mode: said.mode }]),
+          { do: "driver", driver: message.driver },
+          ...(message.mode === null ? [] : [{ do: "mode" as const, mode: message.mode }]),
         ];
       case "mode":
-        return [{ do: "mode", mode: said.mode }];
+        return [{ do: "mode", mode: message.mode }];
       case "exit":
-        return [{ do: "exit", code: said.code, signal: said.signal }];
+        return [{ do: "exit", code: message.code, signal: message.signal }];
       case "error":
-        return [{ do: "refused", code: said.code, detail: said.detail }];
+        return [{ do: "refused", code: message.code, detail: message.detail }];
       case "pong":
         return [{ do: "alive" }];
     }
   }
 
-  /** What a binary frame asks for. */
+  /** Interprets a binary frame. */
   bytes(bytes: Uint8Array): Step[] {
     if (this.#picture) {
       const { offset, cols, rows, bytes: length, title } = this.#picture;
@@ -213,7 +237,10 @@ export class Stream {
       }
       this.offset = offset;
       this.#size = { cols, rows };
-      return [{ do: "picture", cols, rows, bytes }, ...(title === null ? [] : [{ do: "title" as const, title }])];
+      return [
+        { do: "picture", cols, rows, bytes },
+        ...(title === null ? [] : [{ do: "title" as const, title }]),
+      ];
     }
     if (this.offset === null) return [{ do: "broken", why: "output before a picture" }];
     this.offset += bytes.length;
@@ -227,7 +254,10 @@ export class Stream {
   }
 }
 
-/** Milliseconds before attempt number `attempt` (from 0) to connect again: doubling to ten seconds, spread by `random` in [0,1). */
+/**
+ * Milliseconds before reconnection attempt `attempt` (from 0): doubling up to ten seconds, spread by `random`
+ * in [0,1).
+ */
 export function backOff(attempt: number, random: number): number {
   const full = Math.min(10_000, 250 * 2 ** Math.min(attempt, 10));
   return Math.round(full * (0.5 + random / 2));

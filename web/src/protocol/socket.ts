@@ -1,8 +1,8 @@
 /**
- * The WebSocket of one terminal: connects, connects again with back-off, resumes by offset, and says at each moment
- * how things stand. Nothing else in the app opens a socket.
+ * The WebSocket of one terminal: connects, reconnects with back-off, resumes by offset, and reports its
+ * state. Nothing else in the app opens a socket.
  *
- * Input goes out only while connected: what a person types into a dead line is refused rather than typed later.
+ * Input is sent only while connected: keys pressed meanwhile are dropped, not sent later.
  */
 
 import { backOff, type ClientMessage, type Mode, type Step, Stream } from "./protocol.ts";
@@ -10,47 +10,51 @@ import { backOff, type ClientMessage, type Mode, type Step, Stream } from "./pro
 export type Link =
   | { state: "connecting" }
   | { state: "connected" }
-  /** Trying again at `at` (milliseconds since 1970). */
+  /** Reconnecting at `at` (milliseconds since 1970). */
   | { state: "waiting"; at: number; attempt: number }
   /** The browser has no network. */
   | { state: "offline" }
-  /** The screen is behind; the socket was let go until it has caught up. */
+  /** The screen is behind; the socket is closed until it has caught up. */
   | { state: "catching_up" }
-  /** It makes no sense to try again: signed out, or no such terminal. */
+  /** Reconnecting is pointless: signed out, or the terminal or share is gone. */
   | { state: "ended"; why: "signed_out" | "gone" | "share_over" }
-  /** What it runs on is paused; looking at it does not resume it. */
+  /** The instance is paused; connecting does not resume it. */
   | { state: "paused" };
 
-/** What the socket tells its owner. */
+/** Receives what the socket reports. */
 export interface Listener {
   link(link: Link): void;
   step(step: Step): void;
 }
 
-/** The outside world, so that tests can bring their own. */
-export interface World {
+/** The browser, replaced in tests. */
+export interface Environment {
   open(address: string): WebSocket;
-  /** Why connecting fails, asked over HTTP since a browser hides it. */
-  why(): Promise<"signed_out" | "gone" | "share_over" | "paused" | "unknown">;
-  after(milliseconds: number, act: () => void): () => void;
+  /** Finds out over HTTP why connecting fails, because a browser does not tell. */
+  failureReason(): Promise<"signed_out" | "gone" | "share_over" | "paused" | "unknown">;
+  setTimer(milliseconds: number, callback: () => void): () => void;
   now(): number;
   random(): number;
   online(): boolean;
-  /** Calls `act` when the network comes (true) or goes (false), and when the page is looked at again (true). */
-  watchNetwork(act: (online: boolean) => void): () => void;
+  /**
+   * Calls `listener` when the network comes (true) or goes (false), and when the page becomes visible (true).
+   */
+  watchNetwork(listener: (online: boolean) => void): () => void;
 }
 
-/** Bytes of output the screen may owe before the socket is let go and a new picture is asked for. */
-export const BEHIND = 2 << 20;
-/** It connects again when the screen owes no more than this. */
-export const CAUGHT_UP = 128 << 10;
-const PING_EVERY = 15_000;
-const PONG_WITHIN = 10_000;
+/** Received bytes that the screen may be behind before the socket is closed and a new picture requested. */
+export const MAX_PENDING_BYTES = 2 << 20;
+/** The socket reconnects when the screen is no further behind than this. */
+export const CAUGHT_UP_BYTES = 128 << 10;
+const PING_INTERVAL_MS = 15_000;
+const PONG_TIMEOUT_MS = 10_000;
 
-/** The bytes of a gzip; none if it is not one, which no picture's length fits. */
+/** Unpacks gzip. Returns no bytes if it is broken, which then differs from the announced length. */
 async function unpack(bytes: Uint8Array): Promise<Uint8Array> {
   try {
-    const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([bytes as Uint8Array<ArrayBuffer>])
+      .stream()
+      .pipeThrough(new DecompressionStream("gzip"));
     return new Uint8Array(await new Response(stream).arrayBuffer());
   } catch {
     return new Uint8Array(0);
@@ -60,30 +64,30 @@ async function unpack(bytes: Uint8Array): Promise<Uint8Array> {
 export class TerminalSocket {
   readonly #address: string;
   readonly #name: string;
-  readonly #world: World;
+  readonly #environment: Environment;
   readonly #listener: Listener;
   readonly #stream = new Stream();
   readonly #unwatch: () => void;
   #socket: WebSocket | null = null;
   #attempt = 0;
-  #owed = 0;
-  #allowed = BEHIND;
+  #pending = 0;
+  #maxPending = MAX_PENDING_BYTES;
   #mode: Mode;
   #link: Link = { state: "connecting" };
   #stopTimer: (() => void) | null = null;
   #stopPing: (() => void) | null = null;
   #closed = false;
 
-  /** `address` is that of the terminal's WebSocket; `name` is what others see this client as. */
-  constructor(address: string, name: string, mode: Mode, world: World, listener: Listener) {
+  /** `address` is that of the terminal's WebSocket; `name` is the name that others see. */
+  constructor(address: string, name: string, mode: Mode, environment: Environment, listener: Listener) {
     this.#address = address;
     this.#name = name;
     this.#mode = mode;
-    this.#world = world;
+    this.#environment = environment;
     this.#listener = listener;
-    this.#unwatch = world.watchNetwork((online) => this.#network(online));
-    if (world.online()) this.#connect();
-    else this.#tell({ state: "offline" });
+    this.#unwatch = environment.watchNetwork((online) => this.#onNetwork(online));
+    if (environment.online()) this.#connect();
+    else this.#setLink({ state: "offline" });
   }
 
   get link(): Link {
@@ -95,16 +99,16 @@ export class TerminalSocket {
     return this.#stream.offset;
   }
 
-  /** Types bytes; false if there is no line to type into. */
+  /** Sends typed bytes. Returns false if not connected. */
   input(bytes: Uint8Array): boolean {
     if (this.#link.state !== "connected" || this.#socket?.readyState !== 1) return false;
     this.#socket.send(bytes as Uint8Array<ArrayBuffer>);
     return true;
   }
 
-  /** Says something; false if there is no line. */
-  say(message: ClientMessage): boolean {
-    // What a client asked for holds across a reconnect.
+  /** Sends a message. Returns false if not connected. */
+  send(message: ClientMessage): boolean {
+    // The requested mode survives a reconnect.
     if (message.type === "take_over") this.#mode = "driver";
     if (message.type === "hand_back") this.#mode = "viewer";
     if (this.#link.state !== "connected" || this.#socket?.readyState !== 1) return false;
@@ -112,13 +116,13 @@ export class TerminalSocket {
     return true;
   }
 
-  /** The screen has drawn that many of the bytes it was given. */
+  /** Must be called when the screen has drawn `bytes` more. */
   drawn(bytes: number): void {
-    this.#owed -= bytes;
-    if (this.#link.state === "catching_up" && this.#owed <= CAUGHT_UP) this.#connect();
+    this.#pending -= bytes;
+    if (this.#link.state === "catching_up" && this.#pending <= CAUGHT_UP_BYTES) this.#connect();
   }
 
-  /** Tries at once instead of waiting. */
+  /** Reconnects now instead of waiting. */
   retry(): void {
     if (this.#link.state === "waiting" || this.#link.state === "offline" || this.#link.state === "paused") {
       this.#attempt = 0;
@@ -129,34 +133,34 @@ export class TerminalSocket {
   close(): void {
     this.#closed = true;
     this.#unwatch();
-    this.#drop();
+    this.#closeSocket();
   }
 
-  #tell(link: Link): void {
+  #setLink(link: Link): void {
     this.#link = link;
     this.#listener.link(link);
   }
 
   #connect(): void {
-    this.#drop();
+    this.#closeSocket();
     if (this.#closed) return;
     const query = new URLSearchParams({ mode: this.#mode, name: this.#name, resume: "false" });
     if ("DecompressionStream" in globalThis) query.set("compress", "gzip");
     if (this.#stream.offset !== null) query.set("from", String(this.#stream.offset));
     this.#stream.opened();
-    this.#tell({ state: "connecting" });
-    const socket = this.#world.open(`${this.#address}?${query}`);
+    this.#setLink({ state: "connecting" });
+    const socket = this.#environment.open(`${this.#address}?${query}`);
     this.#socket = socket;
     socket.binaryType = "arraybuffer";
     let greeted = false;
-    // While a picture is being unpacked, what came after it waits.
+    // Frames that arrive while a picture is being unpacked wait.
     const waiting: (string | Uint8Array)[] = [];
     let unpacking = false;
     const proceed = (): void => {
       while (!unpacking && socket === this.#socket) {
         const frame = waiting.shift();
         if (frame === undefined) return;
-        if (typeof frame === "string" || !this.#stream.squeezed) {
+        if (typeof frame === "string" || !this.#stream.isCompressed) {
           take(frame);
           continue;
         }
@@ -178,7 +182,7 @@ export class TerminalSocket {
         if (step.do === "hello") {
           greeted = true;
           this.#attempt = 0;
-          this.#tell({ state: "connected" });
+          this.#setLink({ state: "connected" });
           this.#ping();
         }
         if (!this.#apply(step)) return;
@@ -186,11 +190,11 @@ export class TerminalSocket {
     };
     socket.onclose = () => {
       if (socket !== this.#socket) return;
-      this.#lost(greeted);
+      this.#onClose(greeted);
     };
   }
 
-  /** Hands a step on; false if the socket was let go because of it. */
+  /** Passes a step on. Returns false if it closed the socket. */
   #apply(step: Step): boolean {
     switch (step.do) {
       case "alive":
@@ -198,22 +202,22 @@ export class TerminalSocket {
         return true;
       case "broken":
         this.#stream.forget();
-        this.#again();
+        this.#reconnectLater();
         return false;
       case "picture":
-        // A large picture is no reason to ask for another.
-        this.#allowed = BEHIND + step.bytes.length;
-        this.#owed += step.bytes.length;
+        // A large picture must not lead to the next one.
+        this.#maxPending = MAX_PENDING_BYTES + step.bytes.length;
+        this.#pending += step.bytes.length;
         this.#listener.step(step);
         return true;
       case "write":
-        this.#owed += step.bytes.length;
+        this.#pending += step.bytes.length;
         this.#listener.step(step);
-        if (this.#owed <= this.#allowed) return true;
-        // What was missed meanwhile is in the next picture.
-        this.#drop();
+        if (this.#pending <= this.#maxPending) return true;
+        // The next picture has what is missed meanwhile.
+        this.#closeSocket();
         this.#stream.forget();
-        this.#tell({ state: "catching_up" });
+        this.#setLink({ state: "catching_up" });
         return false;
       default:
         this.#listener.step(step);
@@ -221,49 +225,53 @@ export class TerminalSocket {
     }
   }
 
-  #lost(greeted: boolean): void {
-    this.#drop();
-    if (!this.#world.online()) return this.#tell({ state: "offline" });
-    if (greeted) return this.#again();
-    // The handshake failed; only an ordinary request can say why.
-    this.#again();
+  #onClose(greeted: boolean): void {
+    this.#closeSocket();
+    if (!this.#environment.online()) {
+      this.#setLink({ state: "offline" });
+      return;
+    }
+    this.#reconnectLater();
+    if (greeted) return;
+    // The handshake failed; only an ordinary request can find out why.
     const attempt = this.#attempt;
-    void this.#world.why().then((why) => {
-      if (this.#closed || why === "unknown" || attempt !== this.#attempt || this.#link.state !== "waiting") return;
-      this.#drop();
-      this.#tell(why === "paused" ? { state: "paused" } : { state: "ended", why });
+    void this.#environment.failureReason().then((why) => {
+      if (this.#closed || why === "unknown" || attempt !== this.#attempt || this.#link.state !== "waiting")
+        return;
+      this.#closeSocket();
+      this.#setLink(why === "paused" ? { state: "paused" } : { state: "ended", why });
     });
   }
 
-  #again(): void {
-    this.#drop();
+  #reconnectLater(): void {
+    this.#closeSocket();
     if (this.#closed) return;
-    const wait = backOff(this.#attempt, this.#world.random());
+    const wait = backOff(this.#attempt, this.#environment.random());
     this.#attempt += 1;
-    this.#tell({ state: "waiting", at: this.#world.now() + wait, attempt: this.#attempt });
-    this.#stopTimer = this.#world.after(wait, () => this.#connect());
+    this.#setLink({ state: "waiting", at: this.#environment.now() + wait, attempt: this.#attempt });
+    this.#stopTimer = this.#environment.setTimer(wait, () => this.#connect());
   }
 
   #ping(): void {
     this.#stopPing?.();
-    this.#stopPing = this.#world.after(PING_EVERY, () => {
-      this.say({ type: "ping" });
-      this.#stopPing = this.#world.after(PONG_WITHIN, () => this.#again());
+    this.#stopPing = this.#environment.setTimer(PING_INTERVAL_MS, () => {
+      this.send({ type: "ping" });
+      this.#stopPing = this.#environment.setTimer(PONG_TIMEOUT_MS, () => this.#reconnectLater());
     });
   }
 
-  #network(online: boolean): void {
+  #onNetwork(online: boolean): void {
     if (this.#closed || this.#link.state === "ended" || this.#link.state === "catching_up") return;
     if (online) {
-      // A paused one stays so until somebody resumes it.
+      // A paused instance stays paused until it is resumed explicitly.
       if (this.#link.state !== "paused") this.retry();
       return;
     }
-    this.#drop();
-    this.#tell({ state: "offline" });
+    this.#closeSocket();
+    this.#setLink({ state: "offline" });
   }
 
-  #drop(): void {
+  #closeSocket(): void {
     this.#stopTimer?.();
     this.#stopPing?.();
     this.#stopTimer = this.#stopPing = null;

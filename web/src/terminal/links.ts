@@ -1,6 +1,6 @@
-/** Which addresses of a terminal's text may be opened. */
+/** Decides which links in a terminal may be opened. */
 
-/** The address in its plain form if it is http or https, else nothing: the text of a terminal is not to be trusted. */
+/** Normalizes an http or https address; null for any other, because terminal text is not trusted. */
 export function webAddress(text: string): string | null {
   let address: URL;
   try {

@@ -1,19 +1,19 @@
 /**
- * Shares the page's time among screens that have much to draw: one piece at a time, in turn, and together no more
- * than a part of every frame, so that a flood never keeps the page from a person's keys.
+ * Shares the main thread among screens with much to draw: one write at a time, in turn, and together only a
+ * part of every frame, so that the page stays responsive under a flood of output.
  */
 
-/** Draws something and calls `done` when that is over. */
+/** Draws something and calls `done` when it is drawn. */
 export type Work = (done: () => void) => void;
 
 export interface Frames {
   now(): number;
-  /** Settles when the next frame was shown. */
+  /** Settles after the next frame. */
   next(): Promise<void>;
 }
 
-/** Milliseconds of each frame that drawing may take. */
-export const BUDGET_MS = 8;
+/** Milliseconds of each frame for drawing. */
+export const FRAME_BUDGET_MS = 8;
 
 export class Pacer {
   readonly #frames: Frames;
@@ -25,7 +25,7 @@ export class Pacer {
     this.#frames = frames;
   }
 
-  /** Does it when its turn has come. */
+  /** Runs `work` in its turn. */
   pace(work: Work): void {
     this.#waiting.push(work);
     if (this.#running) return;
@@ -37,7 +37,7 @@ export class Pacer {
     for (let work = this.#waiting.shift(); work; work = this.#waiting.shift()) {
       if (this.#frames.now() >= this.#until) {
         await this.#frames.next();
-        this.#until = this.#frames.now() + BUDGET_MS;
+        this.#until = this.#frames.now() + FRAME_BUDGET_MS;
       }
       await new Promise<void>(work);
     }
@@ -45,17 +45,17 @@ export class Pacer {
   }
 }
 
-/** The frames of this page. A page that is not shown has none, so a clock stands in. */
+/** The frames of this page. A hidden page has none, so a timer replaces them. */
 const pageFrames: Frames = {
   now: () => performance.now(),
   next: () =>
     new Promise((resolve) => {
-      let over = false;
+      let settled = false;
       const settle = (): void => {
-        if (over) return;
-        over = true;
+        if (settled) return;
+        settled = true;
         clearTimeout(late);
-        // After the frame's own painting.
+        // After the frame has been painted.
         setTimeout(resolve, 0);
       };
       const late = setTimeout(settle, 100);
@@ -63,5 +63,7 @@ const pageFrames: Frames = {
     }),
 };
 
-/** The one of this page. */
 export const pacer = new Pacer(pageFrames);
+
+/** Settles when the next frame was painted. */
+export const nextFrame = (): Promise<void> => pageFrames.next();

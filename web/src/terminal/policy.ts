@@ -1,14 +1,15 @@
 /**
  * Lets xterm draw under a content security policy without inline styles.
  *
- * xterm makes `<style>` elements and fills them, and its DOM renderer writes `style` attributes; the policy refuses
- * both. Style sheets made by script (`adoptedStyleSheets`) and the CSSOM are allowed, so a `style` element made in
- * this page is an inert element whose text goes to such a sheet, and a span's `style` attribute goes to its CSSOM.
+ * xterm makes `<style>` elements and fills them, and its DOM renderer writes `style` attributes; the policy
+ * refuses both. Constructed style sheets (`adoptedStyleSheets`) and the CSSOM are allowed. So
+ * `createElement("style")` returns an inert element that puts its text into such a sheet, and a span's
+ * `style` attribute is set through the CSSOM.
  */
 
 let installed = false;
 
-/** Must run before the first terminal is made. Doing it twice is harmless. */
+/** Must run before the first terminal is created. Idempotent. */
 export function installStylePolicy(): void {
   if (installed) return;
   installed = true;

@@ -1,8 +1,8 @@
 /**
- * Draws a terminal with xterm. The only module that knows xterm's API; it knows nothing of the socket.
+ * Draws a terminal with xterm. The only module that uses xterm's API; it does not know the socket.
  *
- * Work is done strictly in the order given: a resize waits until the bytes before it are drawn, since xterm parses
- * bytes later but resizes at once.
+ * Tasks run strictly in order: a resize waits until the bytes before it are drawn, because xterm parses bytes
+ * later but resizes immediately.
  */
 
 import { FitAddon } from "@xterm/addon-fit";
@@ -11,12 +11,15 @@ import { WebLinksAddon } from "@xterm/addon-web-links";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { muteAnswers } from "./answers.ts";
+import { limitCounts } from "./limits.ts";
 import { webAddress } from "./links.ts";
-import { pacer } from "./pacer.ts";
+import { NOTIFICATIONS } from "./osc.ts";
+import { nextFrame, pacer } from "./pacer.ts";
 import { hasHiddenParts, pasteText } from "./paste.ts";
 import { installStylePolicy } from "./policy.ts";
-import { calmScrollbar } from "./scrollbar.ts";
+import { throttleScrollbar } from "./scrollbar.ts";
 import { steadUnicode } from "./unicode.ts";
+import { WholeCharacters } from "./utf8.ts";
 
 export interface ScreenSettings {
   fontSize: number;
@@ -26,29 +29,29 @@ export interface ScreenSettings {
 }
 
 export interface ScreenEvents {
-  /** The person typed, pasted or clicked this. */
+  /** Typed, pasted or mouse input. */
   input(bytes: Uint8Array): void;
-  /** That many bytes were drawn. */
+  /** `bytes` more were drawn. */
   drawn(bytes: number): void;
-  /** The pointer is over a link, or no longer. */
+  /** The pointer is over this link; null when it leaves. */
   link(address: string | null): void;
-  /** A link whose text need not be its target was clicked. */
+  /** A link was clicked whose text may differ from its target. */
   openLink(address: string): void;
-  /** A cell has another size than before, so other columns and rows fit. */
+  /** The size of a cell changed, and with it how many fit. */
   remeasured(): void;
-  /** Many lines are about to be typed into a program that cannot tell a paste from typing. */
+  /** The program sent a notification. */
+  notified(text: string): void;
+  /** Several lines or hidden characters are about to be pasted. */
   confirmPaste(text: string, go: () => void): void;
 }
 
-type Task =
-  | { write: Uint8Array }
-  | { run: () => void };
+type Task = { write: Uint8Array } | { run: () => void };
 
-const MIN_FONT = 6;
-/** Bytes given to xterm at once; it parses them without a break. */
-const PIECE = 16 << 10;
-/** So little is drawn at once. */
-const SMALL = 4 << 10;
+const MIN_FONT_SIZE = 6;
+/** Bytes per write to xterm, which parses them in one task. */
+const WRITE_BYTES = 16 << 10;
+/** Writes up to this size are not paced. */
+const UNPACED_BYTES = 4 << 10;
 const encoder = new TextEncoder();
 
 export class Screen {
@@ -56,6 +59,7 @@ export class Screen {
   readonly #fit = new FitAddon();
   readonly #events: ScreenEvents;
   readonly #tasks: Task[] = [];
+  readonly #characters = new WholeCharacters();
   #drawing = false;
   #search: Promise<SearchAddon> | null = null;
   #fontSize: number;
@@ -92,7 +96,7 @@ export class Screen {
       new WebLinksAddon(
         (_event, address) => {
           const safe = webAddress(address);
-          // The text is the target, so nothing is hidden.
+          // The text is the target, so no confirmation is needed.
           if (safe) window.open(safe, "_blank", "noopener,noreferrer");
         },
         { hover: (_event, address) => events.link(webAddress(address)), leave: () => events.link(null) },
@@ -101,6 +105,14 @@ export class Screen {
     terminal.unicode.register(steadUnicode);
     terminal.unicode.activeVersion = steadUnicode.version;
     muteAnswers(terminal);
+    limitCounts(terminal, nextFrame);
+    for (const [code, textOf] of NOTIFICATIONS) {
+      terminal.parser.registerOscHandler(code, (data) => {
+        const text = textOf(data);
+        if (text !== null) events.notified(text);
+        return true;
+      });
+    }
     terminal.onData((data) => events.input(encoder.encode(data)));
     terminal.onBinary((data) => events.input(Uint8Array.from(data, (char) => char.charCodeAt(0) & 0xff)));
   }
@@ -109,8 +121,8 @@ export class Screen {
   open(box: HTMLElement): void {
     this.#box = box;
     this.terminal.open(box);
-    calmScrollbar(this.terminal);
-    // Before xterm's own listener, which would type the text as it is.
+    throttleScrollbar(this.terminal);
+    // Before xterm's own listener, which would paste the text unchecked.
     box.addEventListener("paste", this.#onPaste, { capture: true });
     void this.#accelerate();
   }
@@ -122,42 +134,43 @@ export class Screen {
     this.terminal.dispose();
   }
 
-  /** Forgets everything and shows a picture of that size. */
+  /** Replaces everything by a picture of that size. */
   picture(cols: number, rows: number, bytes: Uint8Array): void {
-    // What still waits is older than the picture, but its bytes count as drawn.
+    // Queued writes are older than the picture; their bytes count as drawn.
     for (const task of this.#tasks.splice(0)) {
       if ("write" in task) this.#events.drawn(task.write.length);
     }
-    this.#do({
+    this.#enqueue({
       run: () => {
+        this.#characters.clear();
         this.terminal.reset();
         this.terminal.resize(cols, rows);
-        this.#squeeze();
+        this.#fitFont();
       },
     });
-    this.#do({ write: bytes });
+    this.#enqueue({ write: bytes });
   }
 
   write(bytes: Uint8Array): void {
-    this.#do({ write: bytes });
+    this.#enqueue({ write: bytes });
   }
 
-  /** The server's size from here on. */
+  /** Takes over the server's size. */
   resize(cols: number, rows: number): void {
-    this.#do({
+    this.#enqueue({
       run: () => {
         this.terminal.resize(cols, rows);
-        this.#squeeze();
+        this.#fitFont();
       },
     });
   }
 
-  /** Writes a line of ours that the program did not print. */
+  /** Writes a line that the program did not print. */
   remark(text: string): void {
     this.write(encoder.encode(`\r\n\x1b[7m ${text} \x1b[0m\r\n`));
   }
 
-  /** Columns and rows that would fill the box at the chosen font size. */
+  /** Columns and rows that fill the box at the preferred font size. */
   wanted(): { cols: number; rows: number } | null {
     const { fontSize } = this.terminal.options;
     if (fontSize !== this.#fontSize) this.terminal.options.fontSize = this.#fontSize;
@@ -166,20 +179,20 @@ export class Screen {
     return { cols: Math.max(2, wanted.cols), rows: Math.max(1, wanted.rows) };
   }
 
-  /** Makes the letters as large as chosen, or smaller if the server's size would not fit the box. */
-  squeeze(): void {
-    this.#do({ run: () => this.#squeeze() });
+  /** Uses the preferred font size, or a smaller one if the server's size does not fit the box. */
+  fitFont(): void {
+    this.#enqueue({ run: () => this.#fitFont() });
   }
 
-  /** Whether the screen is as large as its cells, so that it can be centred, rather than as large as the box. */
+  /** Whether the element is as large as the cells, so that it can be centred, or as large as the box. */
   set framed(framed: boolean) {
     this.#framed = framed;
-    this.squeeze();
+    this.fitFont();
   }
 
   set fontSize(size: number) {
     this.#fontSize = size;
-    this.squeeze();
+    this.fitFont();
   }
 
   set theme(theme: ITheme) {
@@ -198,7 +211,7 @@ export class Screen {
     return this.terminal.getSelection();
   }
 
-  /** Everything it holds, with what has scrolled away. */
+  /** The whole text, scrollback included. */
   wholeText(): string {
     const { active } = this.terminal.buffer;
     let text = "";
@@ -211,7 +224,7 @@ export class Screen {
     return text.trimEnd();
   }
 
-  /** Types a text as a paste. */
+  /** Pastes a text, after confirmation if it is risky. */
   paste(text: string): void {
     const { clean, lines } = pasteText(text);
     const go = (): void => this.terminal.paste(clean);
@@ -220,7 +233,7 @@ export class Screen {
     else go();
   }
 
-  /** Finds a text; the add-on comes when it is first needed. */
+  /** Searches the scrollback; the add-on is loaded on first use. */
   async find(text: string, direction: "next" | "previous"): Promise<boolean> {
     this.#search ??= import("@xterm/addon-search").then(({ SearchAddon }) => {
       const search = new SearchAddon();
@@ -244,12 +257,12 @@ export class Screen {
     this.paste(text);
   };
 
-  #do(task: Task): void {
+  #enqueue(task: Task): void {
     this.#tasks.push(task);
     this.#pump();
   }
 
-  /** Goes on with what waits, unless a piece is being drawn; that one's end calls here again. */
+  /** Runs queued tasks until a write is in progress; its completion calls this again. */
   #pump(): void {
     while (!this.#drawing && !this.#disposed) {
       const task = this.#tasks[0];
@@ -263,12 +276,12 @@ export class Screen {
     }
   }
 
-  /** The next bytes to draw, put together from small chunks or cut from a large one. */
+  /** The next bytes to draw: small chunks joined, a large one cut. */
   #piece(): Uint8Array {
     const parts: Uint8Array[] = [];
     let length = 0;
-    for (let task = this.#tasks[0]; task && "write" in task && length < PIECE; task = this.#tasks[0]) {
-      const part = task.write.subarray(0, PIECE - length);
+    for (let task = this.#tasks[0]; task && "write" in task && length < WRITE_BYTES; task = this.#tasks[0]) {
+      const part = task.write.subarray(0, WRITE_BYTES - length);
       if (part.length === task.write.length) this.#tasks.shift();
       else task.write = task.write.subarray(part.length);
       parts.push(part);
@@ -287,20 +300,23 @@ export class Screen {
   #draw(piece: Uint8Array): void {
     this.#drawing = true;
     const draw = (done: () => void): void => {
-      if (this.#disposed) return done();
-      this.terminal.write(piece, () => {
+      if (this.#disposed) {
+        done();
+        return;
+      }
+      this.terminal.write(this.#characters.push(piece), () => {
         this.#drawing = false;
         this.#events.drawn(piece.length);
         done();
         this.#pump();
       });
     };
-    // The echo of a key does not wait behind a flood.
-    if (piece.length <= SMALL && this.#tasks.length === 0) draw(() => {});
+    // The echo of a key does not wait behind other terminals.
+    if (piece.length <= UNPACED_BYTES && this.#tasks.length === 0) draw(() => {});
     else pacer.pace(draw);
   }
 
-  #squeeze(): void {
+  #fitFont(): void {
     const box = this.#box;
     const size = this.#fontSize;
     if (!box || box.clientWidth === 0) return;
@@ -309,7 +325,7 @@ export class Screen {
     const fits = this.#fit.proposeDimensions();
     if (!fits || !Number.isFinite(fits.cols) || fits.cols < 1) return;
     const factor = Math.min(1, fits.cols / cols, fits.rows / rows);
-    const smaller = Math.max(MIN_FONT, Math.floor(size * factor * 2) / 2);
+    const smaller = Math.max(MIN_FONT_SIZE, Math.floor(size * factor * 2) / 2);
     if (smaller !== options.fontSize) options.fontSize = smaller;
     this.#frame();
   }
@@ -322,7 +338,7 @@ export class Screen {
     element.style.height = this.#framed ? cells.style.height : "";
   }
 
-  /** Draws with WebGL where the browser can; xterm's own DOM renderer otherwise. */
+  /** Draws with WebGL where available, else with xterm's DOM renderer. */
   async #accelerate(): Promise<void> {
     try {
       const { WebglAddon } = await import("@xterm/addon-webgl");
@@ -335,7 +351,7 @@ export class Screen {
       this.terminal.loadAddon(webgl);
       this.#events.remeasured();
     } catch {
-      // No WebGL here: the DOM renderer goes on.
+      // Without WebGL the DOM renderer stays.
     }
   }
 }

@@ -1,18 +1,18 @@
 /**
- * Makes xterm move its scrollbar once a frame.
+ * Makes xterm update its scrollbar once per frame.
  *
- * It does so at every line that scrolls, with timers and styles, which takes more of a flood's time than drawing it.
- * The part is private: where it is not as expected, xterm stays as it is.
+ * It does so for every line that scrolls, with timers and styles, which costs more than drawing the line.
+ * This uses a private member; where it is missing, xterm stays as it is.
  */
 
 import type { Terminal } from "@xterm/xterm";
 
 interface Viewport {
-  /** Without a line: to where the buffer is. */
+  /** Without a line: to the position of the buffer. */
   _sync?: (line?: number) => void;
 }
 
-export function calmScrollbar(terminal: Terminal): void {
+export function throttleScrollbar(terminal: Terminal): void {
   const viewport = (terminal as unknown as { _core?: { _viewport?: Viewport } })._core?._viewport;
   const sync = viewport?._sync?.bind(viewport);
   if (!viewport || !sync) return;

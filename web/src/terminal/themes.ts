@@ -1,4 +1,4 @@
-/** The terminal's colours, light and dark. Both keep AA contrast for the sixteen named colours on their ground. */
+/** The terminal's colours. In both themes the sixteen named colours have AA contrast on the background. */
 
 import type { ITheme } from "@xterm/xterm";
 

@@ -1,4 +1,4 @@
-/** Widths of characters from the same table as the server's screen, so that both always agree where the cursor is. */
+/** Character widths from the table of the server's screen, so that both agree on the cursor's position. */
 
 import type { IUnicodeVersionProvider } from "@xterm/xterm";
 import { WIDTHS } from "../widths.ts";

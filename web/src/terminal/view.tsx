@@ -1,363 +1,283 @@
-/** One terminal in the page: its screen, who drives it, and what can be done with it. */
+/** One terminal in the page: its screen, who has control of it, what it runs, and its menus. */
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api/client.ts";
-import { prefer, useDark, usePreferences } from "../lib/preferences.ts";
-import type { Mode } from "../protocol/protocol.ts";
-import { type Link, TerminalSocket } from "../protocol/socket.ts";
-import { browserWorld, terminalPath } from "../protocol/world.ts";
-import { ask, attempt, say } from "../ui/dialogs.tsx";
-import { Icon } from "../ui/icons.tsx";
-import { Badge, Button, Menu, useNow } from "../ui/parts.tsx";
-import { Screen } from "./screen.ts";
+import { type Preferences, prefer, useDark, usePreferences } from "../lib/preferences.ts";
+import { terminalPath } from "../protocol/environment.ts";
+import { attempt, toast } from "../ui/dialogs.tsx";
+import { Icon, type IconName } from "../ui/icons.tsx";
+import { Badge, Button, Menu, type MenuItem } from "../ui/parts.tsx";
+import { Attachment, INITIAL_STATE, type TerminalState } from "./attachment.ts";
+import { CommandStatus } from "./command-status.tsx";
+import { Find } from "./find.tsx";
+import { LinkState } from "./link-state.tsx";
 import { themes } from "./themes.ts";
 
 const SIGNALS = ["INT", "TERM", "HUP", "QUIT", "TSTP", "CONT", "KILL"];
 
-interface Standing {
-  link: Link;
-  mode: Mode;
-  driver: string | null;
-  title: string;
-  live: boolean;
-  exit: string | null;
-  size: { cols: number; rows: number } | null;
-}
-
-const BEGIN: Standing = {
-  link: { state: "connecting" },
-  mode: "viewer",
-  driver: null,
-  title: "",
-  live: true,
-  exit: null,
-  size: null,
-};
-
 interface Props {
   terminal: string;
   label: string;
-  /** Focus it when it appears. */
+  /** Focus the terminal when it appears. */
   focus: boolean;
-  /** What it runs on is paused; `resume` ends that. */
+  /** Whether the command box and the status panel refer to this one of several terminals. */
+  selected?: boolean;
+  onSelect?: () => void;
+  /** The instance it runs on is paused; `resume` resumes it. */
   paused: boolean;
   resume?: () => Promise<unknown>;
   onClose?: () => void;
   onShare?: () => void;
-  /** Somebody with a share link, who can only look. */
+  /** Opened by a share link: read-only. */
   guest?: boolean;
 }
 
-export function TerminalView({ terminal, label, focus, paused, resume, onClose, onShare, guest = false }: Props) {
+export function TerminalView(props: Props) {
+  const { terminal, label, paused, resume, guest = false } = props;
   const box = useRef<HTMLDivElement>(null);
-  const held = useRef<{ screen: Screen; socket: TerminalSocket } | null>(null);
-  const [standing, setStanding] = useState(BEGIN);
+  const [state, setState] = useState(INITIAL_STATE);
   const [hover, setHover] = useState<string | null>(null);
   const [finding, setFinding] = useState(false);
-  const preferred = usePreferences();
-  const dark = useDark();
+  const attachment = useAttachment(props, box, setState, setHover);
+  const { screen, socket } = attachment ?? {};
 
-  useEffect(() => {
-    const change = (more: Partial<Standing>): void => setStanding((before) => ({ ...before, ...more }));
-    const driving = { now: false };
-    const screen = new Screen(
-      {
-        fontSize: preferred.fontSize,
-        theme: dark ? themes.dark : themes.light,
-        screenReader: preferred.screenReader,
-        scrollback: preferred.scrollback,
-      },
-      {
-        input: (bytes) => {
-          if (driving.now) socket.input(bytes);
-        },
-        drawn: (bytes) => socket.drawn(bytes),
-        link: setHover,
-        remeasured: () => offer(),
-        openLink: (address) =>
-          void ask({ title: "Open this link?", sample: address, action: "Open" }).then((yes) => {
-            if (yes) window.open(address, "_blank", "noopener,noreferrer");
-          }),
-        confirmPaste: (text, go) =>
-          void ask({
-            title: "Paste this?",
-            text: "It has several lines or hidden characters, and each line may run at once.",
-            sample: text,
-            action: "Paste",
-          }).then((yes) => yes && go()),
-      },
-    );
-    /** Tells the server how much room there is; it decides. */
-    const offer = (): void => {
-      const wanted = guest ? null : screen.wanted();
-      if (wanted) socket.say({ type: "resize", ...wanted });
-      screen.squeeze();
-    };
-    const address = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${terminalPath(terminal)}/ws`;
-    const drive = (mode: Mode): void => {
-      driving.now = mode === "driver";
-      screen.terminal.options.disableStdin = mode !== "driver";
-      screen.framed = mode !== "driver";
-      change({ mode });
-    };
-    const socket = new TerminalSocket(address, preferred.name, guest ? "viewer" : "driver", browserWorld(terminal, guest ? "guest" : "owner"), {
-      link: (link) => change({ link }),
-      step(step) {
-        switch (step.do) {
-          case "hello":
-            change({ driver: step.driver, live: step.live, title: step.title, ...(step.live && { exit: null }) });
-            drive(step.mode);
-            return offer();
-          case "picture":
-            change({ size: { cols: step.cols, rows: step.rows } });
-            return screen.picture(step.cols, step.rows, step.bytes);
-          case "write":
-            return screen.write(step.bytes);
-          case "resize":
-            change({ size: { cols: step.cols, rows: step.rows } });
-            return screen.resize(step.cols, step.rows);
-          case "gap":
-            return screen.remark(`${step.to - step.from} bytes of output were not kept`);
-          case "title":
-            return change({ title: step.title });
-          case "notice":
-            return say(step.text);
-          case "driver":
-            return change({ driver: step.driver });
-          case "mode":
-            drive(step.mode);
-            if (step.mode === "driver") offer();
-            return;
-          case "exit":
-            return change({
-              live: false,
-              exit: step.signal !== null ? `ended by signal ${step.signal}` : `ended with exit code ${step.code ?? "unknown"}`,
-            });
-          case "refused":
-            return say(step.detail || step.code);
-        }
-      },
-    });
-    held.current = { screen, socket };
-    screen.open(box.current!);
-    if (focus) screen.focus();
-    const observer = new ResizeObserver(() => offer());
-    observer.observe(box.current!);
-    return () => {
-      observer.disconnect();
-      held.current = null;
-      socket.close();
-      screen.dispose();
-    };
-  }, [terminal]);
-
-  useEffect(() => {
-    if (held.current) held.current.screen.theme = dark ? themes.dark : themes.light;
-  }, [dark]);
-  useEffect(() => {
-    const now = held.current;
-    if (!now) return;
-    now.screen.fontSize = preferred.fontSize;
-    const wanted = guest ? null : now.screen.wanted();
-    if (wanted) now.socket.say({ type: "resize", ...wanted });
-  }, [preferred.fontSize]);
-  useEffect(() => {
-    if (held.current) held.current.screen.screenReader = preferred.screenReader;
-  }, [preferred.screenReader]);
-
-  useEffect(() => {
-    // Whoever resumed it: what was let go while it was paused comes back.
-    if (!paused && held.current?.socket.link.state === "paused") held.current.socket.retry();
-  }, [paused]);
-
-  const { socket, screen } = held.current ?? {};
-  const drives = standing.mode === "driver";
-  const copy = (text: string): void => {
-    if (text === "") return say("There is nothing to copy.");
-    void navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not allow copying."));
-  };
-  const paste = (): void =>
-    void navigator.clipboard.readText().then(
-      (text) => {
-        screen?.paste(text);
-        screen?.focus();
-      },
-      () => say("The browser does not allow reading the clipboard; use its own paste."),
-    );
   const keys = (event: KeyboardEvent): void => {
-    if (event.ctrlKey && event.shiftKey && event.code === "KeyF") {
-      event.preventDefault();
-      setFinding(true);
-    } else if (event.ctrlKey && event.shiftKey && event.code === "KeyC") {
-      event.preventDefault();
-      copy(screen?.selection() ?? "");
-    }
+    if (!event.ctrlKey || !event.shiftKey) return;
+    if (event.code === "KeyF") setFinding(true);
+    else if (event.code === "KeyC") copy(screen?.selection() ?? "");
+    else return;
+    event.preventDefault();
   };
-
+  const inControl = state.mode === "driver";
+  const ended = state.exit ?? (state.live ? "" : "Not running. The next command starts it again.");
   return (
-    <section class="terminal" aria-label={`Terminal ${label}`} onKeyDownCapture={keys} data-terminal={terminal} data-link={standing.link.state} data-mode={standing.mode}>
+    <section
+      class={`terminal${props.selected ? " selected" : ""}`}
+      aria-label={`Terminal ${label}`}
+      onKeyDownCapture={keys}
+      onFocusCapture={props.onSelect}
+      data-terminal={terminal}
+      data-link={state.link.state}
+      data-mode={state.mode}
+    >
       <header class="terminal-head">
-        <span class="terminal-title" title={standing.title || label}>{standing.title || label}</span>
-        <Driver standing={standing} />
-        {guest ? null : drives ? (
-          <Button tone="plain" onClick={() => socket?.say({ type: "hand_back" })}>Hand back</Button>
-        ) : (
-          <Button
-            tone="main"
-            disabled={standing.link.state !== "connected"}
-            onClick={() => {
-              socket?.say({ type: "take_over" });
-              screen?.focus();
-            }}
-          >
-            Take over
-          </Button>
-        )}
-        <span class="tools">
-          <button type="button" class="button ghost" title="Search (Ctrl-Shift-F)" aria-label="Search in the terminal" onClick={() => setFinding(!finding)}>
-            <Icon name="search" />
-          </button>
-          <button type="button" class="button ghost roomy-only" title="Copy the selection (Ctrl-Shift-C)" aria-label="Copy the selection" onClick={() => copy(screen?.selection() ?? "")}>
-            <Icon name="copy" />
-          </button>
-          {!guest && <button type="button" class="button ghost roomy-only" title="Paste" aria-label="Paste" disabled={!drives} onClick={paste}>
-            <Icon name="paste" />
-          </button>}
-          {onShare && (
-            <button type="button" class="button ghost roomy-only" title="Share a read-only link" aria-label="Share a read-only link" onClick={onShare}>
-              <Icon name="share" />
-            </button>
-          )}
-          {!guest && <Menu
-            label="Send a signal"
-            items={SIGNALS.map((signal) => ({
-              label: `SIG${signal}`,
-              ...(signal === "KILL" && { tone: "danger" as const }),
-              run: () => void attempt(() => send("POST", `${terminalPath(terminal)}/signal`, { signal }), `SIG${signal} was sent.`),
-            }))}
-          >
-            <Icon name="signal" />
-          </Menu>}
-          <Menu
-            label="More for this terminal"
-            items={[
-              { label: "Larger text", run: () => prefer({ fontSize: preferred.fontSize + 1 }) },
-              { label: "Smaller text", run: () => prefer({ fontSize: preferred.fontSize - 1 }) },
-              { label: preferred.screenReader ? "Screen reader mode off" : "Screen reader mode on", run: () => prefer({ screenReader: !preferred.screenReader }) },
-              { label: "Copy the selection", run: () => copy(screen?.selection() ?? "") },
-              { label: "Copy the whole text", run: () => copy(screen?.wholeText() ?? "") },
-              ...(guest ? [] : [{ label: "Paste", disabled: !drives, run: paste }]),
-              { label: "Download the recording", run: () => download(terminal) },
-              ...(onShare ? [{ label: "Share a read-only link…", run: onShare }] : []),
-              ...(onClose ? [{ label: "Close this pane", run: onClose }] : []),
-            ]}
-          >
-            <Icon name="more" />
-          </Menu>
+        <span class="terminal-title" title={state.title || label}>
+          {state.title || label}
         </span>
+        <ControlBadge state={state} />
+        {!guest && <ControlButton state={state} attachment={attachment} />}
+        <Tools
+          {...props}
+          attachment={attachment}
+          inControl={inControl}
+          toggleFind={() => setFinding(!finding)}
+        />
       </header>
-      {finding && <Find screen={screen} close={() => { setFinding(false); screen?.focus(); }} />}
-      <div class={`terminal-frame${drives ? "" : " watching"}`}>
+      {finding && (
+        <Find
+          screen={screen}
+          close={() => {
+            setFinding(false);
+            screen?.focus();
+          }}
+        />
+      )}
+      <div class={`terminal-frame${inControl ? "" : " watching"}`}>
         <div ref={box} class="terminal-box" />
-        <LinkState link={standing.link} paused={paused} retry={() => socket?.retry()} resume={resume && (() => resume().then(() => socket?.retry()))} />
+        <LinkState
+          link={state.link}
+          paused={paused}
+          retry={() => socket?.retry()}
+          resume={resume && (() => resume().then(() => socket?.retry()))}
+        />
       </div>
       <footer class="terminal-foot">
-        {hover ? <span class="target">opens {hover}</span> : <span>{standing.exit ?? (standing.live ? "" : "not running; the next use starts it again")}</span>}
-        <span class="size">{standing.size ? `${standing.size.cols}×${standing.size.rows}` : ""}</span>
+        {hover && <span class="target">Opens {hover}</span>}
+        {!hover && ended !== "" && <span>{ended}</span>}
+        {!guest && <CommandStatus terminal={terminal} />}
+        <span class="size">{state.size ? `${state.size.cols}×${state.size.rows}` : ""}</span>
       </footer>
     </section>
   );
 }
 
-function Driver({ standing }: { standing: Standing }) {
-  if (standing.mode === "driver") return <Badge tone="good">you drive</Badge>;
-  if (standing.driver) return <Badge tone="busy">{standing.driver} drives, you watch</Badge>;
-  return <Badge tone="quiet">nobody drives, you watch</Badge>;
+/** The terminal's attachment while the view is in the page, kept in step with the preferences. */
+function useAttachment(
+  { terminal, label, focus, paused, guest = false }: Props,
+  box: { current: HTMLDivElement | null },
+  setState: (update: (before: TerminalState) => TerminalState) => void,
+  onHover: (address: string | null) => void,
+): Attachment | undefined {
+  const current = useRef<Attachment | undefined>(undefined);
+  const preferred = usePreferences();
+  const dark = useDark();
+  const theme = dark ? themes.dark : themes.light;
+
+  useEffect(() => {
+    const { name, fontSize, screenReader, scrollback } = preferred;
+    const attachment = new Attachment({
+      terminal,
+      label,
+      name,
+      role: guest ? "guest" : "owner",
+      settings: { fontSize, theme, screenReader, scrollback },
+      onChange: (change) => setState((before) => ({ ...before, ...change })),
+      onHover,
+    });
+    current.current = attachment;
+    attachment.open(box.current!);
+    if (focus) attachment.screen.focus();
+    return () => {
+      current.current = undefined;
+      attachment.close();
+    };
+  }, [terminal]);
+
+  useEffect(() => {
+    if (current.current) current.current.screen.theme = theme;
+  }, [dark]);
+  useEffect(() => {
+    if (!current.current) return;
+    current.current.screen.fontSize = preferred.fontSize;
+    current.current.offerSize();
+  }, [preferred.fontSize]);
+  useEffect(() => {
+    if (current.current) current.current.screen.screenReader = preferred.screenReader;
+  }, [preferred.screenReader]);
+  useEffect(() => {
+    // It may have been resumed elsewhere.
+    if (!paused && current.current?.socket.link.state === "paused") current.current.socket.retry();
+  }, [paused]);
+  return current.current;
 }
 
-interface LinkProps {
-  link: Link;
-  paused: boolean;
-  retry: () => void;
-  resume: (() => Promise<unknown>) | undefined;
+function ControlBadge({ state }: { state: TerminalState }) {
+  if (state.mode === "driver") return <Badge tone="good">You have control</Badge>;
+  if (state.driver) return <Badge tone="busy">View only · {state.driver} has control</Badge>;
+  return <Badge tone="quiet">View only</Badge>;
 }
 
-function LinkState({ link, paused, retry, resume }: LinkProps) {
-  const now = useNow(500);
-  if (link.state === "paused" || (paused && link.state === "connected")) {
-    return (
-      <div class="link-state paused" role="status">
-        <span>Paused. Nothing runs until it is resumed.</span>
-        {resume && <Button tone="main" onClick={resume}>Resume</Button>}
-      </div>
-    );
+function ControlButton({ state, attachment }: { state: TerminalState; attachment: Attachment | undefined }) {
+  if (state.mode === "driver") {
+    return <Button onClick={() => attachment?.socket.send({ type: "hand_back" })}>Release control</Button>;
   }
-  if (link.state === "connected") return null;
+  const take = (): void => {
+    attachment?.socket.send({ type: "take_over" });
+    attachment?.screen.focus();
+  };
   return (
-    <div class={`link-state ${link.state}`} role="status">
-      <span>{linkWords(link, now)}</span>
-      {(link.state === "waiting" || link.state === "offline") && <Button onClick={retry}>Try now</Button>}
-    </div>
+    <Button tone="main" disabled={state.link.state !== "connected"} onClick={take}>
+      Take control
+    </Button>
   );
 }
 
-const ENDED = {
-  gone: "This terminal is no more.",
-  signed_out: "Signed out. `stead login` prints a new link.",
-  share_over: "This link has ended. What you see is the last that came.",
-};
-
-function linkWords(link: Link, now: number): string {
-  switch (link.state) {
-    case "connecting":
-      return "Connecting…";
-    case "waiting": {
-      const left = Math.ceil((link.at - now) / 1000);
-      return `Connection lost. Trying again ${left > 0 ? `in ${left} s` : "now"}.`;
-    }
-    case "offline":
-      return "This device is offline. Keys are not sent.";
-    case "catching_up":
-      return "A lot of output; catching up…";
-    case "ended":
-      return ENDED[link.why];
-    case "connected":
-    case "paused":
-      return "";
+function copy(text: string): void {
+  if (text === "") {
+    toast("Nothing is selected.");
+    return;
   }
+  void navigator.clipboard.writeText(text).then(
+    () => toast("Copied."),
+    () => toast("Couldn't copy: the browser denies access to the clipboard."),
+  );
 }
 
-function Find({ screen, close }: { screen: Screen | undefined; close: () => void }) {
-  const field = useRef<HTMLInputElement>(null);
-  const [found, setFound] = useState<boolean | null>(null);
-  useLayoutEffect(() => field.current?.focus(), []);
-  const look = (direction: "next" | "previous"): void =>
-    void screen?.find(field.current?.value ?? "", direction).then((any) => setFound(field.current?.value ? any : null));
+function pasteInto(attachment: Attachment | undefined): void {
+  void navigator.clipboard.readText().then(
+    (text) => {
+      attachment?.screen.paste(text);
+      attachment?.screen.focus();
+    },
+    () => toast("Couldn't paste: the browser denies access to the clipboard. Press Ctrl-V instead."),
+  );
+}
+
+type ToolsProps = Props & { attachment: Attachment | undefined; inControl: boolean; toggleFind: () => void };
+
+function Tools({ terminal, guest, attachment, inControl, toggleFind, onShare, onClose }: ToolsProps) {
+  const preferred = usePreferences();
+  const copySelection = (): void => copy(attachment?.screen.selection() ?? "");
+  const paste = (): void => pasteInto(attachment);
+  const items: MenuItem[] = [
+    ...textItems(preferred),
+    { label: "Copy selection", run: copySelection },
+    { label: "Copy all text", run: () => copy(attachment?.screen.wholeText() ?? "") },
+    ...(guest ? [] : [{ label: "Paste", disabled: !inControl, run: paste }]),
+    { label: "Download recording", run: () => download(terminal) },
+    ...(onShare ? [{ label: "Share a read-only link…", run: onShare }] : []),
+    ...(onClose ? [{ label: "Close pane", run: onClose }] : []),
+  ];
   return (
-    <form
-      class="find"
-      role="search"
-      onSubmit={(event) => {
-        event.preventDefault();
-        look("previous");
-      }}
-      onKeyDown={(event) => {
-        if (event.key !== "Escape") return;
-        event.stopPropagation();
-        void screen?.find("", "next");
-        close();
-      }}
+    <span class="tools">
+      <Tool icon="search" label="Search in the terminal" hint="Search (Ctrl-Shift-F)" run={toggleFind} />
+      <Tool
+        roomy
+        icon="copy"
+        label="Copy selection"
+        hint="Copy selection (Ctrl-Shift-C)"
+        run={copySelection}
+      />
+      {!guest && <Tool roomy icon="paste" label="Paste" disabled={!inControl} run={paste} />}
+      {onShare && <Tool roomy icon="share" label="Share a read-only link" run={onShare} />}
+      {!guest && (
+        <Menu label="Send a signal" items={SIGNALS.map((signal) => signalItem(terminal, signal))}>
+          <Icon name="signal" />
+        </Menu>
+      )}
+      <Menu label="More terminal actions" items={items}>
+        <Icon name="more" />
+      </Menu>
+    </span>
+  );
+}
+
+interface ToolProps {
+  icon: IconName;
+  label: string;
+  hint?: string;
+  disabled?: boolean;
+  /** Leave the button out where the terminal is narrow. */
+  roomy?: boolean;
+  run: () => void;
+}
+
+function Tool({ icon, label, hint = label, disabled = false, roomy = false, run }: ToolProps) {
+  return (
+    <button
+      type="button"
+      class={`button ghost${roomy ? " roomy-only" : ""}`}
+      title={hint}
+      aria-label={label}
+      disabled={disabled}
+      onClick={run}
     >
-      <input ref={field} type="search" placeholder="Search the scrollback" aria-label="Search the scrollback" onInput={() => look("previous")} />
-      <span class="quiet-text" role="status">{found === false ? "not found" : ""}</span>
-      <Button onClick={() => look("previous")}>Up</Button>
-      <Button onClick={() => look("next")}>Down</Button>
-      <Button onClick={close}>Done</Button>
-    </form>
+      <Icon name={icon} />
+    </button>
   );
 }
 
-/** Lets the browser save the recording under a name of ours. */
+const textItems = ({ fontSize, screenReader }: Preferences): MenuItem[] => [
+  { label: "Larger text", run: () => prefer({ fontSize: fontSize + 1 }) },
+  { label: "Smaller text", run: () => prefer({ fontSize: fontSize - 1 }) },
+  {
+    label: screenReader ? "Turn off screen reader mode" : "Turn on screen reader mode",
+    run: () => prefer({ screenReader: !screenReader }),
+  },
+];
+
+const signalItem = (terminal: string, signal: string): MenuItem => ({
+  label: `SIG${signal}`,
+  ...(signal === "KILL" && { tone: "danger" as const }),
+  run: () =>
+    attempt(
+      `Couldn't send SIG${signal}.`,
+      () => send("POST", `${terminalPath(terminal)}/signal`, { signal }),
+      `Sent SIG${signal}.`,
+    ),
+});
+
+/** Saves the recording under the terminal's name. */
 export function download(terminal: string): void {
   const link = document.createElement("a");
   link.href = `${terminalPath(terminal)}/recording`;

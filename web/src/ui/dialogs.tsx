@@ -1,71 +1,128 @@
-/** Questions to the person and short remarks, asked for from anywhere and shown in one place. */
+/** Dialogs and toasts, opened from anywhere and rendered in one place. */
 
-import { useEffect, useState } from "preact/hooks";
-import { describe } from "../api/client.ts";
+import { useEffect, useId, useState } from "preact/hooks";
+import { describe, fieldErrors } from "../api/client.ts";
 import { Button, useModal } from "./parts.tsx";
 
-interface Question {
-  title: string;
-  /** Plain text; shown as it is. */
-  text?: string;
-  /** Something long or exact to look at, in fixed width. */
-  sample?: string;
-  action: string;
-  danger?: boolean;
-  /** Fields to fill in, by name. */
-  fields?: { name: string; label: string; hint?: string; value?: string; options?: string[]; optional?: boolean }[];
-  /** Must be typed before the action can be taken. */
-  type?: string;
+export type Answers = Record<string, string>;
+
+interface DialogField {
+  name: string;
+  label: string;
+  hint?: string;
+  value?: string;
+  options?: string[];
+  optional?: boolean;
 }
 
-type Answers = Record<string, string>;
-type Open = Question & { answer: (given: Answers | null) => void };
+export interface Question {
+  title: string;
+  text?: string;
+  /** Something long or exact, shown in fixed width. */
+  sample?: string;
+  /** The label of the button that confirms. */
+  action: string;
+  danger?: boolean;
+  fields?: DialogField[];
+  /** A text that must be typed before the action is enabled. */
+  type?: string;
+  /** Runs on confirmation. The dialog stays open until it succeeds, and shows what failed. */
+  submit?: (answers: Answers) => Promise<unknown>;
+  /** What to say when `submit` fails: "Couldn't create the thread." */
+  failed?: string;
+}
 
-let show: (question: Open) => void = () => {};
-let remark: (text: string, tone: "plain" | "bad") => void = () => {};
+type OpenDialog = Question & { id: number; answer: (answers: Answers | null) => void };
 
-/** Asks; the filled-in fields, or nothing if the person declined. */
+let open: (dialog: OpenDialog) => void = () => {};
+let show: (text: string, tone: "plain" | "bad") => void = () => {};
+let lastId = 0;
+
+/** Opens a dialog. Returns the values of its fields, or null if it was cancelled. */
 export const ask = (question: Question): Promise<Answers | null> =>
-  new Promise((answer) => show({ ...question, answer }));
+  new Promise((answer) => {
+    lastId += 1;
+    open({ ...question, id: lastId, answer });
+  });
 
-/** Says something for a few seconds. */
-export const say = (text: string): void => remark(text, "plain");
+/** Shows a text for a few seconds. */
+export const toast = (text: string): void => show(text, "plain");
 
-/** Does something and says so if it fails. */
-export async function attempt<T>(what: () => Promise<T>, done?: string): Promise<T | undefined> {
+/** Runs `act`, and shows `done` or, if it fails, `failed` with the reason. Returns undefined if it failed. */
+export async function attempt<T>(
+  failed: string,
+  act: () => Promise<T>,
+  done?: string,
+): Promise<T | undefined> {
   try {
-    const result = await what();
-    if (done) say(done);
+    const result = await act();
+    if (done) toast(done);
     return result;
   } catch (error) {
-    remark(describe(error), "bad");
+    show(`${failed} ${describe(error)}`, "bad");
     return undefined;
   }
 }
 
 export function DialogHost() {
-  const [open, setOpen] = useState<Open[]>([]);
+  const [dialogs, setDialogs] = useState<OpenDialog[]>([]);
   useEffect(() => {
-    show = (question) => setOpen((before) => [...before, question]);
-    return () => void (show = () => {});
+    open = (dialog) => setDialogs((before) => [...before, dialog]);
+    return () => {
+      open = () => {};
+    };
   }, []);
-  const first = open[0];
+  const first = dialogs[0];
   if (!first) return null;
-  const answer = (given: Answers | null): void => {
-    setOpen((before) => before.slice(1));
-    first.answer(given);
+  const answer = (answers: Answers | null): void => {
+    setDialogs((before) => before.slice(1));
+    first.answer(answers);
   };
-  return <Dialog key={first.title} question={first} answer={answer} />;
+  return <Dialog key={first.id} question={first} answer={answer} />;
 }
 
-function Dialog({ question, answer }: { question: Question; answer: (given: Answers | null) => void }) {
+interface Failure {
+  text: string;
+  /** By field name. */
+  fields: Record<string, string>;
+}
+
+const initialAnswers = (fields: DialogField[]): Answers =>
+  Object.fromEntries(fields.map((field) => [field.name, field.value ?? field.options?.[0] ?? ""]));
+
+/** The reason of a failure, split into what belongs to a field and what does not. */
+function explain(question: Question, error: unknown): Failure {
+  const names = (question.fields ?? []).map((field) => field.name);
+  const { byField, rest } = fieldErrors(error, names);
+  const reasons = rest.length > 0 ? rest : Object.keys(byField).length > 0 ? [] : [describe(error)];
+  return { text: [question.failed ?? "", ...reasons].join(" ").trim(), fields: byField };
+}
+
+function Dialog({ question, answer }: { question: Question; answer: (answers: Answers | null) => void }) {
   const box = useModal();
-  const [given, setGiven] = useState<Answers>(() =>
-    Object.fromEntries((question.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? ""])),
-  );
+  const fields = question.fields ?? [];
+  const [answers, setAnswers] = useState(() => initialAnswers(fields));
   const [typed, setTyped] = useState("");
-  const missing = question.fields?.some((field) => !field.optional && given[field.name] === "") ?? false;
-  const ready = !missing && (question.type === undefined || typed === question.type);
+  const [busy, setBusy] = useState(false);
+  const [failure, setFailure] = useState<Failure | null>(null);
+  const missing = fields.some((field) => !field.optional && answers[field.name] === "");
+  const ready = !busy && !missing && (question.type === undefined || typed === question.type);
+
+  const confirm = async (): Promise<void> => {
+    if (!ready) return;
+    if (!question.submit) {
+      answer(answers);
+      return;
+    }
+    setBusy(true);
+    try {
+      await question.submit(answers);
+      answer(answers);
+    } catch (error) {
+      setFailure(explain(question, error));
+      setBusy(false);
+    }
+  };
   return (
     <dialog
       ref={box}
@@ -79,36 +136,41 @@ function Dialog({ question, answer }: { question: Question; answer: (given: Answ
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          if (ready) answer(given);
+          void confirm();
         }}
       >
         <h2 id="dialog-title">{question.title}</h2>
         {question.text && <p>{question.text}</p>}
-        {question.sample !== undefined && <pre class="sample" tabIndex={0}>{question.sample}</pre>}
-        {question.fields?.map((field) => (
-          <label key={field.name} class="labelled">
-            <span>{field.label}</span>
-            {field.options ? (
-              <select
-                value={given[field.name]}
-                onChange={(event) => setGiven({ ...given, [field.name]: event.currentTarget.value })}
-              >
-                {field.options.map((option) => <option key={option} value={option}>{option || "(default)"}</option>)}
-              </select>
-            ) : (
-              <input
-                value={given[field.name]}
-                placeholder={field.hint}
-                onInput={(event) => setGiven({ ...given, [field.name]: event.currentTarget.value })}
-              />
-            )}
-          </label>
+        {question.sample !== undefined && (
+          <pre class="sample" tabIndex={0}>
+            {question.sample}
+          </pre>
+        )}
+        {fields.map((field) => (
+          <FieldRow
+            key={field.name}
+            field={field}
+            value={answers[field.name] ?? ""}
+            error={failure?.fields[field.name]}
+            onChange={(value) => setAnswers({ ...answers, [field.name]: value })}
+          />
         ))}
         {question.type !== undefined && (
           <label class="labelled">
-            <span>Type <code>{question.type}</code> to go on</span>
-            <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} autocomplete="off" />
+            <span>
+              Type <code>{question.type}</code> to confirm
+            </span>
+            <input
+              value={typed}
+              onInput={(event) => setTyped(event.currentTarget.value)}
+              autocomplete="off"
+            />
           </label>
+        )}
+        {failure && failure.text !== "" && (
+          <p class="failure" role="alert">
+            {failure.text}
+          </p>
         )}
         <div class="dialog-actions">
           <Button onClick={() => answer(null)}>Cancel</Button>
@@ -121,30 +183,78 @@ function Dialog({ question, answer }: { question: Question; answer: (given: Answ
   );
 }
 
-interface Remark {
+interface FieldRowProps {
+  field: DialogField;
+  value: string;
+  error: string | undefined;
+  onChange: (value: string) => void;
+}
+
+function FieldRow({ field, value, error, onChange }: FieldRowProps) {
+  const id = useId();
+  const described = error === undefined ? {} : { "aria-invalid": true, "aria-describedby": `${id}-error` };
+  return (
+    <div class="labelled">
+      <label for={id}>{field.label}</label>
+      {field.options ? (
+        <select
+          id={id}
+          value={value}
+          {...described}
+          onChange={(event) => onChange(event.currentTarget.value)}
+        >
+          {field.options.map((option) => (
+            <option key={option} value={option}>
+              {option || "(default)"}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <input
+          id={id}
+          value={value}
+          placeholder={field.hint}
+          {...described}
+          onInput={(event) => onChange(event.currentTarget.value)}
+        />
+      )}
+      {error !== undefined && (
+        <span id={`${id}-error`} class="field-error">
+          {error}
+        </span>
+      )}
+    </div>
+  );
+}
+
+interface Toast {
   key: number;
   text: string;
   tone: "plain" | "bad";
 }
 
-const SHOWN = 6000;
-let keys = 0;
+const TOAST_DURATION_MS = 6000;
+const MAX_TOASTS = 4;
 
-export function RemarkHost() {
-  const [remarks, setRemarks] = useState<Remark[]>([]);
+export function ToastHost() {
+  const [toasts, setToasts] = useState<Toast[]>([]);
   useEffect(() => {
-    remark = (text, tone) => {
-      const key = (keys += 1);
-      setRemarks((before) => [...before.filter((other) => other.text !== text), { key, text, tone }].slice(-4));
-      setTimeout(() => setRemarks((before) => before.filter((other) => other.key !== key)), SHOWN);
+    show = (text, tone) => {
+      lastId += 1;
+      const key = lastId;
+      setToasts((before) =>
+        [...before.filter((other) => other.text !== text), { key, text, tone }].slice(-MAX_TOASTS),
+      );
+      setTimeout(() => setToasts((before) => before.filter((other) => other.key !== key)), TOAST_DURATION_MS);
     };
-    return () => void (remark = () => {});
+    return () => {
+      show = () => {};
+    };
   }, []);
   return (
-    <div class="remarks" role="status" aria-live="polite">
-      {remarks.map(({ key, text, tone }) => (
-        <p key={key} class={`remark ${tone}`}>
-          {tone === "bad" && <strong>Not done. </strong>}
+    <div class="toasts" role="status" aria-live="polite">
+      {toasts.map(({ key, text, tone }) => (
+        <p key={key} class={`toast ${tone}`}>
           {text}
         </p>
       ))}

@@ -1,4 +1,4 @@
-/** The few drawings of the app, in the colour of the text around them. */
+/** The icons of the app, in the colour of the surrounding text. */
 
 const PATHS = {
   threads: "M3 5h14M3 10h14M3 15h9",

@@ -1,20 +1,30 @@
-/** Small parts that views are made of. */
+/** Small components that views share. */
 
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, isProblem } from "../api/client.ts";
-import { clock, relative } from "../lib/time.ts";
+import { ago, clock } from "../lib/time.ts";
 import { Icon } from "./icons.tsx";
 
 export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
 
 const MARKS: Record<Tone, string> = { good: "●", warn: "▲", bad: "✕", busy: "◐", quiet: "○" };
 
-/** A state in a word. The mark differs in shape too, so colour is never the only sign. */
-export function Badge({ tone, children, title }: { tone: Tone; children: ComponentChildren; title?: string }) {
+/** A state. Its mark differs in shape too, so that colour is never the only sign. */
+export function Badge({
+  tone,
+  children,
+  title,
+}: {
+  tone: Tone;
+  children: ComponentChildren;
+  title?: string;
+}) {
   return (
     <span class={`badge ${tone}`} title={title}>
-      <span aria-hidden="true" class="mark">{MARKS[tone]}</span>
+      <span aria-hidden="true" class="mark">
+        {MARKS[tone]}
+      </span>
       {children}
     </span>
   );
@@ -45,7 +55,7 @@ export function toneOf(state: string | null | undefined): Tone {
   }
 }
 
-/** The time, moving on every so often while the part is in the page. */
+/** The current time, updated every `every` milliseconds. */
 export function useNow(every = 1000): number {
   const [now, setNow] = useState(() => Date.now());
   useEffect(() => {
@@ -60,7 +70,7 @@ export function Ago({ time }: { time: string | null | undefined }) {
   const now = useNow(5000);
   return (
     <time dateTime={time ?? undefined} title={clock(time, now)}>
-      {relative(time, now)}
+      {ago(time, now)}
     </time>
   );
 }
@@ -70,16 +80,21 @@ type ButtonProps = Omit<JSX.IntrinsicElements["button"], "onClick"> & {
   tone?: "plain" | "main" | "danger" | "ghost";
 };
 
-/** A button that is busy while what it started goes on. */
+/** A button that is disabled while the promise of its action is pending. */
 export function Button({ onClick, tone = "plain", disabled, class: extra, children, ...rest }: ButtonProps) {
   const [busy, setBusy] = useState(false);
-  const here = useRef(true);
-  useEffect(() => () => void (here.current = false), []);
+  const mounted = useRef(true);
+  useEffect(
+    () => () => {
+      mounted.current = false;
+    },
+    [],
+  );
   const act = (): void => {
     const result = onClick?.();
     if (!(result instanceof Promise)) return;
     setBusy(true);
-    void result.finally(() => here.current && setBusy(false));
+    void result.finally(() => mounted.current && setBusy(false));
   };
   return (
     <button
@@ -95,7 +110,7 @@ export function Button({ onClick, tone = "plain", disabled, class: extra, childr
   );
 }
 
-/** For a dialog that is open as long as it is in the page; the focus goes back to where it was. */
+/** Opens a dialog while it is in the page, and restores the focus afterwards. */
 export function useModal(): RefObject<HTMLDialogElement | null> {
   const box = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
@@ -103,7 +118,7 @@ export function useModal(): RefObject<HTMLDialogElement | null> {
     const before = document.activeElement as HTMLElement | null;
     dialog?.showModal();
     return () => {
-      // While it is open nothing else takes the focus.
+      // An open modal dialog keeps the focus, so it is closed first.
       dialog?.close();
       before?.focus?.();
     };
@@ -111,7 +126,7 @@ export function useModal(): RefObject<HTMLDialogElement | null> {
   return box;
 }
 
-/** A name and its value in a list of such. */
+/** An entry of a description list. */
 export function Field({ name, children }: { name: string; children: ComponentChildren }) {
   return (
     <>
@@ -135,16 +150,21 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
       class="copy"
       aria-label={done ? "Copied" : label}
       title={done ? "Copied" : label}
-      onClick={() => void navigator.clipboard?.writeText(text).then(() => setDone(true), () => {})}
+      onClick={() =>
+        void navigator.clipboard?.writeText(text).then(
+          () => setDone(true),
+          () => {},
+        )
+      }
     >
       {done ? "✓" : <Icon name="copy" />}
     </button>
   );
 }
 
-/** An id that is cut in the middle of the page but whole when copied. */
+/** An id, shortened to fit but copied whole. */
 export function Id({ id }: { id: string | null | undefined }) {
-  if (!id) return <span class="quiet-text">none</span>;
+  if (!id) return <span class="quiet-text">None</span>;
   return (
     <span class="id">
       <code title={id}>{id}</code>
@@ -153,7 +173,7 @@ export function Id({ id }: { id: string | null | undefined }) {
   );
 }
 
-/** What stands where there is nothing. */
+/** The placeholder of an empty list. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -163,7 +183,7 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** Says why something cannot be shown. */
+/** Shows why something could not be loaded. */
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
   const gone = isProblem(error, 404);
   return (
@@ -182,13 +202,21 @@ export interface MenuItem {
 }
 
 /** A button that opens a list of actions: arrows move, Enter acts, Escape closes. */
-export function Menu({ label, items, children }: { label: string; items: MenuItem[]; children: ComponentChildren }) {
+export function Menu({
+  label,
+  items,
+  children,
+}: {
+  label: string;
+  items: MenuItem[];
+  children: ComponentChildren;
+}) {
   const [open, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const id = useId();
 
-  // Before the next key can come.
+  // A layout effect, so that the next key already finds the focus there.
   useLayoutEffect(() => {
     if (!open) return;
     box.current?.querySelector<HTMLButtonElement>("[role=menuitem]:not(:disabled)")?.focus();
@@ -204,7 +232,9 @@ export function Menu({ label, items, children }: { label: string; items: MenuIte
     button.current?.focus();
   };
   const move = (event: KeyboardEvent): void => {
-    const options = [...(box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]:not(:disabled)") ?? [])];
+    const options = [
+      ...(box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]:not(:disabled)") ?? []),
+    ];
     const at = options.indexOf(document.activeElement as HTMLButtonElement);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: options.length - 1 }[event.key];
     if (event.key === "Escape" || event.key === "Tab") close();

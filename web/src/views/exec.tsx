@@ -1,4 +1,4 @@
-/** Runs a command the way an agent does: exact output, an exit code and a receipt. */
+/** The command box under a terminal: runs a command as the exec API does, with exact output and exit code. */
 
 import { useRef, useState } from "preact/hooks";
 import { describe, path, send } from "../api/client.ts";
@@ -8,10 +8,18 @@ import { outcome } from "../lib/timeline.ts";
 import { Badge } from "../ui/parts.tsx";
 import { Output } from "./output.tsx";
 
-/** How long the page waits for the answer before it lets the command go on without it. */
-const PATIENCE_MS = 20_000;
+/** How long the request waits for the command to end; a longer command keeps running in the background. */
+const YIELD_MS = 20_000;
 
-export function ExecBox({ terminal, label, onDone }: { terminal: string; label: string; onDone: (text: string) => void }) {
+export function ExecBox({
+  terminal,
+  label,
+  onFailed,
+}: {
+  terminal: string;
+  label: string;
+  onFailed: (text: string) => void;
+}) {
   const [busy, setBusy] = useState(false);
   const [last, setLast] = useState<Command | null>(null);
   const [text, setText] = useState("");
@@ -27,13 +35,13 @@ export function ExecBox({ terminal, label, onDone }: { terminal: string; label: 
     try {
       const done = await send<Command>("POST", path("api", "terminals", terminal, "exec"), {
         command,
-        yield_ms: PATIENCE_MS,
+        yield_ms: YIELD_MS,
         max_output_bytes: 65_536,
       });
       setLast({ ...done, command });
       setText("");
     } catch (error) {
-      onDone(describe(error));
+      onFailed(`Couldn't run the command. ${describe(error)}`);
     } finally {
       setBusy(false);
     }
@@ -65,11 +73,13 @@ export function ExecBox({ terminal, label, onDone }: { terminal: string; label: 
         </details>
       )}
       <div class="exec-line">
-        <span class="prompt" aria-hidden="true">❯</span>
+        <span class="prompt" aria-hidden="true">
+          ❯
+        </span>
         <textarea
           rows={Math.min(6, text.split("\n").length)}
           value={text}
-          placeholder="Run a command as an agent would"
+          placeholder="Run a command in this shell"
           aria-label={`Command to run in ${label}`}
           spellcheck={false}
           autocapitalize="off"
@@ -78,7 +88,12 @@ export function ExecBox({ terminal, label, onDone }: { terminal: string; label: 
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={keys}
         />
-        <button type="button" class="button main" disabled={busy || text.trim() === ""} onClick={() => void run()}>
+        <button
+          type="button"
+          class="button main"
+          disabled={busy || text.trim() === ""}
+          onClick={() => void run()}
+        >
           {busy ? "Running…" : "Run"}
         </button>
       </div>

@@ -1,41 +1,58 @@
-/** The compute beneath: leases with their instances, and the providers they can come from. */
+/** Leases with their instances, and the providers that create instances. */
 
 import { list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import type { Lease, Provider } from "../api/types.ts";
+import { missingText } from "../lib/provider.ts";
 import { threadAddress } from "../lib/router.ts";
 import { bytes } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Id, toneOf } from "../ui/parts.tsx";
-import { statusWords } from "./threads.tsx";
+import { statusText } from "./threads.tsx";
 
 export function LeasesView() {
-  const leases = useResource<Lease[]>("leases", () => list<Lease>("/api/leases?limit=200"), (what) =>
-    ["lease", "instance", "thread", "terminal"].some((noun) => what.name.startsWith(noun)),
+  const leases = useResource<Lease[]>(
+    "leases",
+    () => list<Lease>("/api/leases?limit=200"),
+    (event) => ["lease", "instance", "thread", "terminal"].some((noun) => event.name.startsWith(noun)),
   );
-  const providers = useResource<Provider[]>("providers", () => list<Provider>("/api/providers"), () => false);
+  const providers = useResource<Provider[]>(
+    "providers",
+    () => list<Provider>("/api/providers"),
+    () => false,
+  );
   const act = async (lease: Lease, verb: "pause" | "resume"): Promise<void> => {
-    await attempt(() => send("POST", path("api", "leases", lease.lease_id, verb)), verb === "pause" ? "Paused." : "Resumed.");
+    await attempt(
+      `Couldn't ${verb} the lease.`,
+      () => send("POST", path("api", "leases", lease.lease_id, verb)),
+      verb === "pause" ? "Paused." : "Resumed.",
+    );
     leases.refresh();
   };
   const destroy = async (lease: Lease): Promise<void> => {
     const yes = await ask({
       title: "Destroy this lease?",
-      text: "Its instance ends with every process in it. Terminals that stand on it lose their processes.",
+      text: "Its instance is deleted, and every process in its terminals is killed.",
       sample: lease.lease_id,
       action: "Destroy",
       danger: true,
     });
     if (!yes) return;
-    await attempt(() => send("POST", path("api", "leases", lease.lease_id, "destroy")), "The lease was destroyed.");
+    await attempt(
+      "Couldn't destroy the lease.",
+      () => send("POST", path("api", "leases", lease.lease_id, "destroy")),
+      "Lease destroyed.",
+    );
     leases.refresh();
   };
   return (
     <main class="page" id="main" tabIndex={-1}>
-      <header class="page-head"><h1>Leases</h1></header>
+      <header class="page-head">
+        <h1>Leases</h1>
+      </header>
       {leases.error !== undefined && <Failure error={leases.error} retry={leases.refresh} />}
-      {leases.value?.length === 0 && <Empty title="No leases: nothing claims compute." />}
+      {leases.value?.length === 0 && <Empty title="No sandboxes are running." />}
       {leases.value && leases.value.length > 0 && (
         <div class="table-box">
           <table class="table">
@@ -43,11 +60,21 @@ export function LeasesView() {
               <tr>
                 <th scope="col">Used by</th>
                 <th scope="col">Instance</th>
-                <th scope="col" class="wide-only">Provider</th>
-                <th scope="col" class="wide-only">Lease</th>
-                <th scope="col" class="wide-only">Memory</th>
-                <th scope="col" class="wide-only">Started</th>
-                <th scope="col"><span class="hidden-text">Actions</span></th>
+                <th scope="col" class="wide-only">
+                  Provider
+                </th>
+                <th scope="col" class="wide-only">
+                  Lease
+                </th>
+                <th scope="col" class="wide-only">
+                  Memory
+                </th>
+                <th scope="col" class="wide-only">
+                  Started
+                </th>
+                <th scope="col">
+                  <span class="hidden-text">Actions</span>
+                </th>
               </tr>
             </thead>
             <tbody>
@@ -59,24 +86,55 @@ export function LeasesView() {
                   <tr key={lease.lease_id}>
                     <th scope="row" class="name">
                       {(lease.shared_by ?? []).map((thread, index) => (
-                        <span key={thread}>{index > 0 && ", "}<a href={threadAddress(thread)}>{thread}</a></span>
+                        <span key={thread}>
+                          {index > 0 && ", "}
+                          <a href={threadAddress(thread)}>{thread}</a>
+                        </span>
                       ))}
-                      {(lease.shared_by ?? []).length === 0 && <span class="quiet-text">nobody</span>}
+                      {(lease.shared_by ?? []).length === 0 && <span class="quiet-text">No threads</span>}
                     </th>
-                    <td><Badge tone={toneOf(state)}>{statusWords(state)}</Badge></td>
-                    <td class="wide-only"><span class="provider">{lease.provider_name}</span></td>
-                    <td class="wide-only"><Id id={lease.lease_id} /></td>
+                    <td>
+                      <Badge tone={toneOf(state)}>{statusText(state)}</Badge>
+                    </td>
+                    <td class="wide-only">
+                      <span class="provider">{lease.provider_name}</span>
+                    </td>
+                    <td class="wide-only">
+                      <Id id={lease.lease_id} />
+                    </td>
                     <td class="wide-only">{typeof memory === "number" ? bytes(memory) : ""}</td>
-                    <td class="wide-only">{lease.instance?.started_at && <Ago time={lease.instance.started_at} />}</td>
+                    <td class="wide-only">
+                      {lease.instance?.started_at && <Ago time={lease.instance.started_at} />}
+                    </td>
                     <td class="row-actions">
                       {state === "paused" ? (
-                        <Button tone="ghost" title="Resume" aria-label={`Resume ${names}`} onClick={() => act(lease, "resume")}><Icon name="play" /></Button>
+                        <Button
+                          tone="ghost"
+                          title="Resume"
+                          aria-label={`Resume ${names}`}
+                          onClick={() => act(lease, "resume")}
+                        >
+                          <Icon name="play" />
+                        </Button>
                       ) : (
-                        <Button tone="ghost" title="Pause" aria-label={`Pause ${names}`} disabled={state !== "running"} onClick={() => act(lease, "pause")}>
+                        <Button
+                          tone="ghost"
+                          title="Pause"
+                          aria-label={`Pause ${names}`}
+                          disabled={state !== "running"}
+                          onClick={() => act(lease, "pause")}
+                        >
                           <Icon name="pause" />
                         </Button>
                       )}
-                      <Button tone="ghost" title="Destroy" aria-label={`Destroy ${names}`} onClick={() => destroy(lease)}><Icon name="trash" /></Button>
+                      <Button
+                        tone="ghost"
+                        title="Destroy"
+                        aria-label={`Destroy ${names}`}
+                        onClick={() => destroy(lease)}
+                      >
+                        <Icon name="trash" />
+                      </Button>
                     </td>
                   </tr>
                 );
@@ -88,16 +146,18 @@ export function LeasesView() {
       <h2 class="section-title">Providers</h2>
       {providers.error !== undefined && <Failure error={providers.error} retry={providers.refresh} />}
       <ul class="cards">
-        {providers.value?.map((provider) => <ProviderCard key={provider.name} provider={provider} />)}
+        {providers.value?.map((provider) => (
+          <ProviderCard key={provider.name} provider={provider} />
+        ))}
       </ul>
     </main>
   );
 }
 
 function ProviderCard({ provider }: { provider: Provider }) {
-  const words = Object.entries(provider.capabilities ?? {}).flatMap(([name, value]) => {
+  const capabilities = Object.entries(provider.capabilities ?? {}).flatMap(([name, value]) => {
     if (Array.isArray(value)) return value.map(String);
-    if (typeof value === "boolean") return value ? [name] : [`not ${name}`];
+    if (typeof value === "boolean") return value ? [name] : [`no ${name}`];
     return [`${name}: ${String(value)}`];
   });
   return (
@@ -105,12 +165,26 @@ function ProviderCard({ provider }: { provider: Provider }) {
       <div class="card-head">
         <h3>{provider.name}</h3>
         {provider.available !== undefined && (
-          <Badge tone={provider.available ? "good" : "quiet"}>{provider.available ? "available" : "not available"}</Badge>
+          <Badge tone={provider.available ? "good" : "quiet"}>
+            {provider.available ? "available" : "not available"}
+          </Badge>
         )}
         {provider.default === true && <Badge tone="good">default</Badge>}
       </div>
-      {provider.missing && provider.missing.length > 0 && <p class="quiet-text">Without {provider.missing.join("; ")}</p>}
-      {words.length > 0 && <p class="words">{words.map((word) => <span key={word} class="word">{word.replaceAll("_", " ")}</span>)}</p>}
+      {provider.missing && provider.missing.length > 0 && (
+        <p class="quiet-text" title={provider.missing.join("; ")}>
+          {provider.missing.map(missingText).join(" ")}
+        </p>
+      )}
+      {capabilities.length > 0 && (
+        <p class="tags">
+          {capabilities.map((capability) => (
+            <span key={capability} class="tag">
+              {capability.replaceAll("_", " ")}
+            </span>
+          ))}
+        </p>
+      )}
     </li>
   );
 }

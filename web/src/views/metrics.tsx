@@ -1,25 +1,25 @@
-/** The server's numbers, in small charts. Asked for every few seconds while the view is open. */
+/** The server's metrics in small charts, polled while the view is open. */
 
 import { useEffect, useState } from "preact/hooks";
 import { describe, getText } from "../api/client.ts";
 import { type Bucket, type Family, histogram, parseMetrics, quantile, total } from "../lib/metrics.ts";
-import { bytes, duration } from "../lib/time.ts";
+import { bytes, duration, plural } from "../lib/time.ts";
 
-const EVERY_MS = 3000;
-/** Points a chart holds: ten minutes. */
-const POINTS = 200;
-/** Points it is drawn with from the start. */
-const FEWEST = 20;
+const POLL_INTERVAL_MS = 3000;
+/** Points of a chart: ten minutes. */
+const MAX_POINTS = 200;
+/** A chart with fewer points is filled up with its first value. */
+const MIN_POINTS = 20;
 
-interface Look {
+interface Reading {
   at: number;
   families: Map<string, Family>;
 }
 
-/** What is shown, by parts of the family's name; the first that is there. */
+/** The charts, each of the first metric family whose name matches. */
 const CHARTS: { title: string; names: RegExp; rate?: true; unit?: "bytes" | "count" }[] = [
   { title: "Terminals live", names: /terminals_live/ },
-  { title: "Watchers", names: /watchers/ },
+  { title: "Viewers", names: /watchers/ },
   { title: "Sessions opened", names: /sessions_opened/ },
   { title: "Sessions closed", names: /sessions_closed/ },
   { title: "Output per second", names: /bytes_out|output_bytes/, rate: true, unit: "bytes" },
@@ -32,31 +32,34 @@ const CHARTS: { title: string; names: RegExp; rate?: true; unit?: "bytes" | "cou
 ];
 
 export function MetricsView() {
-  const [looks, setLooks] = useState<Look[]>([]);
+  const [readings, setReadings] = useState<Reading[]>([]);
   const [error, setError] = useState<string | null>(null);
   useEffect(() => {
     let here = true;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = async (): Promise<void> => {
+    const poll = async (): Promise<void> => {
       try {
         const families = parseMetrics(await getText("/metrics"));
         if (!here) return;
-        setLooks((before) =>
-          [...before, { at: Date.now(), families: new Map(families.map((family) => [family.name, family])) }].slice(-POINTS),
+        setReadings((before) =>
+          [
+            ...before,
+            { at: Date.now(), families: new Map(families.map((family) => [family.name, family])) },
+          ].slice(-MAX_POINTS),
         );
         setError(null);
       } catch (failure) {
         if (here) setError(describe(failure));
       }
-      if (here) timer = setTimeout(() => void look(), EVERY_MS);
+      if (here) timer = setTimeout(() => void poll(), POLL_INTERVAL_MS);
     };
-    void look();
+    void poll();
     return () => {
       here = false;
       clearTimeout(timer);
     };
   }, []);
-  const latest = looks.at(-1);
+  const latest = readings.at(-1);
   const all = latest ? [...latest.families.values()] : [];
   const charts = CHARTS.flatMap((chart) => {
     const family = all.find((one) => one.kind !== "histogram" && chart.names.test(one.name));
@@ -67,9 +70,15 @@ export function MetricsView() {
     <main class="page" id="main" tabIndex={-1}>
       <header class="page-head">
         <h1>Metrics</h1>
-        <a class="quiet-text" href="/metrics" target="_blank" rel="noreferrer">as text</a>
+        <a class="quiet-text" href="/metrics" target="_blank" rel="noreferrer">
+          View as text
+        </a>
       </header>
-      {error && <p class="failure" role="alert">{error}</p>}
+      {error && (
+        <p class="failure" role="alert">
+          {error}
+        </p>
+      )}
       <ul class="cards charts">
         {charts.map((chart) => (
           <li key={chart.title} class="card">
@@ -77,16 +86,18 @@ export function MetricsView() {
               title={chart.title}
               help={chart.family.help}
               unit={chart.unit ?? "count"}
-              values={valuesOf(looks, chart.family.name, chart.rate === true)}
+              values={valuesOf(readings, chart.family.name, chart.rate === true)}
             />
           </li>
         ))}
         {histograms.map((family) => (
-          <li key={family.name} class="card"><Bars family={family} /></li>
+          <li key={family.name} class="card">
+            <Bars family={family} />
+          </li>
         ))}
       </ul>
       <details class="all-metrics">
-        <summary>All numbers</summary>
+        <summary>All metrics</summary>
         <div class="table-box">
           <table class="table">
             <tbody>
@@ -94,7 +105,9 @@ export function MetricsView() {
                 .filter((family) => family.kind !== "histogram")
                 .map((family) => (
                   <tr key={family.name}>
-                    <th scope="row"><code>{family.name}</code></th>
+                    <th scope="row">
+                      <code>{family.name}</code>
+                    </th>
                     <td class="number">{number(total(family))}</td>
                     <td class="quiet-text">{family.help}</td>
                   </tr>
@@ -107,14 +120,15 @@ export function MetricsView() {
   );
 }
 
-const number = (value: number): string => (Number.isInteger(value) ? value.toLocaleString() : value.toPrecision(4));
+const number = (value: number): string =>
+  Number.isInteger(value) ? value.toLocaleString() : value.toPrecision(4);
 
-function valuesOf(looks: Look[], name: string, rate: boolean): number[] {
-  const values = looks.map((look) => total(look.families.get(name)));
+function valuesOf(readings: Reading[], name: string, rate: boolean): number[] {
+  const values = readings.map((reading) => total(reading.families.get(name)));
   if (!rate) return values;
   return values.slice(1).map((value, index) => {
-    const seconds = (looks[index + 1]!.at - looks[index]!.at) / 1000;
-    // A restarted server counts from nought again.
+    const seconds = (readings[index + 1]!.at - readings[index]!.at) / 1000;
+    // Counters start at zero when the server restarts.
     return seconds > 0 ? Math.max(0, value - values[index]!) / seconds : 0;
   });
 }
@@ -122,50 +136,81 @@ function valuesOf(looks: Look[], name: string, rate: boolean): number[] {
 const WIDTH = 240;
 const HEIGHT = 48;
 
-function Line({ title, help, values, unit }: { title: string; help: string; values: number[]; unit: "bytes" | "count" }) {
+function Line({
+  title,
+  help,
+  values,
+  unit,
+}: {
+  title: string;
+  help: string;
+  values: number[];
+  unit: "bytes" | "count";
+}) {
   const last = values.at(-1) ?? 0;
   const top = Math.max(1, ...values);
-  // The first look stands for what was before it, so that there is a line from the start.
-  const drawn = values.length < FEWEST ? [...Array<number>(FEWEST - values.length).fill(values[0] ?? 0), ...values] : values;
+  const drawn =
+    values.length < MIN_POINTS
+      ? [...Array<number>(MIN_POINTS - values.length).fill(values[0] ?? 0), ...values]
+      : values;
   const step = WIDTH / (drawn.length - 1);
-  const points = drawn.map((value, index) => `${(index * step).toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`);
-  const words = unit === "bytes" ? `${bytes(last)}/s` : number(last);
+  const points = drawn.map(
+    (value, index) =>
+      `${(index * step).toFixed(1)},${(HEIGHT - 2 - (value / top) * (HEIGHT - 6)).toFixed(1)}`,
+  );
+  const amount = unit === "bytes" ? `${bytes(last)}/s` : number(last);
   return (
     <figure class="chart" title={help}>
       <figcaption>
         <span>{title}</span>
-        <strong>{words}</strong>
+        <strong>{amount}</strong>
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${title}: ${words}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${title}: ${amount}, at most ${unit === "bytes" ? bytes(top) : number(top)}`}
+      >
         <polyline class="line" points={points.join(" ")} />
       </svg>
     </figure>
   );
 }
 
-/** A histogram under its name as words: `stead_recovery_seconds` is "recovery time". */
+/** A histogram. Its title comes from its name: `stead_recovery_seconds` is "recovery time". */
 function Bars({ family }: { family: Family }) {
   const { buckets, count, sum } = histogram(family);
   const kind = /seconds$/.test(family.name) ? "seconds" : /bytes$/.test(family.name) ? "bytes" : "count";
   const what = { seconds: "time", bytes: "size", count: "count" }[kind];
-  const title = `${family.name.replace(/^stead_/, "").replace(/_(seconds|bytes)$/, "").replaceAll("_", " ").replace(/^http /, "HTTP ")} ${what}`;
+  const title = `${family.name
+    .replace(/^stead_/, "")
+    .replace(/_(seconds|bytes)$/, "")
+    .replaceAll("_", " ")
+    .replace(/^http /, "HTTP ")} ${what}`;
   const amount = (value: number | null): string => {
     if (value === null) return "–";
     if (value === Infinity) return "more";
     return kind === "seconds" ? duration(value * 1000) : kind === "bytes" ? bytes(value) : number(value);
   };
-  const half = amount(quantile(buckets, 0.5));
-  const most = amount(quantile(buckets, 0.99));
+  const p50 = amount(quantile(buckets, 0.5));
+  const p99 = amount(quantile(buckets, 0.99));
   return (
     <figure class="chart" title={family.help}>
       <figcaption>
         <span>{title}</span>
-        <strong>{count === 0 ? "none yet" : `mean ${amount(sum / count)}`}</strong>
+        <strong>{count === 0 ? "No samples" : `mean ${amount(sum / count)}`}</strong>
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${title}: ${count} times, half within ${half}, 99 of 100 within ${most}`}>
+      <svg
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${title}: ${plural(count, "sample")}, p50 ${p50}, p99 ${p99}`}
+      >
         <BarShapes buckets={buckets} />
       </svg>
-      <p class="quiet-text">{count === 0 ? " " : `${number(count)} times, half ≤ ${half}, 99 % ≤ ${most}`}</p>
+      <p class="quiet-text">
+        {count === 0 ? " " : `${plural(count, "sample")} · p50 ≤ ${p50} · p99 ≤ ${p99}`}
+      </p>
     </figure>
   );
 }
@@ -177,7 +222,16 @@ function BarShapes({ buckets }: { buckets: Bucket[] }) {
     <>
       {buckets.map((bucket, index) => {
         const height = bucket.count === 0 ? 1 : Math.max(3, (bucket.count / top) * (HEIGHT - 4));
-        return <rect key={bucket.upTo} class="bar-shape" x={index * width + 1} y={HEIGHT - height} width={Math.max(1, width - 2)} height={height} />;
+        return (
+          <rect
+            key={bucket.upTo}
+            class="bar-shape"
+            x={index * width + 1}
+            y={HEIGHT - height}
+            width={Math.max(1, width - 2)}
+            height={height}
+          />
+        );
       })}
     </>
   );

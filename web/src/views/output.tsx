@@ -1,19 +1,19 @@
-/** What a command wrote, coloured as it meant it, as text of the page. */
+/** A command's output with its colours, as text of the page. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { describe, getBytes, path } from "../api/client.ts";
 import type { Command } from "../api/types.ts";
 import { type Run, runsOf, type Style } from "../lib/ansi.ts";
 import { bytes } from "../lib/time.ts";
 import { Button, Copy } from "../ui/parts.tsx";
 
-/** Bytes asked for at once. */
-const AT_ONCE = 64 << 10;
+/** Bytes fetched per request. */
+const CHUNK_BYTES = 64 << 10;
 
 type Colours = { color?: string; backgroundColor?: string };
 type StreamName = "stdout" | "stderr";
 
-function look(style: Style): { class: string; style: Colours } {
+function attributesOf(style: Style): { class: string; style: Colours } {
   const classes: string[] = [];
   const css: Colours = {};
   const colours: [string | undefined, "color" | "backgroundColor", string][] = [
@@ -25,7 +25,8 @@ function look(style: Style): { class: string; style: Colours } {
     if (value.startsWith("palette:")) classes.push(`${short}-${value.slice(8)}`);
     else css[property] = value;
   }
-  for (const name of ["bold", "dim", "italic", "underline", "strike"] as const) if (style[name]) classes.push(`t-${name}`);
+  for (const name of ["bold", "dim", "italic", "underline", "strike"] as const)
+    if (style[name]) classes.push(`t-${name}`);
   return { class: classes.join(" "), style: css };
 }
 
@@ -34,7 +35,13 @@ export function Runs({ runs }: { runs: Run[] }) {
   return (
     <>
       {runs.map((run, index) =>
-        Object.keys(run.style).length === 0 ? run.text : <span key={index} {...look(run.style)}>{run.text}</span>,
+        Object.keys(run.style).length === 0 ? (
+          run.text
+        ) : (
+          <span key={index} {...attributesOf(run.style)}>
+            {run.text}
+          </span>
+        ),
       )}
     </>
   );
@@ -51,18 +58,25 @@ function decoded(command: Command, stream: StreamName): string | null {
 
 function OneStream({ command, stream }: { command: Command; stream: StreamName }) {
   const total = command[`${stream}_bytes`];
-  const [state, setState] = useState<{ text: string; next: number; end: boolean; error: string | null }>(() => {
-    const text = decoded(command, stream);
-    const whole = text !== null && !command.truncated;
-    return { text: whole ? text : "", next: 0, end: whole, error: null };
-  });
+  const [state, setState] = useState<{ text: string; next: number; end: boolean; error: string | null }>(
+    () => {
+      const text = decoded(command, stream);
+      const whole = text !== null && !command.truncated;
+      return { text: whole ? text : "", next: 0, end: whole, error: null };
+    },
+  );
+  // Keeps the character that a chunk ends in for the next one.
+  const decoder = useRef(new TextDecoder());
   const more = async (): Promise<void> => {
     try {
-      const query = new URLSearchParams({ stream, from: String(state.next), limit: String(AT_ONCE) });
-      const { bytes: chunk, headers } = await getBytes(`${path("api", "commands", command.command_id, "output")}?${query}`);
+      const query = new URLSearchParams({ stream, from: String(state.next), limit: String(CHUNK_BYTES) });
+      const { bytes: chunk, headers } = await getBytes(
+        `${path("api", "commands", command.command_id, "output")}?${query}`,
+      );
       const next = Number(headers.get("x-next-offset") ?? state.next + chunk.length);
       const end = headers.get("x-end") === "true" || chunk.length === 0 || next >= total;
-      setState({ text: state.text + new TextDecoder().decode(chunk), next, end, error: null });
+      const text = decoder.current.decode(chunk, { stream: !end });
+      setState({ text: state.text + text, next, end, error: null });
     } catch (error) {
       setState({ ...state, error: describe(error) });
     }
@@ -74,16 +88,25 @@ function OneStream({ command, stream }: { command: Command; stream: StreamName }
   return (
     <figure class={`output ${stream}`}>
       <figcaption>
-        {stream} <span class="quiet-text">{bytes(total)}</span> <Copy text={state.text} label={`Copy ${stream}`} />
+        {stream} <span class="quiet-text">{bytes(total)}</span>{" "}
+        <Copy text={state.text} label={`Copy ${stream}`} />
       </figcaption>
-      <pre tabIndex={0}><Runs runs={runsOf(state.text)} /></pre>
-      {state.error && <p class="failure" role="alert">{state.error}</p>}
-      {!state.end && state.text !== "" && <Button onClick={more}>More ({bytes(total - state.next)} left)</Button>}
+      <pre tabIndex={0}>
+        <Runs runs={runsOf(state.text)} />
+      </pre>
+      {state.error && (
+        <p class="failure" role="alert">
+          {state.error}
+        </p>
+      )}
+      {!state.end && state.text !== "" && (
+        <Button onClick={more}>Show more ({bytes(total - state.next)} left)</Button>
+      )}
     </figure>
   );
 }
 
-/** Both streams of a command; what is not in the receipt is fetched. */
+/** Both output streams of a command; what the receipt leaves out is fetched. */
 export function Output({ command }: { command: Command }) {
   const nothing = command.stdout_bytes === 0 && command.stderr_bytes === 0;
   if (nothing) return <p class="quiet-text output-none">No output.</p>;

@@ -1,4 +1,4 @@
-/** Everything by name: Ctrl-K, type, Enter. */
+/** The command palette: Ctrl-K, type, Enter. */
 
 import { useEffect, useState } from "preact/hooks";
 import { type Action, find } from "../lib/palette.ts";
@@ -18,7 +18,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
   const run = (action: Action | undefined): void => {
     if (!action) return;
     close();
-    // After the dialog gave the focus back, so that the action can place it.
+    // After the dialog has restored the focus, so that the action can move it.
     queueMicrotask(() => action.run());
   };
   const keys = (event: KeyboardEvent): void => {
@@ -34,6 +34,7 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
       ref={box}
       class="dialog palette"
       aria-label="Command palette"
+      onKeyDown={keys}
       onCancel={(event) => {
         event.preventDefault();
         close();
@@ -48,8 +49,8 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
         aria-expanded="true"
         aria-controls="palette-list"
         aria-activedescendant={found[chosen] ? `palette-${chosen}` : undefined}
-        aria-label="What to do"
-        placeholder="Go to a thread, or do something"
+        aria-label="Search threads and commands"
+        placeholder="Search threads and commands"
         autocomplete="off"
         spellcheck={false}
         value={typed}
@@ -57,24 +58,25 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
           setTyped(event.currentTarget.value);
           setAt(0);
         }}
-        onKeyDown={keys}
       />
-      <ul id="palette-list" role="listbox" aria-label="Actions">
+      <div id="palette-list" class="palette-list" role="listbox" aria-label="Actions">
         {found.map((action, index) => (
-          <li
+          // biome-ignore lint/a11y/useKeyWithClickEvents: the dialog handles the keys.
+          <div
             key={action.title}
             id={`palette-${index}`}
             role="option"
+            tabIndex={-1}
             aria-selected={index === chosen}
             onPointerMove={() => setAt(index)}
             onClick={() => run(action)}
           >
             <span>{action.title}</span>
             {action.hint && <span class="quiet-text">{action.hint}</span>}
-          </li>
+          </div>
         ))}
-      </ul>
-      {found.length === 0 && <p class="quiet-text palette-none">Nothing fits.</p>}
+      </div>
+      {found.length === 0 && <p class="quiet-text palette-none">No matches.</p>}
     </dialog>
   );
 }

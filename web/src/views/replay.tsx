@@ -1,34 +1,45 @@
-/** A terminal's past, played from its recording: play, pause, speed, any moment. */
+/** Plays the recording of a terminal: play, pause, speed, seek. */
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, getText } from "../api/client.ts";
 import type { Terminal } from "../api/types.ts";
 import { useDark, usePreferences } from "../lib/preferences.ts";
-import { cutAt, eventsBefore, parseRecording, type Recording, secondOf, squeezed } from "../lib/recording.ts";
+import {
+  cutAt,
+  eventsBefore,
+  parseRecording,
+  type Recording,
+  secondOf,
+  shortenPauses,
+} from "../lib/recording.ts";
 import { clock, duration } from "../lib/time.ts";
-import { terminalPath } from "../protocol/world.ts";
+import { terminalPath } from "../protocol/environment.ts";
 import { Screen } from "../terminal/screen.ts";
 import { themes } from "../terminal/themes.ts";
 import { download } from "../terminal/view.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Button, Empty } from "../ui/parts.tsx";
-import { terminalLabel } from "./thread.tsx";
+import { terminalLabel } from "./terminals.tsx";
 
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
-/** A longer silence is played as this many seconds. */
-const SILENCE = 2;
+/** Longer pauses are shortened to this. */
+const MAX_PAUSE_SECONDS = 2;
 
 interface Props {
   terminals: Terminal[];
   terminal: string | null;
-  /** An offset to begin at, or a time of day where that is not known. */
+  /** The offset to start at, or the time where no offset is known. */
   offset: number | null;
   at: string | null;
 }
 
 export function ReplayView({ terminals, terminal, offset, at }: Props) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const [loaded, setLoaded] = useState<{ id: string; recording: Recording | null; error: string | null } | null>(null);
+  const [loaded, setLoaded] = useState<{
+    id: string;
+    recording: Recording | null;
+    error: string | null;
+  } | null>(null);
   const id = chosen ?? terminal ?? terminals[0]?.terminal_id ?? null;
   useEffect(() => {
     if (!id) return;
@@ -37,9 +48,11 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
       (text) => here && setLoaded({ id, recording: parseRecording(text), error: null }),
       (error: unknown) => here && setLoaded({ id, recording: null, error: describe(error) }),
     );
-    return () => void (here = false);
+    return () => {
+      here = false;
+    };
   }, [id]);
-  if (!id) return <Empty title="Nothing was recorded yet." />;
+  if (!id) return <Empty title="No recording yet." />;
   return (
     <div class="replay-view">
       <div class="bar">
@@ -47,23 +60,35 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
           <label class="inline">
             <span>Terminal</span>
             <select value={id} onChange={(event) => setChosen(event.currentTarget.value)}>
-              {terminals.map((one, index) => <option key={one.terminal_id} value={one.terminal_id}>{terminalLabel(one, index)}</option>)}
+              {terminals.map((one, index) => (
+                <option key={one.terminal_id} value={one.terminal_id}>
+                  {terminalLabel(one, index)}
+                </option>
+              ))}
             </select>
           </label>
         )}
-        <Button onClick={() => download(id)}>Download (asciicast)</Button>
+        <Button onClick={() => download(id)}>Download asciicast</Button>
       </div>
       {loaded?.id !== id && <p class="quiet-text">Loading the recording…</p>}
-      {loaded?.id === id && loaded.error && <p class="failure" role="alert">{loaded.error}</p>}
+      {loaded?.id === id && loaded.error && (
+        <p class="failure" role="alert">
+          {loaded.error}
+        </p>
+      )}
       {loaded?.id === id && loaded.recording && (
-        <Player key={id} {...beginning(loaded.recording, offset, at)} />
+        <Player key={id} {...startAt(loaded.recording, offset, at)} />
       )}
     </div>
   );
 }
 
-/** What to play, and after how many of its events to begin: at an offset, at a time, or at the end. */
-function beginning(recording: Recording, offset: number | null, at: string | null): { recording: Recording; from: number } {
+/** The recording, and the number of events to show first: up to an offset, a time, or the end. */
+function startAt(
+  recording: Recording,
+  offset: number | null,
+  at: string | null,
+): { recording: Recording; from: number } {
   const cut = offset === null ? null : cutAt(recording.events, offset);
   if (cut) return { recording: { ...recording, events: cut.events }, from: cut.before };
   const second = at ? secondOf(recording, at) : recording.length;
@@ -72,7 +97,7 @@ function beginning(recording: Recording, offset: number | null, at: string | nul
 
 function Player({ recording, from }: { recording: Recording; from: number }) {
   const { events } = recording;
-  const [pace] = useState(() => squeezed(events, SILENCE));
+  const [pace] = useState(() => shortenPauses(events, MAX_PAUSE_SECONDS));
   const [position, setPosition] = useState(from);
   const [playing, setPlaying] = useState(false);
   const [speed, setSpeed] = useState(1);
@@ -84,14 +109,27 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
   useEffect(() => {
     const nothing = (): void => {};
     const screen = new Screen(
-      { fontSize: preferred.fontSize, theme: dark ? themes.dark : themes.light, screenReader: preferred.screenReader, scrollback: 1000 },
-      { input: nothing, drawn: nothing, link: nothing, openLink: nothing, confirmPaste: nothing, remeasured: () => held.current?.screen.squeeze() },
+      {
+        fontSize: preferred.fontSize,
+        theme: dark ? themes.dark : themes.light,
+        screenReader: preferred.screenReader,
+        scrollback: 1000,
+      },
+      {
+        input: nothing,
+        drawn: nothing,
+        link: nothing,
+        openLink: nothing,
+        confirmPaste: nothing,
+        notified: nothing,
+        remeasured: () => held.current?.screen.fitFont(),
+      },
     );
     screen.terminal.options.disableStdin = true;
     screen.open(box.current!);
     screen.framed = true;
     held.current = { screen, drawn: -1 };
-    const observer = new ResizeObserver(() => screen.squeeze());
+    const observer = new ResizeObserver(() => screen.fitFont());
     observer.observe(box.current!);
     return () => {
       observer.disconnect();
@@ -103,7 +141,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     if (held.current) held.current.screen.theme = dark ? themes.dark : themes.light;
   }, [dark]);
 
-  // Forward by what is new; backward by beginning again.
+  // Forward: write the new events. Backward: start over.
   useEffect(() => {
     const now = held.current;
     if (!now || now.drawn === position) return;
@@ -126,7 +164,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     now.drawn = position;
   }, [position]);
 
-  // In the same turn as the button: a pause must not let one more frame through.
+  // A layout effect, so that no frame is played after the pause button was pressed.
   useLayoutEffect(() => {
     if (!playing) return;
     if (position >= events.length) return setPlaying(false);
@@ -143,11 +181,16 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
   }, [playing, position, speed]);
 
   const second = position > 0 ? events[position - 1]!.at : 0;
-  const when = recording.began === null ? "" : clock(new Date(recording.began + second * 1000).toISOString(), Date.now());
-  if (events.length === 0) return <Empty title="Nothing was recorded yet." />;
+  const when =
+    recording.began === null
+      ? ""
+      : clock(new Date(recording.began + second * 1000).toISOString(), Date.now());
+  if (events.length === 0) return <Empty title="No recording yet." />;
   return (
     <section class="player" aria-label="Replay">
-      <div class="terminal-frame"><div ref={box} class="terminal-box" /></div>
+      <div class="terminal-frame">
+        <div ref={box} class="terminal-box" />
+      </div>
       <div class="player-bar">
         <button
           type="button"
@@ -165,18 +208,25 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
           min={0}
           max={events.length}
           value={position}
-          aria-label="Moment"
+          aria-label="Position"
           aria-valuetext={`${duration(second * 1000)} of ${duration(recording.length * 1000)}`}
           onInput={(event) => {
             setPlaying(false);
             setPosition(Number(event.currentTarget.value));
           }}
         />
-        <span class="player-time" data-position={position}>{duration(second * 1000)} / {duration(recording.length * 1000)} <span class="quiet-text wide-only">{when}</span></span>
+        <span class="player-time" data-position={position}>
+          {duration(second * 1000)} / {duration(recording.length * 1000)}{" "}
+          <span class="quiet-text wide-only">{when}</span>
+        </span>
         <label class="inline">
           <span class="hidden-text">Speed</span>
           <select value={String(speed)} onChange={(event) => setSpeed(Number(event.currentTarget.value))}>
-            {SPEEDS.map((one) => <option key={one} value={String(one)}>{one}×</option>)}
+            {SPEEDS.map((one) => (
+              <option key={one} value={String(one)}>
+                {one}×
+              </option>
+            ))}
           </select>
         </label>
       </div>

@@ -1,33 +1,43 @@
-/** How a thread stands: its session, its terminal, its lease. Fed by events; only the clock runs by itself. */
+/** The status panel: a thread's session, terminal and lease, kept up to date by events. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, isProblem, path } from "../api/client.ts";
-import { type Happening, onMeasured } from "../api/events.ts";
+import { type AppEvent, onMeasurement } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Instance, InstanceMetrics, Lease, Session, Terminal } from "../api/types.ts";
 import { isSecret, MASK } from "../lib/secrets.ts";
-import { bytes, counted, duration, shareOf } from "../lib/time.ts";
+import { bytes, cpuPercent, duration, plural } from "../lib/time.ts";
 import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
 
-/** A session that ends sooner than this is marked. */
+/** A session that expires sooner is marked. */
 const SOON_MS = 5 * 60_000;
 
 interface Props {
   thread: string;
   lease: Resource<Lease>;
+  /** The terminal to describe; the default one if null. */
+  selected: string | null;
   terminals: Terminal[];
-  /** Which events touch this thread. */
-  concerns: (what: Happening) => boolean;
+  /** Whether an event changes this thread. */
+  isAffected: (event: AppEvent) => boolean;
 }
 
-export function StatusPanel({ thread, lease, terminals, concerns }: Props) {
+export function StatusPanel({ thread, lease, selected, terminals, isAffected }: Props) {
   const here = path("api", "threads", thread);
-  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), concerns);
-  const terminal = useResource<Terminal>(`terminal ${thread}`, () => get(`${here}/terminal`), concerns);
+  const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), isAffected);
+  const terminal = useResource<Terminal>(
+    `terminal ${thread} ${selected}`,
+    () => get(selected === null ? `${here}/terminal` : path("api", "terminals", selected)),
+    isAffected,
+  );
   return (
     <aside class="panel" aria-label="Status">
-      <Section title="Session" resource={session} badge={session.value && <SessionBadge session={session.value} />}>
+      <Section
+        title="Session"
+        resource={session}
+        badge={session.value && <SessionBadge session={session.value} />}
+      >
         {(value) => <SessionFields session={value} />}
       </Section>
       <Section
@@ -40,7 +50,13 @@ export function StatusPanel({ thread, lease, terminals, concerns }: Props) {
       <Section
         title="Lease"
         resource={lease}
-        badge={lease.value && <Badge tone={toneOf(lease.value.instance?.state)}>{lease.value.instance?.state ?? "no instance"}</Badge>}
+        badge={
+          lease.value && (
+            <Badge tone={toneOf(lease.value.instance?.state)}>
+              {lease.value.instance?.state ?? "no instance"}
+            </Badge>
+          )
+        }
       >
         {(value) => <LeaseFields lease={value} />}
       </Section>
@@ -63,8 +79,13 @@ function Section<T>({ title, resource, badge, children }: SectionProps<T>) {
         {badge}
       </summary>
       {resource.value !== undefined && <dl class="fields">{children(resource.value)}</dl>}
-      {resource.value === undefined && resource.error !== undefined &&
-        (isProblem(resource.error, 404) ? <p class="quiet-text">none</p> : <Failure error={resource.error} retry={resource.refresh} />)}
+      {resource.value === undefined &&
+        resource.error !== undefined &&
+        (isProblem(resource.error, 404) ? (
+          <p class="quiet-text">none</p>
+        ) : (
+          <Failure error={resource.error} retry={resource.refresh} />
+        ))}
     </details>
   );
 }
@@ -75,7 +96,11 @@ function SessionBadge({ session }: { session: Session }) {
   const now = useNow();
   const left = Date.parse(session.expires_at) - now;
   const soon = isOpen(session) && left < SOON_MS;
-  return <Badge tone={soon ? "warn" : toneOf(session.status)}>{soon ? `${session.status}, ends soon` : session.status}</Badge>;
+  return (
+    <Badge tone={soon ? "warn" : toneOf(session.status)}>
+      {soon ? `${session.status}, expires soon` : session.status}
+    </Badge>
+  );
 }
 
 function SessionFields({ session }: { session: Session }) {
@@ -83,19 +108,28 @@ function SessionFields({ session }: { session: Session }) {
   const left = Date.parse(session.expires_at) - now;
   return (
     <>
-      <Field name="Live">{isOpen(session) ? "yes" : "no; the next use opens another"}</Field>
-      <Field name="Created"><Ago time={session.created_at} /></Field>
-      <Field name="Last active"><Ago time={session.last_active_at} /></Field>
+      <Field name="Live">{isOpen(session) ? "yes" : "no; the next command opens a session"}</Field>
+      <Field name="Created">
+        <Ago time={session.created_at} />
+      </Field>
+      <Field name="Last active">
+        <Ago time={session.last_active_at} />
+      </Field>
       {isOpen(session) && (
         <Field name="Expires in">
-          <span class={left < SOON_MS ? "soon" : ""}>{left > 0 ? duration(Math.floor(left / 1000) * 1000) : "due"}</span>
+          <span class={left < SOON_MS ? "soon" : ""}>
+            {left > 0 ? duration(Math.floor(left / 1000) * 1000) : "now"}
+          </span>
         </Field>
       )}
       <Field name="Policy">
-        idle {duration(session.policy.idle_timeout_s * 1000)}, at most {duration(session.policy.max_duration_s * 1000)}
+        idle {duration(session.policy.idle_timeout_s * 1000)}, at most{" "}
+        {duration(session.policy.max_duration_s * 1000)}
         {session.policy.on_expiry && `, then ${session.policy.on_expiry}`}
       </Field>
-      <Field name="Id"><Id id={session.session_id} /></Field>
+      <Field name="Id">
+        <Id id={session.session_id} />
+      </Field>
     </>
   );
 }
@@ -109,34 +143,55 @@ function TerminalFields({ terminal, count }: { terminal: Terminal; count: number
         {terminal.cwd && <Copy text={terminal.cwd} label="Copy the directory" />}
       </Field>
       <Field name="Version">{terminal.version}</Field>
-      {terminal.status && <Field name="State"><Badge tone={toneOf(terminal.status)}>{terminal.status}</Badge></Field>}
+      {terminal.status && (
+        <Field name="State">
+          <Badge tone={toneOf(terminal.status)}>{terminal.status}</Badge>
+        </Field>
+      )}
       {count > 1 && <Field name="Terminals">{count}</Field>}
-      <Field name="Changed"><Ago time={terminal.updated_at} /></Field>
-      <Field name="Id"><Id id={terminal.terminal_id} /></Field>
-      <dt class="span">Environment, {variables.length === 0 ? "unchanged" : `${variables.length} changed`}</dt>
+      <Field name="Changed">
+        <Ago time={terminal.updated_at} />
+      </Field>
+      <Field name="Id">
+        <Id id={terminal.terminal_id} />
+      </Field>
+      <dt class="span">
+        Environment, {variables.length === 0 ? "unchanged" : `${variables.length} changed`}
+      </dt>
       <dd class="span">
         <ul class="variables">
-          {variables.map(([name, value]) => <Variable key={name} name={name} value={value} />)}
+          {variables.map(([name, value]) => (
+            <Variable key={name} name={name} value={value} />
+          ))}
         </ul>
       </dd>
     </>
   );
 }
 
-/** A variable; what may be a secret is masked until it is asked for. */
+/** An environment variable. A value that may be a secret is masked until it is revealed. */
 export function Variable({ name, value, sign }: { name: string; value: string | null; sign?: "+" | "−" }) {
   const secret = isSecret(name, value);
   const [shown, setShown] = useState(false);
   return (
     <li class={sign === "+" ? "plus" : sign === "−" ? "minus" : ""}>
-      <code class="variable-name">{sign && `${sign} `}{name}</code>
+      <code class="variable-name">
+        {sign && `${sign} `}
+        {name}
+      </code>
       {value === null ? (
         <span class="quiet-text">unset</span>
       ) : (
         <code class="wrap value">{secret && !shown ? MASK : value}</code>
       )}
       {secret && value !== null && (
-        <button type="button" class="reveal" aria-pressed={shown} aria-label={`${shown ? "Hide" : "Show"} ${name}`} onClick={() => setShown(!shown)}>
+        <button
+          type="button"
+          class="reveal"
+          aria-pressed={shown}
+          aria-label={`${shown ? "Hide" : "Show"} ${name}`}
+          onClick={() => setShown(!shown)}
+        >
           {shown ? "hide" : "show"}
         </button>
       )}
@@ -148,54 +203,99 @@ function LeaseFields({ lease }: { lease: Lease }) {
   const { instance } = lease;
   return (
     <>
-      <Field name="Provider"><span class="provider">{lease.provider_name}</span></Field>
+      <Field name="Provider">
+        <span class="provider">{lease.provider_name}</span>
+      </Field>
       <Field name="Instance">
         <Badge tone={toneOf(instance?.state)}>{instance?.state ?? "none"}</Badge>
       </Field>
-      {instance?.started_at && <Field name="Started"><Ago time={instance.started_at} /></Field>}
+      {instance?.started_at && (
+        <Field name="Started">
+          <Ago time={instance.started_at} />
+        </Field>
+      )}
       {instance && <MetricFields key={instance.instance_id} instance={instance} />}
-      {lease.generation !== undefined && lease.generation > 1 && <Field name="Recreated">{counted(lease.generation - 1, "time")}</Field>}
-      {lease.shared_by && lease.shared_by.length > 1 && <Field name="Shared by">{lease.shared_by.join(", ")}</Field>}
-      <Field name="Lease"><Id id={lease.lease_id} /></Field>
-      {instance && <Field name="Id"><Id id={instance.instance_id} /></Field>}
+      {lease.generation !== undefined && lease.generation > 1 && (
+        <Field name="Recreated">{plural(lease.generation - 1, "time")}</Field>
+      )}
+      {lease.shared_by && lease.shared_by.length > 1 && (
+        <Field name="Shared by">{lease.shared_by.join(", ")}</Field>
+      )}
+      <Field name="Lease">
+        <Id id={lease.lease_id} />
+      </Field>
+      {instance && (
+        <Field name="Id">
+          <Id id={instance.instance_id} />
+        </Field>
+      )}
     </>
   );
 }
 
-/** What an instance uses: as it was asked for, then as the server tells it. */
+/** The resources an instance uses: as fetched at first, then as measured. */
 function useMetrics(instance: Instance): { metrics: InstanceMetrics | null; share: number | null } {
-  const [told, setTold] = useState<{ at: number; metrics: InstanceMetrics; share: number | null } | null>(null);
+  const [latest, setLatest] = useState<{ at: number; metrics: InstanceMetrics; share: number | null } | null>(
+    null,
+  );
   useEffect(
     () =>
-      onMeasured((what) => {
-        if (what.instance_id !== instance.instance_id) return;
+      onMeasurement((measured) => {
+        if (measured.instance_id !== instance.instance_id) return;
         const at = performance.now();
-        setTold((before) => ({ at, metrics: what, share: before && shareOf(before.metrics.cpu_us, what.cpu_us, at - before.at) }));
+        setLatest((before) => ({
+          at,
+          metrics: measured,
+          share: before && cpuPercent(before.metrics.cpu_us, measured.cpu_us, at - before.at),
+        }));
       }),
     [instance.instance_id],
   );
-  return { metrics: told?.metrics ?? instance.metrics ?? null, share: told?.share ?? null };
+  return { metrics: latest?.metrics ?? instance.metrics ?? null, share: latest?.share ?? null };
 }
 
 function MetricFields({ instance }: { instance: Instance }) {
   const { metrics, share } = useMetrics(instance);
   if (!metrics) return null;
-  // What is told as it changes leaves out what hardly does.
+  // Measurements leave the limits out.
   const { limits, exceeded } = instance.metrics ?? {};
   return (
     <>
       {typeof metrics.cpu_us === "number" && (
         <Field name="CPU time">
-          {duration(metrics.cpu_us / 1000)}{share !== null && `, ${share}% of a core`}{limits && ` (limit ${limits.milli_cpus / 10}%)`}
+          {duration(metrics.cpu_us / 1000)}
+          {share !== null && `, ${share}% of a core`}
+          {limits && ` (limit ${limits.milli_cpus / 10}%)`}
         </Field>
       )}
-      {typeof metrics.memory_bytes === "number" && <Field name="Memory">{bytes(metrics.memory_bytes)}{limits && ` of ${bytes(limits.memory_bytes)}`}</Field>}
-      {typeof metrics.processes === "number" && <Field name="Processes">{metrics.processes}{limits && ` of ${limits.processes}`}</Field>}
-      {typeof metrics.disk_bytes === "number" && (
-        <Field name={limits?.disk_bytes ? "Disk" : "Output kept"}>{bytes(metrics.disk_bytes)}{limits?.disk_bytes && ` of ${bytes(limits.disk_bytes)}`}</Field>
+      {typeof metrics.memory_bytes === "number" && (
+        <Field name="Memory">
+          {bytes(metrics.memory_bytes)}
+          {limits && ` of ${bytes(limits.memory_bytes)}`}
+        </Field>
       )}
-      {exceeded && exceeded.out_of_memory > 0 && <Field name="Out of memory"><span class="soon">{counted(exceeded.out_of_memory, "time")}</span></Field>}
-      {exceeded && exceeded.processes > 0 && <Field name="Process limit"><span class="soon">met {counted(exceeded.processes, "time")}</span></Field>}
+      {typeof metrics.processes === "number" && (
+        <Field name="Processes">
+          {metrics.processes}
+          {limits && ` of ${limits.processes}`}
+        </Field>
+      )}
+      {typeof metrics.disk_bytes === "number" && (
+        <Field name={limits?.disk_bytes ? "Disk" : "Output kept"}>
+          {bytes(metrics.disk_bytes)}
+          {limits?.disk_bytes && ` of ${bytes(limits.disk_bytes)}`}
+        </Field>
+      )}
+      {exceeded && exceeded.out_of_memory > 0 && (
+        <Field name="Out of memory">
+          <span class="soon">{plural(exceeded.out_of_memory, "time")}</span>
+        </Field>
+      )}
+      {exceeded && exceeded.processes > 0 && (
+        <Field name="Process limit">
+          <span class="soon">reached {plural(exceeded.processes, "time")}</span>
+        </Field>
+      )}
     </>
   );
 }

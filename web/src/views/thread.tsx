@@ -1,21 +1,20 @@
-/** One thread: its terminals, its history, and beside them how things stand. */
+/** One thread: its terminals and history, and the status panel beside them. */
 
-import { useEffect, useState } from "preact/hooks";
-import { get, isProblem, list, path, send } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import { useState } from "preact/hooks";
+import { get, isProblem, path, send } from "../api/client.ts";
+import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Lease, Terminal, Thread } from "../api/types.ts";
+import type { Lease, Thread } from "../api/types.ts";
+import { useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
-import { TerminalView } from "../terminal/view.tsx";
-import { ask, attempt, say } from "../ui/dialogs.tsx";
+import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
-import { ExecBox } from "./exec.tsx";
 import { ReplayView } from "./replay.tsx";
-import { ShareDialog } from "./share.tsx";
 import { StatusPanel } from "./status.tsx";
-import { statusWords } from "./threads.tsx";
+import { Terminals, useTerminals } from "./terminals.tsx";
+import { statusText } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
 import { VersionsView } from "./versions.tsx";
 
@@ -26,19 +25,6 @@ const TABS: { tab: ThreadTab; label: string }[] = [
   { tab: "replay", label: "Replay" },
 ];
 
-/** The terminals of a thread, the default one first. */
-export function useTerminals(thread: string) {
-  return useResource<Terminal[]>(
-    `terminals ${thread}`,
-    () => list<Terminal>(path("api", "threads", thread, "terminals")),
-    (what) => what.name.startsWith("terminal") && (what.thread === null || what.thread === thread),
-  );
-}
-
-/** A short name for a terminal among its thread's. */
-export const terminalLabel = (terminal: Terminal, index: number): string =>
-  terminal.title || (terminal.cmd?.length ? terminal.cmd.join(" ") : index === 0 ? "main" : `terminal ${index + 1}`);
-
 interface Props {
   thread: string;
   tab: ThreadTab;
@@ -48,22 +34,40 @@ interface Props {
 export function ThreadView({ thread, tab, query }: Props) {
   const here = path("api", "threads", thread);
   const { panel } = usePreferences();
-  const lease: Resource<Lease> = useResource<Lease>(`lease ${thread}`, () => get(`${here}/lease`), (what) => ours(what));
+  const lease: Resource<Lease> = useResource<Lease>(
+    `lease ${thread}`,
+    () => get(`${here}/lease`),
+    (event) => isAffected(event),
+  );
   const terminals = useTerminals(thread);
-  /** Whether something concerns this thread: by its own name, its lease's or one of its terminals'. */
-  const ours = (what: Happening): boolean =>
-    what.thread === thread ||
-    (what.lease !== null && what.lease === lease.value?.lease_id) ||
-    (what.terminal !== null && (terminals.value?.some((one) => one.terminal_id === what.terminal) ?? false));
-  const about = useResource<Thread>(`thread ${thread}`, () => get(here), ours);
+  const [selected, setSelected] = useState<string | null>(null);
+  /** Whether an event changes this thread, its lease or one of its terminals. */
+  const isAffected = (event: AppEvent): boolean =>
+    event.thread === thread ||
+    (event.lease !== null && event.lease === lease.value?.lease_id) ||
+    (event.terminal !== null &&
+      (terminals.value?.some((one) => one.terminal_id === event.terminal) ?? false));
+  const about = useResource<Thread>(`thread ${thread}`, () => get(here), isAffected);
 
   if (isProblem(about.error, 404)) {
     return (
       <main class="page" id="main" tabIndex={-1}>
-        <Empty title="There is no such thread.">
-          <p><code>{thread}</code></p>
-          <Button tone="main" onClick={() => attempt(async () => { await send("PUT", here, {}); about.refresh(); terminals.refresh(); lease.refresh(); })}>
-            Create it
+        <Empty title="Thread not found.">
+          <p>
+            <code>{thread}</code>
+          </p>
+          <Button
+            tone="main"
+            onClick={() =>
+              attempt("Couldn't create the thread.", async () => {
+                await send("PUT", here, {});
+                about.refresh();
+                terminals.refresh();
+                lease.refresh();
+              })
+            }
+          >
+            Create this thread
           </Button>
         </Empty>
       </main>
@@ -72,17 +76,25 @@ export function ThreadView({ thread, tab, query }: Props) {
 
   const state = lease.value?.instance?.state;
   const paused = state === "paused";
-  const resume = (): Promise<unknown> => attempt(() => send("POST", `${here}/resume`), "Resumed.");
+  const resume = (): Promise<unknown> =>
+    attempt("Couldn't resume the thread.", () => send("POST", `${here}/resume`), "Resumed.");
   const destroy = async (): Promise<void> => {
     const yes = await ask({
       title: "Destroy this thread?",
-      text: "Its session and terminals end, every process in them is killed, and the compute goes unless another thread shares it. This cannot be undone.",
+      text: "This kills its processes and deletes its terminals and, unless it is shared, its sandbox.",
       action: "Destroy",
       danger: true,
       type: thread,
     });
     if (!yes) return;
-    const done = await attempt(async () => (await send("DELETE", here), true), "The thread was destroyed.");
+    const done = await attempt(
+      "Couldn't destroy the thread.",
+      async () => {
+        await send("DELETE", here);
+        return true;
+      },
+      "Thread destroyed.",
+    );
     if (done) go("/ui/threads");
   };
 
@@ -91,175 +103,135 @@ export function ThreadView({ thread, tab, query }: Props) {
       <header class="thread-head">
         <div class="thread-title">
           <h1 title={thread}>{thread}</h1>
-          {about.value?.sandbox && <Badge tone={toneOf(about.value.sandbox.status)}>{statusWords(about.value.sandbox.status)}</Badge>}
-          {state && state !== about.value?.sandbox?.status && <Badge tone={toneOf(state)} title="instance">{state}</Badge>}
+          <ThreadBadge sandbox={about.value?.sandbox?.status} instance={state} />
           <span class="tools">
             <Button
               aria-label={paused ? "Resume" : "Pause"}
-              onClick={() => (paused ? resume() : attempt(() => send("POST", `${here}/pause`), "Paused. The next command resumes it."))}
+              onClick={() =>
+                paused
+                  ? resume()
+                  : attempt("Couldn't pause the thread.", () => send("POST", `${here}/pause`), "Paused.")
+              }
             >
               <Icon name={paused ? "play" : "pause"} />
               <span class="wide-only">{paused ? "Resume" : "Pause"}</span>
             </Button>
             <Menu
-              label="More for this thread"
+              label="More thread actions"
               items={[
-                { label: "Touch the session", run: () => attempt(() => send("POST", `${here}/session/touch`), "The session's time begins anew.") },
-                { label: "Close the session", run: () => closeSession(here) },
-                { label: "Destroy the thread…", tone: "danger", run: destroy },
+                {
+                  label: "Keep alive",
+                  run: () =>
+                    attempt(
+                      "Couldn't reset the session timer.",
+                      () => send("POST", `${here}/session/touch`),
+                      "Session timer reset.",
+                    ),
+                },
+                { label: "Close session", run: () => closeSession(here) },
+                { label: "Destroy thread…", tone: "danger", run: destroy },
               ]}
             >
               <Icon name="more" />
             </Menu>
-            <button type="button" class="button ghost" aria-pressed={panel} aria-label="Status panel" title="Status panel" onClick={() => prefer({ panel: !panel })}>
+            <button
+              type="button"
+              class="button ghost"
+              aria-pressed={panel}
+              aria-label="Status panel"
+              title="Status panel"
+              onClick={() => prefer({ panel: !panel })}
+            >
               <Icon name="panel" />
             </button>
           </span>
         </div>
-        <nav class="tabs" aria-label="Parts of the thread">
+        <nav class="tabs" aria-label="Thread views">
           {TABS.map((one) => (
-            <a key={one.tab} href={threadAddress(thread, one.tab)} aria-current={one.tab === tab ? "page" : undefined}>{one.label}</a>
+            <a
+              key={one.tab}
+              href={threadAddress(thread, one.tab)}
+              aria-current={one.tab === tab ? "page" : undefined}
+            >
+              {one.label}
+            </a>
           ))}
         </nav>
       </header>
       <div class="thread-body">
         {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
-        {tab === "terminals" && <Terminals thread={thread} terminals={terminals} wanted={query.get("show")} paused={paused} resume={resume} />}
-        {tab === "timeline" && <TimelineView thread={thread} concerns={ours} terminals={terminals.value ?? []} />}
-        {tab === "versions" && <VersionsView key={thread} concerns={ours} thread={thread} terminals={terminals.value ?? []} />}
-        {tab === "replay" && <ReplayView terminals={terminals.value ?? []} terminal={query.get("terminal")} offset={query.has("offset") ? Number(query.get("offset")) : null} at={query.get("at")} />}
+        {tab === "terminals" && (
+          <Terminals
+            thread={thread}
+            terminals={terminals}
+            wanted={query.get("show")}
+            selected={selected}
+            onSelect={setSelected}
+            paused={paused}
+            resume={resume}
+          />
+        )}
+        {tab === "timeline" && (
+          <TimelineView thread={thread} isAffected={isAffected} terminals={terminals.value ?? []} />
+        )}
+        {tab === "versions" && (
+          <VersionsView
+            key={thread}
+            isAffected={isAffected}
+            thread={thread}
+            terminals={terminals.value ?? []}
+          />
+        )}
+        {tab === "replay" && (
+          <ReplayView
+            terminals={terminals.value ?? []}
+            terminal={query.get("terminal")}
+            offset={query.has("offset") ? Number(query.get("offset")) : null}
+            at={query.get("at")}
+          />
+        )}
       </div>
-      {panel && <StatusPanel thread={thread} lease={lease} terminals={terminals.value ?? []} concerns={ours} />}
+      {panel && (
+        <StatusPanel
+          thread={thread}
+          selected={tab === "terminals" ? selected : null}
+          lease={lease}
+          terminals={terminals.value ?? []}
+          isAffected={isAffected}
+        />
+      )}
     </main>
   );
 }
 
-/** Opens a terminal and shows it. */
-export async function newTerminal(thread: string): Promise<void> {
-  const made = await attempt(() => send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}));
-  if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
+/** What the thread does while its instance runs, else the state of the instance. */
+function ThreadBadge({ sandbox, instance }: { sandbox: string | undefined; instance: string | undefined }) {
+  const activity = useActivity();
+  const status = instance ?? sandbox;
+  if (status === undefined) return null;
+  if (status !== "running") return <Badge tone={toneOf(status)}>{statusText(status)}</Badge>;
+  switch (activity) {
+    case "running":
+      return <Badge tone="busy">running</Badge>;
+    case "waiting":
+      return <Badge tone="warn">waiting for input</Badge>;
+    case "failed":
+      return <Badge tone="bad">failed</Badge>;
+    case "idle":
+      return <Badge tone="quiet">idle</Badge>;
+  }
 }
 
 async function closeSession(here: string): Promise<void> {
   const yes = await ask({
     title: "Close the session?",
-    text: "The shell's state is kept; the next use opens another session.",
+    text: "The shell's state is kept. The next command opens a new session.",
     action: "Close",
   });
-  if (yes) await attempt(() => send("POST", `${here}/session/close`), "The session was closed.");
-}
-
-interface TerminalsProps {
-  thread: string;
-  terminals: Resource<Terminal[]>;
-  /** The one that the address names. */
-  wanted: string | null;
-  paused: boolean;
-  resume: () => Promise<unknown>;
-}
-
-function Terminals({ thread, terminals, wanted, paused, resume }: TerminalsProps) {
-  const all = terminals.value ?? [];
-  const [shown, setShown] = useState<string[]>([]);
-  const [sharing, setSharing] = useState<{ terminal: string; label: string } | null>(null);
-  const ids = all.map((terminal) => terminal.terminal_id).join(" ");
-  useEffect(() => {
-    // What is gone leaves its pane; something is always shown.
-    setShown((before) => {
-      const there = before.filter((id) => all.some((terminal) => terminal.terminal_id === id));
-      return there.length > 0 ? there : all.slice(0, 1).map((terminal) => terminal.terminal_id);
-    });
-  }, [ids]);
-  const there = wanted !== null && all.some((terminal) => terminal.terminal_id === wanted);
-  useEffect(() => {
-    if (there) setShown([wanted]);
-  }, [wanted, there]);
-
-  const open = (): Promise<void> => newTerminal(thread);
-  const end = async (terminal: Terminal, label: string): Promise<void> => {
-    const yes = await ask({
-      title: `End terminal ${label}?`,
-      text: "Every process in it is killed and its state is forgotten.",
-      action: "End",
-      danger: true,
-    });
-    if (!yes) return;
-    await attempt(() => send("DELETE", path("api", "terminals", terminal.terminal_id)), "The terminal was ended.");
-    terminals.refresh();
-  };
-
-  if (terminals.error !== undefined && all.length === 0) return <Failure error={terminals.error} retry={terminals.refresh} />;
-  if (terminals.value && all.length === 0) {
-    return (
-      <Empty title="No terminal yet.">
-        <Button tone="main" onClick={open}>Open one</Button>
-      </Empty>
+  if (yes)
+    await attempt(
+      "Couldn't close the session.",
+      () => send("POST", `${here}/session/close`),
+      "Session closed.",
     );
-  }
-  const panes = shown.flatMap((id) => {
-    const index = all.findIndex((terminal) => terminal.terminal_id === id);
-    return index < 0 ? [] : [{ terminal: all[index]!, label: terminalLabel(all[index]!, index) }];
-  });
-  return (
-    <div class="terminals">
-      <div class="terminal-tabs" role="group" aria-label="Terminals">
-        {all.map((terminal, index) => {
-          const label = terminalLabel(terminal, index);
-          const on = shown.includes(terminal.terminal_id);
-          return (
-            <span key={terminal.terminal_id} class={`terminal-tab${on ? " on" : ""}`}>
-              <button type="button" aria-pressed={on} onClick={() => setShown([terminal.terminal_id])} title={terminal.terminal_id}>
-                {label}
-              </button>
-              <button
-                type="button"
-                class="beside"
-                aria-label={on ? `Hide ${label}` : `Show ${label} beside the others`}
-                title={on ? "Hide" : "Show beside"}
-                disabled={on && shown.length === 1}
-                onClick={() =>
-                  setShown((before) => {
-                    const others = before.filter((id) => id !== terminal.terminal_id);
-                    return on ? others : [...others, terminal.terminal_id];
-                  })
-                }
-              >
-                <Icon name={on ? "close" : "split"} />
-              </button>
-            </span>
-          );
-        })}
-        <button type="button" class="button ghost" aria-label="New terminal" title="New terminal" onClick={() => void open()}>
-          <Icon name="plus" />
-        </button>
-        {all.length > 1 && (
-          <Menu
-            label="End a terminal"
-            items={all.slice(1).map((terminal, index) => {
-              const label = terminalLabel(terminal, index + 1);
-              return { label: `End ${label}…`, tone: "danger" as const, run: () => end(terminal, label) };
-            })}
-          >
-            <Icon name="close" />
-          </Menu>
-        )}
-      </div>
-      <div class={`panes panes-${Math.min(panes.length, 4)}`}>
-        {panes.map(({ terminal, label }, index) => (
-          <TerminalView
-            key={terminal.terminal_id}
-            terminal={terminal.terminal_id}
-            label={label}
-            focus={index === panes.length - 1}
-            paused={paused}
-            resume={resume}
-            onShare={() => setSharing({ terminal: terminal.terminal_id, label })}
-            {...(panes.length > 1 && { onClose: () => setShown((before) => before.filter((id) => id !== terminal.terminal_id)) })}
-          />
-        ))}
-      </div>
-      {sharing && <ShareDialog {...sharing} close={() => setSharing(null)} />}
-      {panes[0] && <ExecBox terminal={panes[0].terminal.terminal_id} label={panes[0].label} onDone={say} />}
-    </div>
-  );
 }

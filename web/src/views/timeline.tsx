@@ -1,8 +1,8 @@
-/** What was said and what was run, in one order. */
+/** Messages and commands of a thread in order of time. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getBytes, list, path, send } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import type { AppEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command, Message, Terminal } from "../api/types.ts";
 import { plainOf } from "../lib/ansi.ts";
@@ -11,38 +11,41 @@ import { clock, duration } from "../lib/time.ts";
 import { beganAt, contentText, type Filter, matches, outcome, timeline } from "../lib/timeline.ts";
 import { attempt } from "../ui/dialogs.tsx";
 import { Badge, Empty, Failure, useNow } from "../ui/parts.tsx";
-import { terminalLabel } from "./thread.tsx";
 import { Output } from "./output.tsx";
 import { Variable } from "./status.tsx";
+import { terminalLabel } from "./terminals.tsx";
 
-const MOST = 200;
+const MAX_COMMANDS = 200;
 
 interface Props {
   thread: string;
   terminals: Terminal[];
-  concerns: (what: Happening) => boolean;
+  isAffected: (event: AppEvent) => boolean;
 }
 
-export function TimelineView({ thread, terminals, concerns }: Props) {
+export function TimelineView({ thread, terminals, isAffected }: Props) {
   const [filter, setFilter] = useState<Filter>({ text: "", only: "all" });
   const ids = terminals.map((terminal) => terminal.terminal_id);
   const messages = useResource<Message[]>(
     `messages ${thread}`,
     () => list<Message>(`${path("api", "threads", thread, "messages")}?limit=1000`, 1000),
-    concerns,
+    isAffected,
   );
   const commands = useResource<Command[]>(
     ids.length > 0 ? `commands ${ids.join(" ")}` : null,
     async () => {
       const each = await Promise.all(
         ids.map(async (id) => {
-          const found = await list<Command>(`${path("api", "terminals", id, "commands")}?limit=${MOST}`, MOST);
+          const found = await list<Command>(
+            `${path("api", "terminals", id, "commands")}?limit=${MAX_COMMANDS}`,
+            MAX_COMMANDS,
+          );
           return found.map((command) => ({ ...command, terminal_id: id }));
         }),
       );
       return each.flat();
     },
-    concerns,
+    isAffected,
   );
   const entries = useMemo(
     () => timeline(messages.value ?? [], commands.value ?? []),
@@ -50,9 +53,16 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
   );
   const outputs = useOutputs(commands.value ?? [], filter.text.trim());
   const shown = entries.filter((entry) =>
-    matches(entry.kind === "command" ? { ...entry, command: { ...entry.command, ...outputs.get(entry.key) } } : entry, filter),
+    matches(
+      entry.kind === "command"
+        ? { ...entry, command: { ...entry.command, ...outputs.get(entry.key) } }
+        : entry,
+      filter,
+    ),
   );
-  const labels = new Map(terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]));
+  const labels = new Map(
+    terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]),
+  );
   const end = useRef<HTMLDivElement>(null);
   const count = entries.length;
   useEffect(() => end.current?.scrollIntoView({ block: "end" }), [count > 0]);
@@ -69,18 +79,23 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
         />
         <label class="inline">
           <span>Show</span>
-          <select value={filter.only} onChange={(event) => setFilter({ ...filter, only: event.currentTarget.value as Filter["only"] })}>
+          <select
+            value={filter.only}
+            onChange={(event) => setFilter({ ...filter, only: event.currentTarget.value as Filter["only"] })}
+          >
             <option value="all">everything</option>
             <option value="commands">commands</option>
             <option value="failed">failed commands</option>
             <option value="messages">messages</option>
           </select>
         </label>
-        <span class="quiet-text" role="status">{shown.length === count ? `${count}` : `${shown.length} of ${count}`}</span>
+        <span class="quiet-text" role="status">
+          {shown.length === count ? `${count}` : `${shown.length} of ${count}`}
+        </span>
       </div>
       {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
-      <div class="timeline-scroll" tabIndex={0} aria-label="Timeline">
-        {commands.value && count === 0 && <Empty title="Nothing was said or run yet." />}
+      <div class="timeline-scroll" role="region" tabIndex={0} aria-label="Timeline">
+        {commands.value && count === 0 && <Empty title="No messages or commands yet." />}
         <ol class="timeline">
           {shown.map((entry) =>
             entry.kind === "message" ? (
@@ -102,33 +117,35 @@ export function TimelineView({ thread, terminals, concerns }: Props) {
   );
 }
 
-/** So much of each command's output is searched. */
+/** How much of each output is searched. */
 const SEARCHED_BYTES = 64 << 10;
-const KEPT_OUTPUTS = 500;
+const MAX_SEARCHED = 500;
 
 type Texts = { stdout?: string; stderr?: string };
 
-/** The beginnings of outputs, fetched one by one while something is looked for. */
+/** The beginning of each output, fetched one by one while there is something to search for. */
 function useOutputs(commands: Command[], wanted: string): Map<string, Texts> {
   const [found, setFound] = useState<Map<string, Texts>>(new Map());
   useEffect(() => {
     if (wanted.length < 2) return;
     let here = true;
     void (async () => {
-      for (const command of commands.slice(0, KEPT_OUTPUTS)) {
+      for (const command of commands.slice(0, MAX_SEARCHED)) {
         if (!here) return;
         if (found.has(command.command_id) || command.stdout_bytes + command.stderr_bytes === 0) continue;
         const texts: Texts = {};
         for (const stream of ["stdout", "stderr"] as const) {
           if (command[`${stream}_bytes`] === 0) continue;
-          const at = `${path("api", "commands", command.command_id, "output")}?stream=${stream}&limit=${SEARCHED_BYTES}`;
-          const read = await getBytes(at).catch(() => null);
+          const output = path("api", "commands", command.command_id, "output");
+          const read = await getBytes(`${output}?stream=${stream}&limit=${SEARCHED_BYTES}`).catch(() => null);
           if (read) texts[stream] = plainOf(new TextDecoder().decode(read.bytes));
         }
         if (here) setFound((before) => new Map(before).set(command.command_id, texts));
       }
     })();
-    return () => void (here = false);
+    return () => {
+      here = false;
+    };
   }, [commands, wanted.length >= 2]);
   return found;
 }
@@ -146,7 +163,15 @@ function MessageEntry({ message }: { message: Message }) {
   );
 }
 
-function CommandEntry({ command, thread, label }: { command: Command; thread: string; label: string | undefined }) {
+function CommandEntry({
+  command,
+  thread,
+  label,
+}: {
+  command: Command;
+  thread: string;
+  label: string | undefined;
+}) {
   const now = useNow(60_000);
   const [open, setOpen] = useState(false);
   const ended = outcome(command);
@@ -158,8 +183,10 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
           <code class="command-text">{command.command}</code>
           <span class="entry-facts">
             <Badge tone={ended.tone}>{ended.text}</Badge>
-            {command.duration_ms !== null && command.duration_ms !== undefined && <span>{duration(command.duration_ms)}</span>}
-            {command.source && <span>{person ? "typed by a person" : "by an agent"}</span>}
+            {command.duration_ms !== null && command.duration_ms !== undefined && (
+              <span>{duration(command.duration_ms)}</span>
+            )}
+            {command.source && <span>{person ? "typed" : "by an agent"}</span>}
             {label && <span>{label}</span>}
             {command.shell_restarted && <span>shell restarted</span>}
             {command.limit_reached && <span class="soon">{command.limit_reached.replaceAll("_", " ")}</span>}
@@ -171,12 +198,10 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
             <Changes command={command} />
             <Output command={command} />
             <p class="entry-links">
-              {beganAt(command) && (
-                <a href={replayAddress(thread, command)}>
-                  See the screen at that moment
-                </a>
+              {beganAt(command) && <a href={replayAddress(thread, command)}>Show the screen at this point</a>}
+              {typeof command.version === "number" && (
+                <a href={threadAddress(thread, "versions")}>State version {command.version}</a>
               )}
-              {typeof command.version === "number" && <a href={threadAddress(thread, "versions")}>State version {command.version}</a>}
               <code class="quiet-text">{command.command_id}</code>
             </p>
           </div>
@@ -186,11 +211,15 @@ function CommandEntry({ command, thread, label }: { command: Command; thread: st
   );
 }
 
-/** Where the screen is shown as it was when the command had ended. */
+/** The replay at the end of a command. */
 function replayAddress(thread: string, command: Command): string {
   const { terminal_id: terminal, offset_end: offset } = command;
   const at = command.finished_at ?? beganAt(command);
-  return threadAddress(thread, "replay", { terminal, at, ...(typeof offset === "number" && { offset: String(offset) }) });
+  return threadAddress(thread, "replay", {
+    terminal,
+    at,
+    ...(typeof offset === "number" && { offset: String(offset) }),
+  });
 }
 
 function Changes({ command }: { command: Command }) {
@@ -207,8 +236,12 @@ function Changes({ command }: { command: Command }) {
       )}
       {(set.length > 0 || unset.length > 0) && (
         <ul class="variables">
-          {set.map(([name, value]) => <Variable key={name} name={name} value={value} />)}
-          {unset.map((name) => <Variable key={name} name={name} value={null} />)}
+          {set.map(([name, value]) => (
+            <Variable key={name} name={name} value={value} />
+          ))}
+          {unset.map((name) => (
+            <Variable key={name} name={name} value={null} />
+          ))}
         </ul>
       )}
     </div>
@@ -219,7 +252,7 @@ function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) 
   const [text, setText] = useState("");
   const sent = async (): Promise<void> => {
     if (text.trim() === "") return;
-    const done = await attempt(async () => {
+    const done = await attempt("Couldn't send the message.", async () => {
       await send("POST", path("api", "threads", thread, "messages"), { role: "user", content: text });
       return true;
     });
@@ -235,8 +268,15 @@ function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) 
         void sent();
       }}
     >
-      <input value={text} placeholder="Leave a message in this thread" aria-label="Message" onInput={(event) => setText(event.currentTarget.value)} />
-      <button type="submit" class="button main" disabled={text.trim() === ""}>Send</button>
+      <input
+        value={text}
+        placeholder="Write a message"
+        aria-label="Message"
+        onInput={(event) => setText(event.currentTarget.value)}
+      />
+      <button type="submit" class="button main" disabled={text.trim() === ""}>
+        Send
+      </button>
     </form>
   );
 }

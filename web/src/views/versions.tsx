@@ -1,56 +1,67 @@
-/** A terminal's states over time: compare two, go back to one, begin another terminal from one. */
+/** The versions of a terminal's state: compare two, roll back, fork a terminal from one. */
 
 import { useState } from "preact/hooks";
 import { get, list, path, send } from "../api/client.ts";
-import type { Happening } from "../api/events.ts";
+import type { AppEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
-import type { Terminal, Version, WholeVersion } from "../api/types.ts";
+import type { Command, Terminal, Version, WholeVersion } from "../api/types.ts";
 import { changesBetween, linesBetween, nearChanges } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { maskLine } from "../lib/secrets.ts";
 import { sectionsOf } from "../lib/state.ts";
-import { counted } from "../lib/time.ts";
+import { plural } from "../lib/time.ts";
+import { causeText } from "../lib/version.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
-import { terminalLabel } from "./thread.tsx";
 import { Variable } from "./status.tsx";
+import { terminalLabel } from "./terminals.tsx";
 
 interface Props {
   thread: string;
   terminals: Terminal[];
-  concerns: (what: Happening) => boolean;
+  isAffected: (event: AppEvent) => boolean;
 }
 
-export function VersionsView({ thread, terminals, concerns }: Props) {
+export function VersionsView({ thread, terminals, isAffected }: Props) {
   const [chosen, setChosen] = useState<string | null>(null);
   const [pair, setPair] = useState<[number, number] | null>(null);
   const terminal = chosen ?? terminals[0]?.terminal_id ?? null;
   const versions = useResource<Version[]>(
     terminal ? `versions ${terminal}` : null,
     () => list<Version>(`${path("api", "terminals", terminal!, "versions")}?limit=100`, 300),
-    concerns,
+    isAffected,
+  );
+  const commands = useResource<Command[]>(
+    terminal ? `commands of ${terminal}` : null,
+    () => list<Command>(`${path("api", "terminals", terminal!, "commands")}?limit=200`, 600),
+    isAffected,
   );
   const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
   const latest = all[0]?.version;
   const after = pair?.[1] ?? latest;
   const before = pair?.[0] ?? all[1]?.version;
 
-  if (!terminal) return <Empty title="No terminal, so no versions." />;
+  if (!terminal) return <Empty title="No terminals yet." />;
   const rollback = async (version: number): Promise<void> => {
     const yes = await ask({
-      title: `Go back to version ${version}?`,
-      text: "The shell is replaced by one with that state; what runs in it ends. The states since are kept, and this becomes a new version.",
+      title: `Roll back to version ${version}?`,
+      text: "A new shell with that state replaces the current one and its programs. Later versions are kept.",
       action: "Roll back",
       danger: true,
     });
     if (!yes) return;
-    await attempt(() => send("POST", path("api", "terminals", terminal, "rollback"), { version }), `Back at the state of version ${version}.`);
+    await attempt(
+      "Couldn't roll back.",
+      () => send("POST", path("api", "terminals", terminal, "rollback"), { version }),
+      `Rolled back to version ${version}.`,
+    );
     versions.refresh();
   };
   const fork = async (version: number): Promise<void> => {
     const made = await attempt(
+      "Couldn't fork the terminal.",
       () => send<Terminal>("POST", path("api", "terminals", terminal, "fork"), { version }),
-      "Another terminal began from there.",
+      "Forked into a new terminal.",
     );
     if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
   };
@@ -60,39 +71,69 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
         {terminals.length > 1 && (
           <label class="inline">
             <span>Terminal</span>
-            <select value={terminal} onChange={(event) => { setChosen(event.currentTarget.value); setPair(null); }}>
-              {terminals.map((one, index) => <option key={one.terminal_id} value={one.terminal_id}>{terminalLabel(one, index)}</option>)}
+            <select
+              value={terminal}
+              onChange={(event) => {
+                setChosen(event.currentTarget.value);
+                setPair(null);
+              }}
+            >
+              {terminals.map((one, index) => (
+                <option key={one.terminal_id} value={one.terminal_id}>
+                  {terminalLabel(one, index)}
+                </option>
+              ))}
             </select>
           </label>
         )}
-        <span class="quiet-text">{counted(all.length, "version")}</span>
+        <span class="quiet-text">{plural(all.length, "version")}</span>
       </div>
       {versions.error !== undefined && <Failure error={versions.error} retry={versions.refresh} />}
-      {versions.value && all.length === 0 && <Empty title="No state was kept yet." />}
+      {versions.value && all.length === 0 && <Empty title="No versions yet." />}
       <div class="versions-split">
         <div class="table-box">
           <table class="table versions">
             <thead>
               <tr>
                 <th scope="col">Version</th>
-                <th scope="col">Why</th>
-                <th scope="col" class="wide-only">When</th>
+                <th scope="col">Cause</th>
+                <th scope="col" class="wide-only">
+                  When
+                </th>
                 <th scope="col">Compare</th>
-                <th scope="col"><span class="hidden-text">Actions</span></th>
+                <th scope="col">
+                  <span class="hidden-text">Actions</span>
+                </th>
               </tr>
             </thead>
             <tbody>
               {all.map((version) => (
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
-                  <td class="cut-cell" title={version.changed?.join(", ")}>{causeWords(version.cause)}</td>
-                  <td class="wide-only"><Ago time={version.at} /></td>
+                  <CauseCell version={version} commands={commands.value ?? []} />
+                  <td class="wide-only">
+                    <Ago time={version.at} />
+                  </td>
                   <td class="choose">
-                    <input type="radio" name="before" aria-label={`Compare from version ${version.version}`} checked={version.version === before} onChange={() => setPair([version.version, after ?? version.version])} />
-                    <input type="radio" name="after" aria-label={`Compare to version ${version.version}`} checked={version.version === after} onChange={() => setPair([before ?? version.version, version.version])} />
+                    <input
+                      type="radio"
+                      name="before"
+                      aria-label={`Compare from version ${version.version}`}
+                      checked={version.version === before}
+                      onChange={() => setPair([version.version, after ?? version.version])}
+                    />
+                    <input
+                      type="radio"
+                      name="after"
+                      aria-label={`Compare to version ${version.version}`}
+                      checked={version.version === after}
+                      onChange={() => setPair([before ?? version.version, version.version])}
+                    />
                   </td>
                   <td class="row-actions">
-                    <Button disabled={version.version === latest} onClick={() => rollback(version.version)}>Roll back</Button>
+                    <Button disabled={version.version === latest} onClick={() => rollback(version.version)}>
+                      Roll back
+                    </Button>
                     <Button onClick={() => fork(version.version)}>Fork</Button>
                   </td>
                 </tr>
@@ -101,38 +142,36 @@ export function VersionsView({ thread, terminals, concerns }: Props) {
           </table>
         </div>
         {before !== undefined && after !== undefined && before !== after && (
-          <Comparison key={`${terminal} ${before} ${after}`} terminal={terminal} before={before} after={after} />
+          <Comparison
+            key={`${terminal} ${before} ${after}`}
+            terminal={terminal}
+            before={before}
+            after={after}
+          />
         )}
       </div>
     </div>
   );
 }
 
-/** Why a version came to be. */
-function causeWords(cause: unknown): string {
-  if (typeof cause === "string") return cause;
-  if (typeof cause !== "object" || cause === null) return "";
-  const it = cause as Record<string, unknown>;
-  switch (it["kind"]) {
-    case "exec":
-      return "command of an agent";
-    case "typed":
-      return "command of a person";
-    case "patch":
-      return "environment set";
-    case "rollback":
-      return `back to ${String(it["to"])}`;
-    case "fork":
-      return `fork of version ${String(it["version"])}`;
-    default:
-      return String(it["kind"] ?? "");
-  }
+function CauseCell({ version, commands }: { version: Version; commands: Command[] }) {
+  const cause = causeText(version, commands);
+  return (
+    <td class="cut-cell" title={`${cause}\n${version.changed?.join(", ") ?? ""}`}>
+      {cause}
+    </td>
+  );
 }
 
 function Comparison({ terminal, before, after }: { terminal: string; before: number; after: number }) {
   const both = useResource<[WholeVersion, WholeVersion]>(
     `compare ${terminal} ${before} ${after}`,
-    () => Promise.all([before, after].map((version) => get<WholeVersion>(path("api", "terminals", terminal, "versions", String(version))))) as Promise<[WholeVersion, WholeVersion]>,
+    () =>
+      Promise.all(
+        [before, after].map((version) =>
+          get<WholeVersion>(path("api", "terminals", terminal, "versions", String(version))),
+        ),
+      ) as Promise<[WholeVersion, WholeVersion]>,
     () => false,
   );
   const [secrets, setSecrets] = useState(false);
@@ -145,19 +184,27 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
   const sections = changesBetween(old, current);
   const nothing = environment.length === 0 && sections.length === 0 && from.cwd === to.cwd;
   return (
-    <section class="comparison" aria-label={`What changed from version ${before} to ${after}`}>
-      <h2>Version {before} → {after}</h2>
-      {nothing && <p class="quiet-text">Nothing that is compared here differs.</p>}
+    <section class="comparison" aria-label={`Changes from version ${before} to ${after}`}>
+      <h2>
+        Version {before} → {after}
+      </h2>
+      {nothing && <p class="quiet-text">No differences.</p>}
       {from.cwd !== to.cwd && (
-        <p>directory <code>{from.cwd}</code> → <code>{to.cwd}</code></p>
+        <p>
+          directory <code>{from.cwd}</code> → <code>{to.cwd}</code>
+        </p>
       )}
       {environment.length > 0 && (
         <>
           <h3>Environment</h3>
           <ul class="variables">
             {environment.flatMap((change) => [
-              ...(change.kind === "added" ? [] : [<Variable key={`- ${change.name}`} sign="−" name={change.name} value={change.from} />]),
-              ...(change.kind === "removed" ? [] : [<Variable key={`+ ${change.name}`} sign="+" name={change.name} value={change.to} />]),
+              ...(change.kind === "added"
+                ? []
+                : [<Variable key={`- ${change.name}`} sign="−" name={change.name} value={change.from} />]),
+              ...(change.kind === "removed"
+                ? []
+                : [<Variable key={`+ ${change.name}`} sign="+" name={change.name} value={change.to} />]),
             ])}
           </ul>
         </>
@@ -166,17 +213,23 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
         <details key={change.name} class="section-diff" open={sections.length < 4}>
           <summary>{change.name}</summary>
           <pre tabIndex={0} class="diff">
-            {nearChanges(linesBetween(old[change.name] ?? "", current[change.name] ?? "")).map((line, index) => (
-              <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
-                {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
-              </span>
-            ))}
+            {nearChanges(linesBetween(old[change.name] ?? "", current[change.name] ?? "")).map(
+              (line, index) => (
+                <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
+                  {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
+                </span>
+              ),
+            )}
           </pre>
         </details>
       ))}
       {sections.length > 0 && (
         <label class="check">
-          <input type="checkbox" checked={secrets} onChange={(event) => setSecrets(event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={secrets}
+            onChange={(event) => setSecrets(event.currentTarget.checked)}
+          />
           <span>Show values that may be secret</span>
         </label>
       )}

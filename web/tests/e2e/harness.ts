@@ -4,13 +4,19 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
-import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import {
+  type Browser,
+  type BrowserContext,
+  type BrowserContextOptions,
+  chromium,
+  type Page,
+} from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
 
-const BINARY = process.env["STEAD_BIN"] ?? "";
-const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+const BINARY = process.env.STEAD_BIN ?? "";
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** Files to use in place of those in the binary, while working on the app. */
-const DIST = process.env["STEAD_WEB_DIST"];
+const DIST = process.env.STEAD_WEB_DIST;
 /** Whether the app is not the one in the binary. */
 export const fromDist = DIST !== undefined;
 const PATIENCE_MS = 20_000;
@@ -18,7 +24,11 @@ const PATIENCE_MS = 20_000;
 if (!existsSync(BINARY)) throw new Error("STEAD_BIN must be the path of a built `stead`");
 
 /** Waits until `look` gives something; says what it saw last if it never does. */
-export async function until<T>(what: string, look: () => T | Promise<T>, within = PATIENCE_MS): Promise<NonNullable<T>> {
+export async function until<T>(
+  what: string,
+  look: () => T | Promise<T>,
+  within = PATIENCE_MS,
+): Promise<NonNullable<T>> {
   const deadline = Date.now() + within;
   let saw: unknown;
   for (;;) {
@@ -51,18 +61,23 @@ export class Server {
     if (this.home === "") this.home = mkdtempSync(join(tmpdir(), "stead-e2e-"));
     const listen = this.url === "" ? "127.0.0.1:0" : new URL(this.url).host;
     const process_ = spawn(BINARY, ["serve", "--listen", listen, "--home", this.home, ...this.#more], {
-      env: { ...process.env, STEAD_PROVIDER: process.env["STEAD_PROVIDER"] ?? "local" },
+      env: { ...process.env, STEAD_PROVIDER: process.env.STEAD_PROVIDER ?? "local" },
       stdio: ["ignore", "pipe", "pipe"],
     });
     this.#process = process_;
-    const hear = (data: Buffer): void => void (this.#printed += data.toString());
+    const hear = (data: Buffer): void => {
+      this.#printed += data.toString();
+    };
     process_.stdout.on("data", hear);
     process_.stderr.on("data", hear);
     this.url = await until("the server's address", () => {
       if (process_.exitCode !== null) throw new Error(`it ended: ${this.#printed}`);
       return /listening on (http:\/\/\S+)/.exec(this.#printed)?.[1];
     });
-    this.link = await until("the sign-in link", () => /(http:\/\/\S+\/login\?code=\S+)/.exec(this.#printed)?.[1]);
+    this.link = await until(
+      "the sign-in link",
+      () => /(http:\/\/\S+\/login\?code=\S+)/.exec(this.#printed)?.[1],
+    );
   }
 
   /** All it wrote since it was started. */
@@ -82,7 +97,10 @@ export class Server {
   /** Everything gone: threads, so that no host outlives the test, then the server and its home. */
   async clear(): Promise<void> {
     if (this.home === "") return;
-    const threads = await this.call<{ items: { thread_id: string }[] }>("GET", "/api/threads?limit=1000").catch(() => null);
+    const threads = await this.call<{ items: { thread_id: string }[] }>(
+      "GET",
+      "/api/threads?limit=1000",
+    ).catch(() => null);
     for (const { thread_id } of threads?.items ?? []) {
       await this.call("DELETE", `/api/threads/${encodeURIComponent(thread_id)}`).catch(() => {});
     }
@@ -95,7 +113,10 @@ export class Server {
     const token = readFileSync(join(this.home, "token"), "utf8").trim();
     const response = await fetch(this.url + path, {
       method,
-      headers: { authorization: `Bearer ${token}`, ...(body !== undefined && { "content-type": "application/json" }) },
+      headers: {
+        authorization: `Bearer ${token}`,
+        ...(body !== undefined && { "content-type": "application/json" }),
+      },
       ...(body !== undefined && { body: JSON.stringify(body) }),
     });
     const text = await response.text();
@@ -108,7 +129,10 @@ export class Server {
     await this.call("PUT", `/api/threads/${encodeURIComponent(thread)}`, choices);
   }
 
-  async exec(thread: string, command: string): Promise<{ status: string; stdout: string; exit_code: number; terminal_id: string }> {
+  async exec(
+    thread: string,
+    command: string,
+  ): Promise<{ status: string; stdout: string; exit_code: number; terminal_id: string }> {
     return this.call("POST", `/api/threads/${encodeURIComponent(thread)}/exec`, { command });
   }
 
@@ -130,22 +154,35 @@ const FLAGS = [
   ...(DIST ? ["--disable-features=LocalNetworkAccessChecks"] : []),
 ];
 
-/** A browser. Without WebGL by default: the software one is slow, and the other renderer's text can be read. */
+/**
+ * A browser. Without WebGL by default: the software one is slow, and the other renderer's text can be read.
+ */
 export const launch = (webgl = false): Promise<Browser> =>
   chromium.launch({
     executablePath: CHROMIUM,
     args: [...FLAGS, ...(webgl ? ["--enable-unsafe-swiftshader"] : ["--disable-3d-apis"])],
   });
 
-const KINDS: Record<string, string> = { ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html" };
+const KINDS: Record<string, string> = {
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+  ".html": "text/html",
+};
 
 const asked = new Set<string>();
 
 /** The calls that pages made and the API's description does not have. */
 async function undocumented(server: Server): Promise<string[]> {
-  const { paths } = await server.call<{ paths: Record<string, Record<string, unknown>> }>("GET", "/openapi.json");
+  const { paths } = await server.call<{ paths: Record<string, Record<string, unknown>> }>(
+    "GET",
+    "/openapi.json",
+  );
   const known = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.keys(methods).map((method) => ({ method: method.toUpperCase(), path: new RegExp(`^${path.replace(/[.]/g, "\\.").replace(/\{[^}]+\}/g, "[^/]+")}$`) })),
+    Object.keys(methods).map((method) => ({
+      method: method.toUpperCase(),
+      path: new RegExp(`^${path.replace(/[.]/g, "\\.").replace(/\{[^}]+\}/g, "[^/]+")}$`),
+    })),
   );
   return [...asked].filter((one) => {
     const [method, path] = one.split(" ") as [string, string];
@@ -181,7 +218,11 @@ export function stage(): { server: Server; readonly browser: Browser } {
 export const complaints = new WeakMap<Page, string[]>();
 
 /** A browser window of somebody who has not signed in. */
-export async function stranger(browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<{ context: BrowserContext; page: Page }> {
+export async function stranger(
+  browser: Browser,
+  server: Server,
+  options: BrowserContextOptions = {},
+): Promise<{ context: BrowserContext; page: Page }> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   if (DIST) await fromDisk(context, server, DIST);
   const page = await context.newPage();
@@ -189,20 +230,26 @@ export async function stranger(browser: Browser, server: Server, options: Browse
   const heard: string[] = [];
   complaints.set(page, heard);
   page.on("console", (message) => {
-    if (message.type() === "error" && !/Failed to load resource|WebSocket connection/.test(message.text())) heard.push(message.text());
+    if (message.type() === "error" && !/Failed to load resource|WebSocket connection/.test(message.text()))
+      heard.push(message.text());
   });
   page.on("pageerror", (error) => heard.push(String(error)));
   // Files of the app and pages that a browser shows are no calls.
   page.on("request", (request) => {
     const { origin, pathname } = new URL(request.url());
-    if (origin === server.url && ["fetch", "xhr"].includes(request.resourceType())) asked.add(`${request.method()} ${pathname}`);
+    if (origin === server.url && ["fetch", "xhr"].includes(request.resourceType()))
+      asked.add(`${request.method()} ${pathname}`);
   });
   page.on("websocket", (socket) => void asked.add(`GET ${new URL(socket.url()).pathname}`));
   return { context, page };
 }
 
 /** A browser window of a person who has signed in. */
-export async function person(browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<{ context: BrowserContext; page: Page }> {
+export async function person(
+  browser: Browser,
+  server: Server,
+  options: BrowserContextOptions = {},
+): Promise<{ context: BrowserContext; page: Page }> {
   const window = await stranger(browser, server, options);
   await window.page.goto(await server.anotherLink());
   await window.page.waitForURL((address) => !address.pathname.startsWith("/login"));
@@ -213,7 +260,7 @@ export async function person(browser: Browser, server: Server, options: BrowserC
 async function fromDisk(context: BrowserContext, server: Server, dist: string): Promise<void> {
   const policy = (await fetch(`${server.url}/`)).headers.get("content-security-policy") ?? "";
   await context.route(
-    (address) => address.pathname === "/" || /^\/(ui|assets|icon\.svg)/.test(address.pathname),
+    (address) => address.pathname === "/" || /^\/(ui|assets|icon[a-z-]*\.svg)/.test(address.pathname),
     (route) => {
       const path = new URL(route.request().url()).pathname;
       const file = join(dist, /^\/(assets|icon)/.test(path) ? path : "index.html");
@@ -232,11 +279,18 @@ export const threadPage = (server: Server, thread: string, tab = ""): string =>
 
 /** What a terminal of the page shows. */
 export const screenText = (page: Page, nth = 0): Promise<string> =>
-  page.locator(".terminal .xterm-rows, .player .xterm-rows").nth(nth).innerText().then((text) => text.replaceAll("\u00a0", " "));
+  page
+    .locator(".terminal .xterm-rows, .player .xterm-rows")
+    .nth(nth)
+    .innerText()
+    .then((text) => text.replaceAll("\u00a0", " "));
 
 /** Waits until a terminal is connected. */
 export const connected = (page: Page, nth = 0): Promise<unknown> =>
-  until("a connected terminal", async () => (await page.locator("section.terminal").nth(nth).getAttribute("data-link")) === "connected");
+  until(
+    "a connected terminal",
+    async () => (await page.locator("section.terminal").nth(nth).getAttribute("data-link")) === "connected",
+  );
 
 /** Types a line into the focused terminal. */
 export async function type(page: Page, text: string, nth = 0): Promise<void> {
@@ -251,3 +305,12 @@ export const shows = (page: Page, text: string | RegExp, nth = 0): Promise<unkno
     if (typeof text === "string" ? seen.includes(text) : text.test(seen)) return true;
     throw new Error(seen);
   });
+
+/** Everything a terminal holds, its scrollback included, by the clipboard as a person would copy it. */
+export async function wholeText(page: Page): Promise<string> {
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.getByRole("button", { name: "More terminal actions" }).click();
+  await page.getByRole("menuitem", { name: "Copy all text" }).click();
+  await page.getByText("Copied.").waitFor();
+  return page.evaluate(() => navigator.clipboard.readText());
+}

@@ -1,7 +1,18 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { complaints, connected, fromDist, launch, person, shows, stage, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  fromDist,
+  launch,
+  person,
+  shows,
+  stage,
+  threadPage,
+  type,
+  until,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -43,7 +54,16 @@ test("no secret is in an address, a storage or the log", async () => {
   const addresses: string[] = [];
   page.on("request", (request) => addresses.push(request.url()));
   page.on("websocket", (socket) => addresses.push(socket.url()));
-  for (const view of ["threads", "threads/quiet", "threads/quiet/timeline", "threads/quiet/replay", "projects", "leases", "metrics", "settings"]) {
+  for (const view of [
+    "threads",
+    "threads/quiet",
+    "threads/quiet/timeline",
+    "threads/quiet/replay",
+    "projects",
+    "leases",
+    "metrics",
+    "settings",
+  ]) {
     await page.goto(`${server.url}/ui/${view}`);
     await page.getByRole("heading", { level: 1 }).waitFor();
   }
@@ -55,16 +75,26 @@ test("no secret is in an address, a storage or the log", async () => {
   const kept = await page.evaluate(async () => {
     const databases = (await indexedDB.databases()).length;
     const caches_ = "caches" in window ? (await caches.keys()).length : 0;
-    return { databases, caches: caches_, text: JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href]) };
+    return {
+      databases,
+      caches: caches_,
+      text: JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href]),
+    };
   });
   expect(kept).toMatchObject({ databases: 0, caches: 0 });
-  const files = readdirSync(server.home, { recursive: true, withFileTypes: true }).filter((file) => file.isFile() && file.name !== "token");
+  const files = readdirSync(server.home, { recursive: true, withFileTypes: true }).filter(
+    (file) => file.isFile() && file.name !== "token",
+  );
   for (const secret of secrets) {
     expect(addresses.filter((address) => address.includes(secret))).toEqual([]);
     expect(kept.text).not.toContain(secret);
     expect(server.printed).not.toContain(secret);
     // On the server's disk there are hashes.
-    expect(files.filter((file) => readFileSync(join(file.parentPath, file.name)).includes(secret)).map((file) => file.name)).toEqual([]);
+    expect(
+      files
+        .filter((file) => readFileSync(join(file.parentPath, file.name)).includes(secret))
+        .map((file) => file.name),
+    ).toEqual([]);
   }
   expect(addresses.length).toBeGreaterThan(20);
   await context.close();
@@ -82,8 +112,12 @@ test.skipIf(fromDist)("a whole visit costs at most 300 KB", async () => {
     await devtools.send("Network.enable");
     await devtools.send("Network.setCacheDisabled", { cacheDisabled: true });
     let bytes = 0;
-    devtools.on("Network.loadingFinished", (done) => void (bytes += done.encodedDataLength));
-    devtools.on("Network.webSocketFrameReceived", ({ response }) => void (bytes += response.payloadData.length));
+    devtools.on("Network.loadingFinished", (done) => {
+      bytes += done.encodedDataLength;
+    });
+    devtools.on("Network.webSocketFrameReceived", ({ response }) => {
+      bytes += response.payloadData.length;
+    });
     await page.goto(threadPage(server, "small"));
     await connected(page);
     // What is only loaded when it is needed counts too.
@@ -91,7 +125,10 @@ test.skipIf(fromDist)("a whole visit costs at most 300 KB", async () => {
     await page.keyboard.press("Control+Shift+F");
     await page.getByLabel("Search the scrollback").fill("standing");
     for (const part of ["addon-webgl", "addon-search"]) {
-      await page.waitForFunction((name) => performance.getEntriesByType("resource").some((one) => one.name.includes(name)), part);
+      await page.waitForFunction(
+        (name) => performance.getEntriesByType("resource").some((one) => one.name.includes(name)),
+        part,
+      );
     }
     console.log(`visit: ${Math.round(bytes / 1000)} KB over the wire`);
     expect(bytes).toBeLessThan(MOST_BYTES);

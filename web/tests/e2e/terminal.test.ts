@@ -1,6 +1,18 @@
-import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
-import { complaints, connected, launch, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  launch,
+  person,
+  screenText,
+  shows,
+  stage,
+  stranger,
+  threadPage,
+  type,
+  until,
+  wholeText,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -15,7 +27,9 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
   await page.goto(`${server.url}/`);
   await page.getByRole("heading", { name: "Threads" }).waitFor();
   expect(await page.evaluate(() => document.cookie)).toBe("");
-  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(/token|code/);
+  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(
+    /token|code/,
+  );
   const [cookie] = await context.cookies();
   expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict" });
   const second = await stranger(scene.browser, server);
@@ -47,7 +61,13 @@ test("the browser answers no question of the program: the server does, once", as
   await server.thread("questions");
   await page.goto(threadPage(server, "questions"));
   await connected(page);
-  await type(page, "stty -echo; printf '\\033[c\\033[6n'; sleep 0.3; IFS= read -rs -t 1 -d '' reply; stty echo; printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read");
+  await type(
+    page,
+    [
+      "stty -echo; printf '\\033[c\\033[6n'; IFS= read -rs -t 1 -d '' reply; stty echo",
+      "printf '%s' \"$reply\" | od -An -c | tr -d ' \\n'; echo; echo all-read",
+    ].join("; "),
+  );
   await shows(page, /^all-read$/m);
   const answers = (await screenText(page)).match(/\\?033\[\?[0-9;]*c/g) ?? [];
   expect(answers.length, await screenText(page)).toBe(1);
@@ -66,7 +86,9 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   const done = await server.exec("watched", "cd /tmp && export MARK=seen && echo agent-$MARK && ls /nowhere");
   expect(done.stdout).toBe("agent-seen\n");
   await shows(page, "agent-seen");
-  await until("the directory in the panel", async () => (await page.locator(".panel").innerText()).includes("/tmp"));
+  await until("the directory in the panel", async () =>
+    (await page.locator(".panel").innerText()).includes("/tmp"),
+  );
   await page.getByRole("link", { name: "Timeline" }).click();
   const entry = page.locator(".entry.command", { hasText: "agent-$MARK" });
   await entry.waitFor();
@@ -85,7 +107,7 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   await context.close();
 });
 
-test("two browsers share a terminal: one drives, the other watches, takes over and hands back", async () => {
+test("two browsers share a terminal: one has control, the other takes it and releases it", async () => {
   await server.thread("shared");
   const one = await person(scene.browser, server);
   const two = await person(scene.browser, server);
@@ -93,20 +115,20 @@ test("two browsers share a terminal: one drives, the other watches, takes over a
   await connected(one.page);
   await two.page.goto(threadPage(server, "shared"));
   await connected(two.page);
-  await one.page.getByText("you drive").waitFor();
-  await two.page.getByText("browser drives, you watch").waitFor();
+  await one.page.getByText("You have control").waitFor();
+  await two.page.getByText("View only · browser has control").waitFor();
   await type(two.page, "echo not-typed");
   await type(one.page, "echo from-one");
   await shows(two.page, /^from-one$/m);
   expect(await screenText(two.page)).not.toContain("not-typed");
-  await two.page.getByRole("button", { name: "Take over" }).click();
-  await two.page.getByText("you drive").waitFor();
-  await one.page.getByText("browser drives, you watch").waitFor();
+  await two.page.getByRole("button", { name: "Take control" }).click();
+  await two.page.getByText("You have control").waitFor();
+  await one.page.getByText("View only · browser has control").waitFor();
   await type(two.page, "echo from-two");
   await shows(one.page, /^from-two$/m);
-  await two.page.getByRole("button", { name: "Hand back" }).click();
-  await one.page.getByText("you drive").waitFor();
-  await two.page.getByText("browser drives, you watch").waitFor();
+  await two.page.getByRole("button", { name: "Release control" }).click();
+  await one.page.getByText("You have control").waitFor();
+  await two.page.getByText("View only · browser has control").waitFor();
   await Promise.all([one.context.close(), two.context.close()]);
 });
 
@@ -150,7 +172,9 @@ test("it draws with WebGL where there is one, and a screen reader can read it", 
   const able = await launch(true);
   try {
     const { page } = await person(able, server);
-    await page.evaluate(() => localStorage.setItem("stead.preferences", JSON.stringify({ screenReader: true })));
+    await page.evaluate(() =>
+      localStorage.setItem("stead.preferences", JSON.stringify({ screenReader: true })),
+    );
     await server.thread("drawn");
     await page.goto(threadPage(server, "drawn"));
     await connected(page);
@@ -163,12 +187,3 @@ test("it draws with WebGL where there is one, and a screen reader can read it", 
     await able.close();
   }
 });
-
-/** Everything the terminal holds, taken by the clipboard as a person would. */
-async function wholeText(page: Page): Promise<string> {
-  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-  await page.getByRole("button", { name: "More for this terminal" }).click();
-  await page.getByRole("menuitem", { name: "Copy the whole text" }).click();
-  await page.getByText("Copied.").waitFor();
-  return page.evaluate(() => navigator.clipboard.readText());
-}

@@ -1,7 +1,17 @@
 import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
-import { complaints, connected, person, screenText, shows, stage, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  person,
+  screenText,
+  shows,
+  stage,
+  threadPage,
+  type,
+  until,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -30,7 +40,8 @@ async function paste(page: Page, text: string): Promise<void> {
 test("a paste of many lines is held together, or shown before it is typed", async () => {
   const { page, close } = await at("pasting");
   await type(page, "echo shell-$((1+1))");
-  await shows(page, /^shell-2$/m);
+  // With the prompt that follows: only then does the shell tell a paste from typing.
+  await shows(page, /^shell-2\s*\n.*[#$]\s*$/m);
   // This shell can tell a paste from typing: nothing runs until Enter.
   await paste(page, "echo one\necho two");
   await shows(page, /echo one\s+echo two/);
@@ -44,7 +55,7 @@ test("a paste of many lines is held together, or shown before it is typed", asyn
   await shows(page, /^ready-3$/m);
   await paste(page, "first line\nsecond line\n");
   const dialog = page.getByRole("dialog");
-  await dialog.getByText("Paste this?").waitFor();
+  await dialog.getByText("Paste this text?").waitFor();
   expect(await dialog.locator(".sample").innerText()).toContain("second line");
   await dialog.getByRole("button", { name: "Cancel" }).click();
   await paste(page, "third line\nfourth line\n");
@@ -84,24 +95,40 @@ async function point(page: Page, text: string): Promise<{ x: number; y: number }
 
 test("links show where they lead, and lead to the web only", async () => {
   const { page, close } = await at("links");
-  await page.context().route(/example\.org/, (route) => route.fulfill({ contentType: "text/html", body: "<p>elsewhere" }));
-  await type(page, "clear; echo https://example.org/plain; printf '\\033]8;;%s\\033\\\\%s\\033]8;;\\033\\\\\\n' https://example.org/hidden click-here 'javascript:alert(1)' not-here; echo shown-$((1+1))");
+  await page
+    .context()
+    .route(/example\.org/, (route) => route.fulfill({ contentType: "text/html", body: "<p>elsewhere" }));
+  await type(
+    page,
+    [
+      "clear; echo https://example.org/plain",
+      "link='\\033]8;;%s\\033\\\\%s\\033]8;;\\033\\\\\\n'",
+      "printf \"$link\" https://example.org/hidden click-here 'javascript:alert(1)' not-here",
+      "echo shown-$((1+1))",
+    ].join("; "),
+  );
   await shows(page, /^shown-2$/m);
 
   let where = await point(page, "https://example.org/plain");
-  await page.locator(".terminal-foot .target", { hasText: "opens https://example.org/plain" }).waitFor();
-  const [plain] = await Promise.all([page.context().waitForEvent("page"), page.mouse.click(where.x, where.y)]);
+  await page.locator(".terminal-foot .target", { hasText: "Opens https://example.org/plain" }).waitFor();
+  const [plain] = await Promise.all([
+    page.context().waitForEvent("page"),
+    page.mouse.click(where.x, where.y),
+  ]);
   await plain.waitForURL("https://example.org/plain");
   expect(await plain.evaluate(() => window.opener)).toBe(null);
   await plain.close();
 
   // The text of this one is not its target, so it asks.
   where = await point(page, "click-here");
-  await page.locator(".terminal-foot .target", { hasText: "opens https://example.org/hidden" }).waitFor();
+  await page.locator(".terminal-foot .target", { hasText: "Opens https://example.org/hidden" }).waitFor();
   await page.mouse.click(where.x, where.y);
   const dialog = page.getByRole("dialog");
   expect(await dialog.locator(".sample").innerText()).toBe("https://example.org/hidden");
-  const [hidden] = await Promise.all([page.context().waitForEvent("page"), dialog.getByRole("button", { name: "Open" }).click()]);
+  const [hidden] = await Promise.all([
+    page.context().waitForEvent("page"),
+    dialog.getByRole("button", { name: "Open" }).click(),
+  ]);
   await hidden.waitForURL("https://example.org/hidden");
   await hidden.close();
 
@@ -125,7 +152,7 @@ test("a search finds what has scrolled away, and the wheel goes there", async ()
   await field.fill("row-77");
   await shows(page, /^row-77$/m);
   await field.fill("no such text");
-  await page.getByText("not found").waitFor();
+  await page.getByText("No matches").waitFor();
   await page.keyboard.press("Escape");
   await field.waitFor({ state: "detached" });
   await page.locator(".terminal .xterm-screen").hover();
@@ -149,7 +176,7 @@ test("larger text means fewer columns, here and for the program", async () => {
     const now = await size();
     return now === "" || now === "80×24" ? null : now;
   });
-  await page.getByRole("button", { name: "More for this terminal" }).click();
+  await page.getByRole("button", { name: "More terminal actions" }).click();
   await page.getByRole("menuitem", { name: "Larger text" }).click();
   const after = await until("another size", async () => {
     const now = await size();
@@ -165,7 +192,10 @@ test("larger text means fewer columns, here and for the program", async () => {
 
 test("a signal reaches the program in the foreground", async () => {
   const { page, close } = await at("signals");
-  await type(page, "sh -c 'trap \"echo got-it; exit\" TERM; echo up-and-running; while :; do sleep 0.1; done'");
+  await type(
+    page,
+    "sh -c 'trap \"echo got-it; exit\" TERM; echo up-and-running; while :; do sleep 0.1; done'",
+  );
   await shows(page, /^up-and-running$/m);
   await page.getByRole("button", { name: "Send a signal" }).click();
   await page.getByRole("menuitem", { name: "SIGTERM" }).click();
@@ -180,14 +210,18 @@ test("the recording is saved under the terminal's name", async () => {
   const [download] = await Promise.all([
     page.waitForEvent("download"),
     (async () => {
-      await page.getByRole("button", { name: "More for this terminal" }).click();
-      await page.getByRole("menuitem", { name: "Download the recording" }).click();
+      await page.getByRole("button", { name: "More terminal actions" }).click();
+      await page.getByRole("menuitem", { name: "Download recording" }).click();
     })(),
   ]);
   expect(download.suggestedFilename()).toMatch(/^term_[0-9a-f]{32}\.cast$/);
-  const [head, ...events] = readFileSync(await download.path(), "utf8").trimEnd().split("\n");
+  const [head, ...events] = readFileSync(await download.path(), "utf8")
+    .trimEnd()
+    .split("\n");
   expect(JSON.parse(head!)).toMatchObject({ version: 2 });
-  expect(events.map((line) => (JSON.parse(line) as [number, string, string])[2]).join("")).toContain("kept-42");
+  expect(events.map((line) => (JSON.parse(line) as [number, string, string])[2]).join("")).toContain(
+    "kept-42",
+  );
   await close();
 });
 
@@ -201,12 +235,17 @@ test("the exec box runs a command, shows its receipt and remembers it", async ()
   await receipt.locator("summary").click();
   await receipt.locator(".output.stdout", { hasText: "out" }).waitFor();
   await receipt.locator(".output.stderr", { hasText: "err" }).waitFor();
-  await until("the directory in the panel", async () => (await page.locator(".panel").innerText()).includes("/usr"));
+  await until("the directory in the panel", async () =>
+    (await page.locator(".panel").innerText()).includes("/usr"),
+  );
   await box.press("ArrowUp");
-  await until("the command before", async () => (await box.inputValue()) === "cd /usr && echo out && echo err >&2 && false");
+  await until(
+    "the command before",
+    async () => (await box.inputValue()) === "cd /usr && echo out && echo err >&2 && false",
+  );
   await box.fill("nano\u0000");
   await box.press("Enter");
-  await page.locator(".remark").waitFor();
+  await page.locator(".toast").waitFor();
   await close();
 });
 
@@ -221,11 +260,15 @@ test("a program cannot write the clipboard", async () => {
 
 test("what the instance uses is told to the panel, which does not ask", async () => {
   const { page, close } = await at("measured");
-  const processes = async (): Promise<number> => Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
+  const processes = async (): Promise<number> =>
+    Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
   // A shell that starts has helpers for a moment.
   await type(page, "echo ready-$((1+1))");
   await shows(page, /^ready-2$/m);
-  const lease = await server.call<{ instance: { metrics: { processes: number } } }>("GET", "/api/threads/measured/lease");
+  const lease = await server.call<{ instance: { metrics: { processes: number } } }>(
+    "GET",
+    "/api/threads/measured/lease",
+  );
   const before = lease.instance.metrics.processes;
   // From here on nobody answers a question about the lease.
   await page.route("**/lease", (route) => route.abort());
@@ -247,7 +290,9 @@ test("the palette opens a terminal, changes the theme and gives the focus back",
   await choose("theme dark");
   await until("a dark page", () => page.evaluate(() => document.documentElement.classList.contains("dark")));
   await choose("new terminal");
-  await until("a second terminal, shown", async () => (await page.locator(".terminal-tab").nth(1).getAttribute("class"))?.includes("on"));
+  await until("a second terminal, shown", async () =>
+    (await page.locator(".terminal-tab").nth(1).getAttribute("class"))?.includes("on"),
+  );
   await connected(page);
   await page.keyboard.press("Control+k");
   await page.getByRole("dialog").waitFor();

@@ -5,7 +5,18 @@ import { join } from "node:path";
 import axe from "axe-core";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import { complaints, connected, person, screenText, shows, stage, stranger, threadPage, type, until } from "./harness.ts";
+import {
+  complaints,
+  connected,
+  person,
+  screenText,
+  shows,
+  stage,
+  stranger,
+  threadPage,
+  type,
+  until,
+} from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -26,7 +37,7 @@ describe("the status panel follows", () => {
     await connected(page);
     await panelSays(page, /Instance\s+●?\s*running/);
     await page.getByRole("button", { name: "Pause", exact: true }).click();
-    await page.getByText("Nothing runs until it is resumed").waitFor();
+    await page.getByText("Paused. The next command resumes it").waitFor();
     await panelSays(page, /Instance\s+▲?\s*paused/);
     await server.call("POST", "/api/threads/pausing/resume");
     await panelSays(page, /Instance\s+●?\s*running/);
@@ -36,7 +47,7 @@ describe("the status panel follows", () => {
     // A page that is opened on something paused leaves it so.
     await server.call("POST", "/api/threads/pausing/pause");
     await page.reload();
-    await page.getByText("Nothing runs until it is resumed").waitFor();
+    await page.getByText("Paused. The next command resumes it").waitFor();
     await panelSays(page, /Instance\s+▲?\s*paused/);
     await page.locator("section.terminal").getByRole("button", { name: "Resume" }).click();
     await connected(page);
@@ -64,7 +75,7 @@ describe("the status panel follows", () => {
     await panelSays(page, /Directory\s+\/usr/);
     const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
     process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
-    // What was asked while the death was not noticed is refused or lost, never run twice: the client asks again.
+    // A command sent before the death is noticed is refused or lost, never run twice: the client repeats it.
     const again = await until("a finished command", async () => {
       const done = await server.exec("dying", "echo $KEPT in $PWD");
       if (done.status === "finished") return done;
@@ -94,13 +105,13 @@ test("the screen of an earlier moment is played from the recording", async () =>
   await page.goto(threadPage(server, "replayed", "timeline"));
   const entry = page.locator(".entry.command", { hasText: "echo second-thing" });
   await entry.locator("summary").click();
-  await entry.getByText("See the screen at that moment").click();
+  await entry.getByText("Show the screen at this point").click();
   await shows(page, "second-thing");
   expect(await screenText(page)).not.toContain("third-thing");
   await page.getByLabel("Speed").selectOption("50");
   await page.getByRole("button", { name: "Play" }).click();
   await shows(page, "third-thing");
-  await page.getByLabel("Moment").fill("0");
+  await page.getByLabel("Position").fill("0");
   await page.getByLabel("Speed").selectOption("0.5");
   const player = page.locator(".player");
   const position = (): Promise<string | null> => player.locator(".player-time").getAttribute("data-position");
@@ -113,7 +124,7 @@ test("the screen of an earlier moment is played from the recording", async () =>
     for (let frame = 0; frame < 60; frame += 1) await new Promise(requestAnimationFrame);
   });
   expect(await position()).toBe(stopped);
-  await page.getByLabel("Moment").fill("0");
+  await page.getByLabel("Position").fill("0");
   await until("an empty screen", async () => (await screenText(page)).trim() === "");
   await context.close();
 });
@@ -125,22 +136,48 @@ test("versions are compared, taken up again and forked", async () => {
   await page.goto(threadPage(server, "versioned", "versions"));
   const comparison = page.locator(".comparison");
   await comparison.waitFor();
-  await until("the difference", async () => /− COLOUR\s*red[\s\S]*\+ COLOUR\s*blue/.test(await comparison.innerText()));
+  await until("the difference", async () =>
+    /− COLOUR\s*red[\s\S]*\+ COLOUR\s*blue/.test(await comparison.innerText()),
+  );
+  await page.getByRole("cell", { name: "export COLOUR=blue; cd /tmp" }).waitFor();
   await page.locator("table.versions tbody tr").nth(1).getByRole("button", { name: "Roll back" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
-  await page.getByText(/Back at the state/).waitFor();
+  await page.getByText(/Rolled back to version/).waitFor();
   expect((await server.exec("versioned", "echo $COLOUR")).stdout).toBe("red\n");
   await page.locator("table.versions tbody tr").first().getByRole("button", { name: "Fork" }).click();
   await until("a second terminal", async () => (await page.locator(".terminal-tab").count()) === 2);
   await context.close();
 });
 
+test("a difference of versions shows every line, one below the other", async () => {
+  const { context, page } = await person(scene.browser, server);
+  await server.exec("lines", "greet() { echo one; }");
+  await server.exec("lines", "greet() { echo one; echo two; echo three; }; alias hello=greet");
+  await page.goto(threadPage(server, "lines", "versions"));
+  const diff = page.locator(".comparison details", { hasText: "functions" }).locator(".diff");
+  await diff.getByText("echo three").waitFor();
+  const box = (await diff.boundingBox())!;
+  const lines = await diff.locator("span").all();
+  expect(lines.length).toBeGreaterThan(3);
+  let bottom = box.y;
+  for (const line of lines) {
+    const { x, y, height } = (await line.boundingBox())!;
+    expect(x).toBe(box.x);
+    expect(y).toBeGreaterThanOrEqual(bottom);
+    bottom = y + height;
+  }
+  await context.close();
+});
+
 test("projects are made, pinned, kept longer and deleted, where the server has them", async () => {
   const { context, page } = await person(scene.browser, server);
-  const has = await server.call("GET", "/api/projects").then(() => true, (error: Error) => {
-    if (!error.message.includes(" 404 ")) throw error;
-    return false;
-  });
+  const has = await server.call("GET", "/api/projects").then(
+    () => true,
+    (error: Error) => {
+      if (!error.message.includes(" 404 ")) throw error;
+      return false;
+    },
+  );
   await page.getByRole("heading", { name: "Threads" }).waitFor();
   const link = page.getByRole("link", { name: "Projects" });
   if (!has) {
@@ -154,17 +191,18 @@ test("projects are made, pinned, kept longer and deleted, where the server has t
   await page.getByLabel("Tags").fill("demo, python");
   await page.getByRole("button", { name: "Create" }).click();
   const card = page.locator(".project-card", { hasText: "<b>Sun</b> and rain" });
-  await card.getByText(/cleaned up in \d+ d/).waitFor();
+  await page.locator(".toast", { hasText: /Created weather-.* It is deleted on .*20\d\d unless/ }).waitFor();
+  await card.getByText(/Deletes on .*20\d\d \(in \d+ d\) unless it is used/).waitFor();
   await card.getByText("python").waitFor();
   await card.getByRole("button", { name: "Pin" }).click();
   await card.getByText("pinned").waitFor();
   await card.getByRole("button", { name: "Unpin" }).click();
-  await card.getByRole("button", { name: /^More for weather-/ }).click();
+  await card.getByRole("button", { name: /^More actions for weather-/ }).click();
   await page.getByRole("menuitem", { name: "Keep for 30 more days" }).click();
-  await card.getByText(/cleaned up in (5\d|60) d/).waitFor();
+  await card.getByText(/\(in (5\d|60) d\)/).waitFor();
   const id = await card.getByRole("heading").innerText();
-  await card.getByRole("button", { name: /^More for weather-/ }).click();
-  await page.getByRole("menuitem", { name: "Delete the project…" }).click();
+  await card.getByRole("button", { name: /^More actions for weather-/ }).click();
+  await page.getByRole("menuitem", { name: "Delete project…" }).click();
   await page.getByRole("dialog").getByRole("textbox").fill(id);
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await card.waitFor({ state: "detached" });
@@ -175,9 +213,25 @@ test("titles, names, messages and output never become markup", async () => {
   const { context, page } = await person(scene.browser, server);
   const evil = "<img src=x onerror=window.broken=1>";
   await server.thread(evil, { labels: { evil } });
-  await server.call("POST", `/api/threads/${encodeURIComponent(evil)}/messages`, { role: "user", content: `${evil}<script>window.broken=1</script>` });
-  await server.exec(evil, `printf '\\033]0;${evil}\\007%s\\n' '${evil}'; echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'; cd '/tmp'`);
-  for (const at of [`${server.url}/ui/threads`, threadPage(server, evil), threadPage(server, evil, "timeline"), threadPage(server, evil, "versions"), `${server.url}/ui/leases`]) {
+  await server.call("POST", `/api/threads/${encodeURIComponent(evil)}/messages`, {
+    role: "user",
+    content: `${evil}<script>window.broken=1</script>`,
+  });
+  await server.exec(
+    evil,
+    [
+      `printf '\\033]0;${evil}\\007%s\\n' '${evil}'`,
+      "echo '\\033]8;;javascript:window.broken=1\\033\\\\link\\033]8;;\\033\\\\'",
+      "cd '/tmp'",
+    ].join("; "),
+  );
+  for (const at of [
+    `${server.url}/ui/threads`,
+    threadPage(server, evil),
+    threadPage(server, evil, "timeline"),
+    threadPage(server, evil, "versions"),
+    `${server.url}/ui/leases`,
+  ]) {
     await page.goto(at);
     await page.getByText("<img src=x").first().waitFor();
     expect(await page.locator("img[src=x]").count(), at).toBe(0);
@@ -194,7 +248,9 @@ test("a page of another origin can neither open a socket nor read", async () => 
   const { context, page } = await person(scene.browser, server);
   await server.thread("private");
   const { terminal_id } = await server.call<{ terminal_id: string }>("GET", "/api/threads/private/terminal");
-  const other = createServer((_request, response) => response.setHeader("content-type", "text/html").end("<p>other"));
+  const other = createServer((_request, response) =>
+    response.setHeader("content-type", "text/html").end("<p>other"),
+  );
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
   // The same host and so the same site: the cookie is sent, and only the origin tells them apart.
   await page.goto(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
@@ -205,7 +261,10 @@ test("a page of another origin can neither open a socket nor read", async () => 
         opened.onopen = () => resolve("open");
         opened.onerror = () => resolve("refused");
       });
-      const read = await fetch(`${url}/api/threads`, { credentials: "include" }).then(() => "read", () => "refused");
+      const read = await fetch(`${url}/api/threads`, { credentials: "include" }).then(
+        () => "read",
+        () => "refused",
+      );
       return { socket, read };
     },
     [server.url, terminal_id],
@@ -229,7 +288,7 @@ test("everything is reached with the keyboard", async () => {
   await page.keyboard.press("Enter");
   await page.waitForURL("**/ui/threads/keys");
   await connected(page);
-  await page.getByRole("button", { name: "More for this thread" }).focus();
+  await page.getByRole("button", { name: "More thread actions" }).focus();
   await page.keyboard.press("Enter");
   await page.keyboard.press("End");
   await page.keyboard.press("Enter");
@@ -245,7 +304,11 @@ test("everything is reached with the keyboard", async () => {
 });
 
 test("a phone shows all of it without scrolling sideways", async () => {
-  const { context, page } = await person(scene.browser, server, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  const { context, page } = await person(scene.browser, server, {
+    viewport: { width: 390, height: 844 },
+    hasTouch: true,
+    isMobile: true,
+  });
   await server.exec("pocket", "echo small");
   for (const at of ["", "timeline", "versions", "replay"]) {
     await page.goto(threadPage(server, "pocket", at));
@@ -274,7 +337,9 @@ async function serious(page: Page): Promise<string[]> {
     const { violations } = await (window as unknown as { axe: typeof axe }).axe.run(document);
     return violations
       .filter((one) => one.impact === "serious" || one.impact === "critical")
-      .map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`);
+      .map(
+        (one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`,
+      );
   });
 }
 
@@ -282,7 +347,17 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
   test("in any view", async () => {
     const { context, page } = await person(scene.browser, server, { colorScheme });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
-    const views = ["threads", "threads/looked-at", "threads/looked-at/timeline", "threads/looked-at/versions", "threads/looked-at/replay", "projects", "leases", "metrics", "settings"];
+    const views = [
+      "threads",
+      "threads/looked-at",
+      "threads/looked-at/timeline",
+      "threads/looked-at/versions",
+      "threads/looked-at/replay",
+      "projects",
+      "leases",
+      "metrics",
+      "settings",
+    ];
     for (const view of views) {
       await page.goto(`${server.url}/ui/${view}`);
       await page.getByRole("heading", { level: 1 }).waitFor();
@@ -294,7 +369,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     await connected(page);
     await page.getByRole("button", { name: "Share a read-only link" }).click();
     await page.getByRole("button", { name: "Create link" }).click();
-    const link = await page.getByLabel(/The link\. It is shown this once/).inputValue();
+    const link = await page.getByLabel(/Copy it now/).inputValue();
     expect(await serious(page), "the share dialog").toEqual([]);
     await page.keyboard.press("Escape");
     await page.keyboard.press("Control+k");

@@ -32,11 +32,15 @@ beforeAll(async () => {
   await say("assistant", "The mean of three days is right. An empty list fails; I look into it.");
   for (const command of WORK.slice(3)) await server.exec("weather-report", command);
   const project = async (prefix: string, description: string, tags: string[]): Promise<string> =>
-    (await server.call<{ project_id: string }>("POST", "/api/projects", { prefix, description, tags })).project_id;
+    (await server.call<{ project_id: string }>("POST", "/api/projects", { prefix, description, tags }))
+      .project_id;
   const weather = await project("weather", "Forecasts from the station on the roof", ["python", "demo"]);
   await server.thread("roof-sensor", { project_id: weather });
   await server.exec("roof-sensor", "git log --oneline | head -3");
-  const billing = await project("billing-api", "Invoices, reminders and what became of them", ["go", "production"]);
+  const billing = await project("billing-api", "Invoices, reminders and what became of them", [
+    "go",
+    "production",
+  ]);
   await server.call("POST", `/api/projects/${billing}/pin`);
   await server.thread("invoice-layout", { project_id: billing });
   await server.exec("invoice-layout", "go test ./...");
@@ -66,8 +70,11 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await shows(page, /weather\.py\s+\S+ [#$]\s*$/);
     await picture(page, "thread");
     await page.goto(threadPage(server, "weather-report", "replay"));
-    await page.getByLabel("Moment").waitFor();
-    await until("a drawn screen", async () => (await page.locator(".player .xterm-rows").innerText()).trim() !== "");
+    await page.getByLabel("Position").waitFor();
+    await until(
+      "a drawn screen",
+      async () => (await page.locator(".player .xterm-rows").innerText()).trim() !== "",
+    );
     await picture(page, "replay");
     await page.goto(`${server.url}/ui/metrics`);
     await until("charts", async () => (await page.locator(".chart").count()) > 4);
@@ -95,17 +102,23 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await page.goto(thread);
     await connected(page);
     await page.getByRole("button", { name: "Share a read-only link" }).click();
-    await page.getByLabel("For whom or what").fill("Review by Ada");
+    await page.getByLabel("Name").fill("Review by Ada");
     await page.getByRole("button", { name: "Create link" }).click();
     await page.locator(".shares").getByText("Review by Ada").waitFor();
-    await page.locator(".remark").waitFor({ state: "detached" });
+    await page.locator(".toast").waitFor({ state: "detached" });
     await picture(page, "share");
   }
   await context.close();
 });
 
 test("a phone", async () => {
-  const { context, page } = await person(browser, server, { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true, colorScheme: "dark" });
+  const { context, page } = await person(browser, server, {
+    viewport: { width: 390, height: 844 },
+    deviceScaleFactor: 2,
+    isMobile: true,
+    hasTouch: true,
+    colorScheme: "dark",
+  });
   await page.goto(threadPage(server, "weather-report"));
   await connected(page);
   await page.getByRole("button", { name: "Status panel" }).click();

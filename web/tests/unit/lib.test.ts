@@ -1,46 +1,71 @@
 import { describe, expect, test } from "vitest";
-import { understand } from "../../src/api/events.ts";
-import { Latest } from "../../src/api/resource.ts";
-import type { Command } from "../../src/api/types.ts";
+import { describe as describeError, fieldErrors, problemOf } from "../../src/api/client.ts";
+import { parseEvent } from "../../src/api/events.ts";
+import { Refresher } from "../../src/api/resource.ts";
+import type { Command, Thread } from "../../src/api/types.ts";
+import { mostUrgent, pageIcon, pageTitle } from "../../src/lib/activity.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
-import { DEFAULTS, soundPreferences } from "../../src/lib/preferences.ts";
-import { cutAt, eventsBefore, parseRecording, secondOf, squeezed } from "../../src/lib/recording.ts";
+import { DEFAULTS, validPreferences } from "../../src/lib/preferences.ts";
+import { missingText } from "../../src/lib/provider.ts";
+import { cutAt, eventsBefore, parseRecording, secondOf, shortenPauses } from "../../src/lib/recording.ts";
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
-import { Events } from "../../src/lib/sse.ts";
-import { bytes, duration, relative } from "../../src/lib/time.ts";
-import { contentText, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import { EventParser } from "../../src/lib/sse.ts";
+import { threadState } from "../../src/lib/thread-state.ts";
+import { ago, bytes, duration, relative } from "../../src/lib/time.ts";
+import { contentText, latestOf, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import { causeText } from "../../src/lib/version.ts";
 import { webAddress } from "../../src/terminal/links.ts";
+import { NOTIFICATIONS } from "../../src/terminal/osc.ts";
 import { hasHiddenParts, pasteText } from "../../src/terminal/paste.ts";
 import { steadUnicode, width } from "../../src/terminal/unicode.ts";
 
 const command = (more: Partial<Command> = {}): Command => ({
-  command_id: "cmd_1", terminal_id: "term_1", command: "true", status: "finished", exit_code: 0, signal: null,
-  stdout_bytes: 0, stderr_bytes: 0, duration_ms: 1, ...more,
+  command_id: "cmd_1",
+  terminal_id: "term_1",
+  command: "true",
+  status: "finished",
+  exit_code: 0,
+  signal: null,
+  stdout_bytes: 0,
+  stderr_bytes: 0,
+  duration_ms: 1,
+  ...more,
 });
 
 describe("addresses", () => {
   test("a view is found and names survive it", () => {
     for (const thread of ["t", "a b/ü#?%", "..%2f", "<img src=x>", "日本"]) {
       const address = new URL(threadAddress(thread, "replay", { at: "5" }), "http://x");
-      expect(routeOf(address.pathname, address.search)).toMatchObject({ view: "thread", thread, tab: "replay" });
+      expect(routeOf(address.pathname, address.search)).toMatchObject({
+        view: "thread",
+        thread,
+        tab: "replay",
+      });
     }
     expect(routeOf("/")).toEqual({ view: "threads", filter: "" });
     expect(routeOf("/ui/threads", "?filter=a%20b")).toEqual({ view: "threads", filter: "a b" });
     expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
     expect(routeOf("/ui/share")).toEqual({ view: "shared", terminal: null });
     expect(routeOf("/ui/shared/term_1")).toEqual({ view: "shared", terminal: "term_1" });
-    expect(routeOf("/ui/threads/t/nothing").view).toBe("nowhere");
-    expect(routeOf("/ui/threads/%zz").view).toBe("nowhere");
-    expect(routeOf("/ui/settings/x").view).toBe("nowhere");
+    expect(routeOf("/ui/threads/t/nothing").view).toBe("not_found");
+    expect(routeOf("/ui/threads/%zz").view).toBe("not_found");
+    expect(routeOf("/ui/settings/x").view).toBe("not_found");
   });
 
   test("only web addresses are opened", () => {
     expect(webAddress("https://example.org/a b")).toBe("https://example.org/a%20b");
-    for (const bad of ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "//host", "vbscript:x", ""]) {
+    for (const bad of [
+      "javascript:alert(1)",
+      "file:///etc/passwd",
+      "data:text/html,x",
+      "//host",
+      "vbscript:x",
+      "",
+    ]) {
       expect(webAddress(bad), bad).toBe(null);
     }
   });
@@ -84,7 +109,8 @@ describe("pasting", () => {
 });
 
 test("widths come from the server's table", () => {
-  const check = (text: string, expected: number): void => expect(width(text.codePointAt(0)!), text).toBe(expected);
+  const check = (text: string, expected: number): void =>
+    expect(width(text.codePointAt(0)!), text).toBe(expected);
   check("a", 1);
   check("\n", 0);
   check("é", 1);
@@ -99,12 +125,20 @@ test("widths come from the server's table", () => {
 
 test("times and amounts are short", () => {
   expect([3, 1234, 12_345, 65_000, 7_380_000, 200_000_000].map(duration)).toEqual([
-    "3 ms", "1.2 s", "12 s", "1 min 5 s", "2 h 3 min", "2 d 7 h",
+    "3 ms",
+    "1.2 s",
+    "12 s",
+    "1 min 5 s",
+    "2 h 3 min",
+    "2 d 7 h",
   ]);
   expect(relative(1000, 1500)).toBe("now");
   expect(relative("1970-01-01T00:00:00Z", 90_000)).toBe("1 min ago");
   expect(relative(90_000, 0)).toBe("in 1 min");
   expect(relative("x", 0)).toBe("unknown");
+  expect(ago("1970-01-01T00:00:03Z", 0)).toBe("now");
+  expect(ago("1970-01-01T00:00:03Z", 63_000)).toBe("1 min ago");
+  expect(ago(null, 0)).toBe("never");
   expect([512, 1536, 20 << 20].map(bytes)).toEqual(["512 B", "1.5 KiB", "20 MiB"]);
 });
 
@@ -155,7 +189,11 @@ describe("metrics", () => {
   test("a histogram's buckets are counted each alone", () => {
     const read = histogram(parseMetrics(text)[1]!);
     expect(read).toEqual({
-      buckets: [{ upTo: 0.1, count: 2 }, { upTo: 1, count: 3 }, { upTo: Infinity, count: 1 }],
+      buckets: [
+        { upTo: 0.1, count: 2 },
+        { upTo: 1, count: 3 },
+        { upTo: Infinity, count: 1 },
+      ],
       count: 6,
       sum: 9.5,
     });
@@ -175,13 +213,24 @@ describe("differences", () => {
 
   test("of lines", () => {
     const check = (before: string, after: string, expected: string): void =>
-      expect(linesBetween(before, after).map((line) => line.sign + line.text).join("|")).toBe(expected);
+      expect(
+        linesBetween(before, after)
+          .map((line) => line.sign + line.text)
+          .join("|"),
+      ).toBe(expected);
     check("a\nb\nc", "a\nx\nc", " a|-b|+x| c");
     check("", "a", "+a");
     check("a\nb", "", "-a|-b");
     check("1\n2\n3\n4", "2\n4\n5", "-1| 2|-3| 4|+5");
     const long = linesBetween("1\n2\n3\n4\n5\n6\n7\n8", "1\n2\n3\n4\nx\n6\n7\n8");
-    expect(nearChanges(long, 1).map((line) => line.sign + line.text)).toEqual([" …", " 4", "-5", "+x", " 6", " …"]);
+    expect(nearChanges(long, 1).map((line) => line.sign + line.text)).toEqual([
+      " …",
+      " 4",
+      "-5",
+      "+x",
+      " 6",
+      " …",
+    ]);
   });
 });
 
@@ -202,7 +251,7 @@ describe("the timeline", () => {
     check({ exit_code: null, timed_out: true }, "timed out", "bad");
     check({ exit_code: null, signal: 9 }, "signal 9", "bad");
     check({ status: "running", exit_code: null }, "running", "busy");
-    check({ status: "running", exit_code: null, waiting_for_input: true }, "waits for input", "busy");
+    check({ status: "running", exit_code: null, waiting_for_input: true }, "waiting for input", "busy");
     check({ status: "lost", exit_code: null }, "lost", "warn");
   });
 
@@ -234,18 +283,28 @@ describe("a recording", () => {
   test("is read as far as it goes", () => {
     const read = parseRecording(cast);
     expect(read).toMatchObject({ cols: 80, rows: 24, began: 1_000_000, length: 100 });
-    expect(read.events).toEqual([{ at: 0.5, output: "a", end: null }, { at: 2, cols: 100, rows: 30 }, { at: 100, output: "b", end: null }]);
+    expect(read.events).toEqual([
+      { at: 0.5, output: "a", end: null },
+      { at: 2, cols: 100, rows: 30 },
+      { at: 100, output: "b", end: null },
+    ]);
     expect([0, 0.5, 3, 500].map((time) => eventsBefore(read.events, time))).toEqual([0, 1, 2, 3]);
     expect(secondOf(read, "1970-01-01T00:16:42Z")).toBe(2);
     expect(secondOf(read, 0)).toBe(0);
-    expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(1_000_250);
+    expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(
+      1_000_250,
+    );
   });
 
   test("is cut where an offset says", () => {
-    const { events } = parseRecording(['{"version":2}', '[1,"o","one",103]', '[2,"r","90x20"]', '[3,"o","twö three",113]'].join("\n"));
+    const { events } = parseRecording(
+      ['{"version":2}', '[1,"o","one",103]', '[2,"r","90x20"]', '[3,"o","twö three",113]'].join("\n"),
+    );
     const shown = (offset: number): string | null => {
       const cut = cutAt(events, offset);
-      return cut && cut.events.slice(0, cut.before).map((event) => ("output" in event ? event.output : "|")).join("");
+      if (!cut) return null;
+      const played = cut.events.slice(0, cut.before);
+      return played.map((event) => ("output" in event ? event.output : "|")).join("");
     };
     expect([103, 107, 113].map(shown)).toEqual(["one", "one|twö", "one|twö three"]);
     // Before what is kept, and after all of it.
@@ -255,12 +314,15 @@ describe("a recording", () => {
   });
 
   test("plays without its silences", () => {
-    expect(squeezed(parseRecording(cast).events, 1)).toEqual({ times: [0.5, 1.5, 2.5], length: 2.5 });
+    expect(shortenPauses(parseRecording(cast).events, 1)).toEqual({ times: [0.5, 1.5, 2.5], length: 2.5 });
   });
 });
 
 test("the palette finds by parts of words, best first", () => {
-  const actions = ["Go to metrics", "New thread", "Thread: build", "Settings"].map((title) => ({ title, run() {} }));
+  const actions = ["Go to metrics", "New thread", "Thread: build", "Settings"].map((title) => ({
+    title,
+    run() {},
+  }));
   const titles = (typed: string): string[] => find(typed, actions).map((action) => action.title);
   expect(titles("thread")).toEqual(["Thread: build", "New thread"]);
   expect(titles("nth")).toEqual(["New thread"]);
@@ -268,16 +330,133 @@ test("the palette finds by parts of words, best first", () => {
   expect(titles("").length).toBe(4);
 });
 
+describe("what a thread is doing", () => {
+  const thread = (status: string, last: [string, number | null] | null): Thread => ({
+    thread_id: "t",
+    project_id: null,
+    sandbox: { type: "local", status },
+    last_command: last && { command_id: "cmd_1", command: "make", status: last[0], exit_code: last[1] },
+    created_at: "",
+    updated_at: "",
+  });
+  const check = (status: string, last: [string, number | null] | null, expected: string): void =>
+    expect(threadState(thread(status, last)).text, `${status} ${last}`).toBe(expected);
+
+  test("follows from its last command and its instance", () => {
+    check("running", ["queued", null], "running");
+    check("running", ["running", null], "running");
+    check("running", ["finished", 0], "idle");
+    check("running", ["finished", 2], "failed");
+    check("running", null, "idle");
+    check("paused", ["running", null], "paused");
+    check("none", null, "not started");
+    check("starting", null, "starting");
+  });
+
+  test("is that of its most urgent terminal, in the title and the icon", () => {
+    expect(mostUrgent(["idle", "failed", "running"])).toBe("running");
+    expect(mostUrgent(["running", "waiting"])).toBe("waiting");
+    expect(mostUrgent([])).toBe("idle");
+    expect(pageTitle("build", "waiting")).toBe("⌨ build · Stead");
+    expect(pageTitle(null, "running")).toBe("Stead");
+    expect(pageIcon("idle")).toBe("/icon.svg");
+  });
+
+  test("is what runs, else what is queued first, else what ended last", () => {
+    const at = (id: string, status: string, second: number): Command =>
+      command({ command_id: id, status, created_at: `2026-01-01T00:00:0${second}Z` });
+    const latest = (...all: Command[]): string | undefined => latestOf(all)?.command_id;
+    expect(latest(at("a", "queued", 3), at("b", "running", 1), at("c", "finished", 0))).toBe("b");
+    expect(latest(at("a", "queued", 3), at("b", "queued", 2), at("c", "finished", 0))).toBe("b");
+    expect(latest(at("a", "finished", 1), at("b", "finished", 2))).toBe("b");
+    expect(latest()).toBe(undefined);
+  });
+});
+
+describe("errors", () => {
+  const invalid = problemOf(400, {
+    code: "invalid_body",
+    detail: "/cwd: must be an absolute path",
+    errors: [
+      { pointer: "/cwd", detail: "must be an absolute path" },
+      { pointer: "/sandbox", detail: "provider local has no settings" },
+      "nonsense",
+    ],
+  });
+
+  test("are sentences without JSON pointers", () => {
+    expect(describeError(invalid)).toBe(
+      "Cwd: must be an absolute path. Sandbox: provider local has no settings.",
+    );
+    expect(describeError(problemOf(409, { detail: "the thread is paused" }))).toBe("The thread is paused.");
+    expect(describeError(problemOf(502, {}))).toBe("The server answered 502.");
+    expect(describeError(new TypeError("failed to fetch"))).toMatch(/^The server cannot be reached/);
+  });
+
+  test("go to the fields they are about", () => {
+    expect(fieldErrors(invalid, ["thread", "cwd"])).toEqual({
+      byField: { cwd: "Must be an absolute path." },
+      rest: ["Provider local has no settings."],
+    });
+    expect(fieldErrors(new TypeError("x"), ["cwd"])).toEqual({ byField: {}, rest: [] });
+  });
+});
+
+test("a version names the command that caused it", () => {
+  const commands = [
+    command({ command_id: "cmd_3", command: "true", version: 7, created_at: "2026-01-01T00:00:03Z" }),
+    command({ command_id: "cmd_2", command: "cd /tmp", version: 7, created_at: "2026-01-01T00:00:02Z" }),
+    command({ command_id: "cmd_1", command: "make test", version: 6, created_at: "2026-01-01T00:00:01Z" }),
+  ];
+  const check = (cause: unknown, expected: string, version = 9): void =>
+    expect(causeText({ version, at: "", cwd: "/", cause }, commands)).toBe(expected);
+  check({ kind: "exec", command_id: "cmd_1" }, "make test");
+  check({ kind: "typed" }, "cd /tmp", 7);
+  check({ kind: "typed" }, "typed command");
+  check({ kind: "rollback", to: 3 }, "rollback to version 3");
+  check({ kind: "created" }, "created");
+  check(null, "");
+});
+
+test("notifications of programs are read from three kinds of sequences", () => {
+  const check = (code: number, data: string, expected: string | null): void =>
+    expect(new Map(NOTIFICATIONS).get(code)!(data), data).toBe(expected);
+  check(9, "Build \x1b done\n", "Build done");
+  check(9, "4;1;50", null);
+  check(9, "", null);
+  check(777, "notify;Build;12 passed; 1 failed", "Build: 12 passed; 1 failed");
+  check(777, "preexec", null);
+  check(99, ";Hello", "Hello");
+  check(99, "i=1:p=body;Hello", "Hello");
+  check(99, "i=1:d=0;part", null);
+  check(99, "i=1:p=icon;abc", null);
+});
+
+test("a provider that cannot be used says what to do", () => {
+  expect(missingText("key: set e2b.key or E2B_API_KEY")).toBe("Not configured. Set e2b.key or E2B_API_KEY.");
+  expect(missingText("engine: none answers (unix:///var/run/docker.sock); install docker.io")).toBe(
+    "No container engine found. Install Docker or Podman, or set docker.host.",
+  );
+  expect(missingText("user namespaces")).toBe("Missing user namespaces.");
+});
+
 test("stored preferences are taken only as far as they are sound", () => {
-  expect(soundPreferences(null)).toEqual(DEFAULTS);
-  expect(soundPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false })).toEqual({
-    ...DEFAULTS, fontSize: 32, panel: false,
+  expect(validPreferences(null)).toEqual(DEFAULTS);
+  expect(
+    validPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false }),
+  ).toEqual({
+    ...DEFAULTS,
+    fontSize: 32,
+    panel: false,
   });
 });
 
 test("an event names what it is about", () => {
-  expect(understand("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({ name: "session", thread: "t" });
-  expect(understand("lease", "not json")).toMatchObject({ name: "lease", lease: null });
+  expect(parseEvent("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({
+    name: "session",
+    thread: "t",
+  });
+  expect(parseEvent("lease", "not json")).toMatchObject({ name: "lease", lease: null });
 });
 
 test("however often it is poked, one more ask follows, after a rest", async () => {
@@ -286,14 +465,22 @@ test("however often it is poked, one more ask follows, after a rest", async () =
   let rested: () => void = () => {};
   const got: unknown[] = [];
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-  const latest = new Latest<number>(
-    () => ((asked += 1), new Promise((resolve) => (answer = resolve))),
+  const latest = new Refresher<number>(
+    () => {
+      asked += 1;
+      return new Promise((resolve) => {
+        answer = resolve;
+      });
+    },
     (value, error) => got.push(error ?? value),
-    () => new Promise((resolve) => (rested = resolve)),
+    () =>
+      new Promise((resolve) => {
+        rested = resolve;
+      }),
   );
-  latest.poke();
-  latest.poke();
-  latest.poke();
+  latest.refresh();
+  latest.refresh();
+  latest.refresh();
   expect(asked).toBe(1);
   answer(1);
   await turn();
@@ -308,9 +495,9 @@ test("however often it is poked, one more ask follows, after a rest", async () =
 });
 
 test("events are read from text cut anywhere", () => {
-  const text = ": hello\n\nid: 7\nevent: session_opened\ndata: {\"a\":\ndata: 1}\n\ndata: x\r\n\r\n";
+  const text = ': hello\n\nid: 7\nevent: session_opened\ndata: {"a":\ndata: 1}\n\ndata: x\r\n\r\n';
   for (let cut = 0; cut <= text.length; cut += 1) {
-    const events = new Events();
+    const events = new EventParser();
     expect([...events.feed(text.slice(0, cut)), ...events.feed(text.slice(cut))], `cut at ${cut}`).toEqual([
       { name: "session_opened", data: '{"a":\n1}', id: "7" },
       { name: "message", data: "x", id: null },

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { BUDGET_MS, Pacer, type Work } from "../../src/terminal/pacer.ts";
+import { FRAME_BUDGET_MS, Pacer, type Work } from "../../src/terminal/pacer.ts";
 
 test("work is done in turn, one at a time, and no more than its part of each frame", async () => {
   let clock = 0;
@@ -13,19 +13,24 @@ test("work is done in turn, one at a time, and no more than its part of each fra
     },
   });
   let under = 0;
-  const work = (name: string): Work => (done) => {
-    under += 1;
-    expect(under).toBe(1);
-    setImmediate(() => {
-      clock += BUDGET_MS / 2;
-      under -= 1;
-      log.push(`${name}@${frame}`);
-      done();
-    });
-  };
+  const work =
+    (name: string): Work =>
+    (done) => {
+      under += 1;
+      expect(under).toBe(1);
+      setImmediate(() => {
+        clock += FRAME_BUDGET_MS / 2;
+        under -= 1;
+        log.push(`${name}@${frame}`);
+        done();
+      });
+    };
   const all = new Promise<void>((resolve) => {
     for (const name of ["a", "b", "c", "d"]) pacer.pace(work(name));
-    pacer.pace((done) => (done(), resolve()));
+    pacer.pace((done) => {
+      done();
+      resolve();
+    });
   });
   await all;
   expect(log).toEqual(["a@1", "b@1", "c@2", "d@2"]);

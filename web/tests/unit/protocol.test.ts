@@ -4,7 +4,15 @@ import { backOff, parse, Stream } from "../../src/protocol/protocol.ts";
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const hello = (offset: number, more: object = {}): string =>
   JSON.stringify({
-    type: "hello", offset, mode: "driver", driver: null, cols: 80, rows: 24, client: 7, live: true, ...more,
+    type: "hello",
+    offset,
+    mode: "driver",
+    driver: null,
+    cols: 80,
+    rows: 24,
+    client: 7,
+    live: true,
+    ...more,
   });
 const snapshot = (offset: number, length: number, cols = 80, rows = 24): string =>
   JSON.stringify({ type: "snapshot", offset, cols, rows, bytes: length });
@@ -29,7 +37,11 @@ describe("reading a text frame", () => {
     check('{"type":"driver","driver":null}', { type: "driver", driver: null, mode: null });
     check('{"type":"mode","mode":"driver"}', { type: "mode", mode: "driver" });
     check('{"type":"exit","code":null,"signal":9}', { type: "exit", code: null, signal: 9 });
-    check('{"type":"error","code":"not_driver","detail":"no"}', { type: "error", code: "not_driver", detail: "no" });
+    check('{"type":"error","code":"not_driver","detail":"no"}', {
+      type: "error",
+      code: "not_driver",
+      detail: "no",
+    });
     check('{"type":"pong"}', { type: "pong" });
   });
 
@@ -54,7 +66,9 @@ describe("a stream", () => {
     ]);
     expect(stream.offset).toBe(null);
     expect(stream.text(snapshot(100, 4, 90, 30))).toEqual([]);
-    expect(stream.bytes(bytes("$ ab"))).toEqual([{ do: "picture", cols: 90, rows: 30, bytes: bytes("$ ab") }]);
+    expect(stream.bytes(bytes("$ ab"))).toEqual([
+      { do: "picture", cols: 90, rows: 30, bytes: bytes("$ ab") },
+    ]);
     expect(stream.offset).toBe(100);
     expect(stream.bytes(bytes("xyz"))).toEqual([{ do: "write", bytes: bytes("xyz") }]);
     expect(stream.offset).toBe(103);
@@ -107,7 +121,9 @@ describe("a stream", () => {
   test("does not take a size twice", () => {
     const stream = shown();
     expect(stream.text('{"type":"resize","cols":80,"rows":24}')).toEqual([]);
-    expect(stream.text('{"type":"resize","cols":81,"rows":24}')).toEqual([{ do: "resize", cols: 81, rows: 24 }]);
+    expect(stream.text('{"type":"resize","cols":81,"rows":24}')).toEqual([
+      { do: "resize", cols: 81, rows: 24 },
+    ]);
   });
 
   test("frames that do not fit together are broken", () => {
@@ -115,11 +131,23 @@ describe("a stream", () => {
       const stream = shown();
       expect(act(stream).map((step) => step.do)).toEqual(["broken"]);
     };
-    broken((stream) => (stream.opened(), stream.text('{"type":"title","title":"x"}')));
-    broken((stream) => (stream.text(snapshot(200, 5)), stream.bytes(bytes("four"))));
-    broken((stream) => (stream.text(snapshot(200, 5)), stream.text('{"type":"notice","text":"x"}')));
+    broken((stream) => {
+      stream.opened();
+      return stream.text('{"type":"title","title":"x"}');
+    });
+    broken((stream) => {
+      stream.text(snapshot(200, 5));
+      return stream.bytes(bytes("four"));
+    });
+    broken((stream) => {
+      stream.text(snapshot(200, 5));
+      return stream.text('{"type":"notice","text":"x"}');
+    });
     broken((stream) => stream.text("nonsense"));
-    broken((stream) => (stream.forget(), stream.bytes(bytes("x"))));
+    broken((stream) => {
+      stream.forget();
+      return stream.bytes(bytes("x"));
+    });
   });
 
   test("an error may come before the hello", () => {

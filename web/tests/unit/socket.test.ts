@@ -1,7 +1,7 @@
 import { gzipSync } from "node:zlib";
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { BEHIND, type Link, TerminalSocket, type World } from "../../src/protocol/socket.ts";
 import type { Step } from "../../src/protocol/protocol.ts";
+import { type Environment, type Link, MAX_PENDING_BYTES, TerminalSocket } from "../../src/protocol/socket.ts";
 
 /** A socket whose other end is the test. */
 class Wire {
@@ -15,7 +15,9 @@ class Wire {
     this.address = address;
   }
   send(data: unknown): void {
-    this.sent.push(typeof data === "string" ? JSON.parse(data) : new TextDecoder().decode(data as Uint8Array));
+    this.sent.push(
+      typeof data === "string" ? JSON.parse(data) : new TextDecoder().decode(data as Uint8Array),
+    );
   }
   close(): void {
     this.readyState = 3;
@@ -31,7 +33,16 @@ class Wire {
     this.onclose?.();
   }
   greet(offset: number): void {
-    this.says({ type: "hello", offset, mode: "driver", driver: "me", cols: 80, rows: 24, client: 1, live: true });
+    this.says({
+      type: "hello",
+      offset,
+      mode: "driver",
+      driver: "me",
+      cols: 80,
+      rows: 24,
+      client: 1,
+      live: true,
+    });
   }
   picture(offset: number, text: string): void {
     this.says({ type: "snapshot", offset, cols: 80, rows: 24, bytes: text.length });
@@ -48,17 +59,19 @@ let online: boolean;
 let network: (online: boolean) => void;
 let why: "signed_out" | "gone" | "paused" | "unknown";
 
-const world: World = {
+const environment: Environment = {
   open(address) {
     const wire = new Wire(address);
     wires.push(wire);
     return wire as unknown as WebSocket;
   },
-  why: () => Promise.resolve(why),
-  after(milliseconds, act) {
+  failureReason: () => Promise.resolve(why),
+  setTimer(milliseconds, act) {
     const timer = { due: clock + milliseconds, act };
     timers.push(timer);
-    return () => void (timers = timers.filter((other) => other !== timer));
+    return () => {
+      timers = timers.filter((other) => other !== timer);
+    };
   },
   now: () => clock,
   random: () => 0,
@@ -82,7 +95,7 @@ function pass(milliseconds: number): void {
 }
 
 function start(): TerminalSocket {
-  return new TerminalSocket("/ws", "me", "driver", world, {
+  return new TerminalSocket("/ws", "me", "driver", environment, {
     link: (link) => links.push(link),
     step: (step) => steps.push(step),
   });
@@ -170,7 +183,7 @@ describe("a terminal's socket", () => {
   test("asks to drive or to watch again as it last did", () => {
     const socket = start();
     wire().greet(0);
-    socket.say({ type: "hand_back" });
+    socket.send({ type: "hand_back" });
     wire().breaks();
     pass(125);
     expect(wire().address).toContain("mode=viewer");
@@ -190,16 +203,16 @@ describe("a terminal's socket", () => {
     const socket = start();
     wire().greet(0);
     wire().picture(0, "");
-    wire().output("x".repeat(BEHIND));
+    wire().output("x".repeat(MAX_PENDING_BYTES));
     expect(links.at(-1)).toEqual({ state: "connected" });
     const first = wire();
     first.output("y");
     expect(links.at(-1)).toEqual({ state: "catching_up" });
     expect(first.readyState).toBe(3);
     first.output("never seen");
-    socket.drawn(BEHIND / 2);
+    socket.drawn(MAX_PENDING_BYTES / 2);
     expect(wires.length).toBe(1);
-    socket.drawn(BEHIND / 2);
+    socket.drawn(MAX_PENDING_BYTES / 2);
     expect(wires.length).toBe(2);
     expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip");
   });
@@ -207,8 +220,8 @@ describe("a terminal's socket", () => {
   test("a picture of any size is drawn before another is asked for", () => {
     start();
     wire().greet(0);
-    wire().picture(0, "x".repeat(BEHIND * 2));
-    wire().output("y".repeat(BEHIND));
+    wire().picture(0, "x".repeat(MAX_PENDING_BYTES * 2));
+    wire().output("y".repeat(MAX_PENDING_BYTES));
     expect(links.at(-1)).toEqual({ state: "connected" });
     wire().output("y");
     expect(links.at(-1)).toEqual({ state: "catching_up" });

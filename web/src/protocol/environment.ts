@@ -1,14 +1,14 @@
-/** The browser as `TerminalSocket` sees it. */
+/** The browser as the environment of a `TerminalSocket`. */
 
 import { get, isProblem, path } from "../api/client.ts";
 import type { Lease, Terminal } from "../api/types.ts";
-import type { World } from "./socket.ts";
+import type { Environment } from "./socket.ts";
 
 /** The path of a terminal in the API. */
 export const terminalPath = (terminal: string): string => `/api/terminals/${encodeURIComponent(terminal)}`;
 
-/** Why one's own terminal cannot be connected to. */
-async function whyOwn(terminal: string): ReturnType<World["why"]> {
+/** Why the owner cannot connect. */
+async function ownerFailure(terminal: string): ReturnType<Environment["failureReason"]> {
   try {
     const { lease_id } = await get<Terminal>(terminalPath(terminal));
     const lease = await get<Lease>(path("api", "leases", lease_id));
@@ -20,8 +20,8 @@ async function whyOwn(terminal: string): ReturnType<World["why"]> {
   }
 }
 
-/** Why a shared one cannot. */
-async function whyShared(terminal: string): ReturnType<World["why"]> {
+/** Why a guest cannot connect. */
+async function guestFailure(terminal: string): ReturnType<Environment["failureReason"]> {
   try {
     await get(`${terminalPath(terminal)}/share`);
     return "unknown";
@@ -30,23 +30,23 @@ async function whyShared(terminal: string): ReturnType<World["why"]> {
   }
 }
 
-/** The world of one terminal's socket, for its owner or for somebody with a share link. */
-export function browserWorld(terminal: string, who: "owner" | "guest"): World {
+/** The environment of a terminal's socket. A guest has a share link. */
+export function browserEnvironment(terminal: string, role: "owner" | "guest"): Environment {
   return {
     open: (address) => new WebSocket(address),
-    why: () => (who === "owner" ? whyOwn(terminal) : whyShared(terminal)),
-    after(milliseconds, act) {
-      const timer = setTimeout(act, milliseconds);
+    failureReason: () => (role === "owner" ? ownerFailure(terminal) : guestFailure(terminal)),
+    setTimer(milliseconds, callback) {
+      const timer = setTimeout(callback, milliseconds);
       return () => clearTimeout(timer);
     },
     now: () => Date.now(),
     random: () => Math.random(),
     online: () => navigator.onLine,
-    watchNetwork(act) {
-      const on = () => act(true);
-      const off = () => act(false);
+    watchNetwork(listener) {
+      const on = () => listener(true);
+      const off = () => listener(false);
       const seen = () => {
-        if (document.visibilityState === "visible" && navigator.onLine) act(true);
+        if (document.visibilityState === "visible" && navigator.onLine) listener(true);
       };
       addEventListener("online", on);
       addEventListener("offline", off);
