@@ -36,10 +36,12 @@ build: ## build the release binary as target/release/stead
 web: web/dist/index.html ## build the web app into web/dist, which the binary embeds
 
 # Only when a source changed: the crate that embeds it is compiled again after every build.
-web/dist/index.html: $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/tests -prune -o -type f -print)
-	@if command -v npm >/dev/null; then \
-	  cd web && npm install --no-audit --no-fund --silent && npm run --silent build && touch dist/index.html; \
+web/dist/index.html: web/node_modules/.package-lock.json $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/tests -prune -o -type f -print)
+	@if command -v npm >/dev/null; then npm --prefix web run --silent build && touch $@; \
 	else echo "web: no npm here; the binary will say how to build the app"; fi
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --silent && touch $@; fi
 
 test: tools web check rust sdk browser screen short-fuzz ## run all tests
 	@echo "all tests passed"
