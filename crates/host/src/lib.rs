@@ -6,6 +6,7 @@
 
 mod cgroup;
 pub mod client;
+mod image;
 pub mod log;
 mod pty;
 mod serve;

@@ -191,7 +191,7 @@ impl Host {
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
             return;
         };
-        for id in driver.remembered() {
+        for id in driver.commands().ids() {
             self.exec.commands.insert(id.clone(), key);
         }
     }
@@ -271,7 +271,7 @@ impl Host {
                     });
                 }
                 Err(_) => {
-                    self.drive(key, |driver, _, effects| driver.abandon(effects));
+                    self.drive(key, |driver, at, effects| driver.abandon(at, effects));
                 }
             },
             Effect::Emit(happened) => self.happened(key, happened),
@@ -424,7 +424,7 @@ impl Host {
             written.push(watch.connection);
             for (nth, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
                 while connection.has_room() {
-                    let read = driver.read(command, nth, watch.next[nth], MAX_DATA);
+                    let read = driver.commands().read(command, nth, watch.next[nth], MAX_DATA);
                     let Some(Ok((piece, _))) = read else { break };
                     if piece.bytes.is_empty() {
                         break;
@@ -463,7 +463,7 @@ impl Host {
             return Ok(*key);
         }
         let knows = |terminal: &Terminal| {
-            terminal.driver.as_ref().is_some_and(|driver| driver.knows(command))
+            terminal.driver.as_ref().is_some_and(|driver| driver.commands().knows(command))
         };
         let found = self.terminals.iter().find(|(_, terminal)| knows(terminal));
         found.map(|(key, _)| key).ok_or_else(|| Refusal(Code::NoSuchCommand, String::new()))
@@ -547,31 +547,36 @@ impl Host {
             Request::Replace { seq, terminal, state } => {
                 let key = self.find(&terminal)?;
                 let state = State::from_sections(state);
-                self.drive(key, |driver, _, _| driver.replace(state)).ok_or(missing)?;
+                self.drive(key, |driver, at, effects| driver.replace(state, at, effects))
+                    .ok_or(missing)?;
                 ok(seq)
             }
             Request::ExecStdin { seq, command, write_id, data, eof } => {
                 let key = self.find_command(&command)?;
-                gone(
-                    self.drive(key, |driver, _, _| driver.stdin(&command, &write_id, &data, eof)),
-                )?;
+                gone(self.drive(key, |driver, at, _| {
+                    driver.stdin(&command, &write_id, &data, eof, at)
+                }))?;
                 ok(seq)
             }
             Request::ExecSignal { seq, command, signal } => {
                 let key = self.find_command(&command)?;
                 let signal =
                     Signal::from_named_raw(signal).ok_or_else(|| refused(Code::BadRequest))?;
-                gone(self.drive(key, |driver, at, _| driver.signal(&command, signal, at)))?;
+                gone(self.drive(key, |driver, at, effects| {
+                    driver.signal(&command, signal, at, effects)
+                }))?;
                 ok(seq)
             }
             Request::ExecCancel { seq, command } => {
                 let key = self.find_command(&command)?;
-                gone(self.drive(key, |driver, _, effects| driver.cancel(&command, effects)))?;
+                gone(self.drive(key, |driver, at, effects| driver.cancel(&command, at, effects)))?;
                 ok(seq)
             }
             Request::ExecWithdraw { seq, command } => {
                 let key = self.find_command(&command)?;
-                gone(self.drive(key, |driver, _, effects| driver.withdraw(&command, effects)))?;
+                gone(
+                    self.drive(key, |driver, at, effects| driver.withdraw(&command, at, effects)),
+                )?;
                 ok(seq)
             }
             Request::ExecRead { seq, command, stream, from, limit } => {
@@ -579,7 +584,8 @@ impl Host {
                 let nth = number(stream)?;
                 let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
                 let limit = (limit as usize).clamp(1, MAX_CHUNK);
-                let read = driver.and_then(|driver| driver.read(&command, nth, from, limit));
+                let read =
+                    driver.and_then(|driver| driver.commands().read(&command, nth, from, limit));
                 let (piece, end) = read
                     .ok_or_else(|| refused(Code::NoSuchCommand))?
                     .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
@@ -618,7 +624,7 @@ impl Host {
             && let Some(driver) = &terminal.driver
         {
             let (id, offset) = (terminal.id.clone(), terminal.log.end());
-            let events = driver.so_far(command, id, offset);
+            let events = driver.commands().reported(command, id, offset);
             if let (Some(found), Some(started)) =
                 (self.connections.get_mut(connection), events.started)
             {

@@ -8,7 +8,6 @@
 mod close;
 mod connection;
 mod exec;
-mod image;
 mod open;
 mod processes;
 mod requests;
@@ -17,8 +16,6 @@ mod stream;
 mod terminal;
 mod timers;
 mod upgrade;
-
-pub(crate) use image::Image;
 
 use std::collections::HashMap;
 use std::io;

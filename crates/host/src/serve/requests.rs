@@ -220,7 +220,7 @@ impl Host {
             Code::Ok => {}
             code => return Err(Refusal(code, String::new())),
         }
-        self.drive(key, |driver, at, _| driver.typed(data, at));
+        self.drive(key, |driver, at, effects| driver.typed(data, at, effects));
         self.counters.bytes_in += data.len() as u64;
         self.await_input(key);
         Ok(())

@@ -126,7 +126,7 @@ impl Terminal {
             cgroup: self.cgroup.as_ref().map_or(Vec::new(), |path| {
                 std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
             }),
-            commands: self.driver.as_ref().map_or(Vec::new(), |driver| driver.list()),
+            commands: self.driver.as_ref().map_or(Vec::new(), |driver| driver.commands().list()),
         }
     }
 

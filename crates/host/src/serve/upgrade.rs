@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 
-use super::image::Image;
 use super::open::Refusal;
 use super::slots::Key;
 use super::terminal::{Exit, Input, Life, Terminal};
 use super::timers::Due;
 use super::{Host, Settings};
 use crate::cgroup::Cgroup;
+use crate::image::Image;
 use crate::log::{Log, Position};
 use crate::pty::Pty;
 use crate::shell::{At, Driver};

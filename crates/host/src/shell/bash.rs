@@ -7,7 +7,8 @@ mod told;
 
 pub use told::{dump, parse, restore};
 
-use super::dialect::{Drive, Paths, put};
+use super::drive::{Drive, put};
+use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 use super::unclosed;

@@ -1,63 +1,21 @@
 //! The commands a driver remembers: what they wrote, how they ended.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::fd::OwnedFd;
-
-use super::output::{Keep, Output};
+use super::output::{Keep, Output, Piece};
 use super::pipes::Pipe;
-use super::state::Changes;
-use crate::wire::{Event, Outcome, Phase};
+use super::status::Status;
+use super::stdin::Stdin;
+use crate::wire::{CommandInfo, Event, Phase};
 
 /// How many commands' output is kept on disk.
 const FILES: usize = 512;
 
 /// How many bytes of output are kept on disk, over all commands.
 const BYTES: u64 = 256 << 20;
-
-/// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// How.
-    pub outcome: Outcome,
-    /// Exit code, when it has one.
-    pub exit_code: Option<i32>,
-    /// The signal that ended it, when one did.
-    pub signal: Option<i32>,
-    /// From its start to its end.
-    pub duration: Duration,
-    /// Written to standard output so far.
-    pub stdout_bytes: u64,
-    /// Written to standard error so far.
-    pub stderr_bytes: u64,
-    /// The shell had to be replaced.
-    pub shell_restarted: bool,
-    /// What it changed.
-    pub changes: Changes,
-}
-
-impl Status {
-    /// As the wire has it.
-    pub fn event(self, command: String, terminal: String, offset: u64) -> Event {
-        let (changed, removed) = self.changes;
-        Event::Done {
-            command,
-            terminal,
-            outcome: self.outcome,
-            exit_code: self.exit_code,
-            signal: self.signal,
-            duration_us: self.duration.as_micros() as u64,
-            stdout_bytes: self.stdout_bytes,
-            stderr_bytes: self.stderr_bytes,
-            shell_restarted: self.shell_restarted,
-            offset,
-            changed,
-            removed,
-        }
-    }
-}
 
 /// A command.
 #[derive(Debug)]
@@ -82,29 +40,6 @@ pub struct Command {
     pub status: Option<Status>,
     /// Nobody will ask for it again.
     pub forgotten: bool,
-    /// How often it was tried to start it.
-    pub attempts: u32,
-}
-
-/// The writing end of a command's standard input.
-#[derive(Debug)]
-pub struct Stdin {
-    /// Where the command opens it.
-    pub path: PathBuf,
-    /// Open for both, so that neither side waits for the other.
-    pub fd: OwnedFd,
-    /// What the pipe has no room for yet.
-    pub pending: VecDeque<u8>,
-    /// Nothing comes after what is pending.
-    pub eof: bool,
-    /// The ids of writes that were taken.
-    pub taken: Vec<String>,
-}
-
-impl Drop for Stdin {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 impl Command {
@@ -123,9 +58,17 @@ impl Command {
             waiting: false,
             status: None,
             forgotten: false,
-            attempts: 0,
         }
     }
+}
+
+/// The events that have reported a command.
+#[derive(Debug, Default)]
+pub struct Reported {
+    /// The command's start.
+    pub started: Option<Event>,
+    /// The events that follow its output.
+    pub ended: Vec<Event>,
 }
 
 /// All commands that were not forgotten, and what is on disk of the others.
@@ -253,6 +196,69 @@ impl Commands {
     /// The forgotten ones whose output is still on disk.
     pub fn is_settled(&self, id: &str) -> bool {
         self.settled.iter().any(|(name, _)| name == id)
+    }
+
+    /// Reads a part of a command's output; `None` if there is no such command. The flag says that
+    /// nothing will ever follow it.
+    pub fn read(
+        &self,
+        id: &str,
+        stream: usize,
+        from: u64,
+        limit: usize,
+    ) -> Option<io::Result<(Piece, bool)>> {
+        let output = self.output(id, stream)?;
+        let sealed = self.get(id).is_none_or(|found| found.phase == Phase::Sealed);
+        Some(output.read(from, limit).map(|piece| {
+            let end = sealed && piece.next == output.written();
+            (piece, end)
+        }))
+    }
+
+    /// Returns the commands that were not forgotten, ordered by id.
+    pub fn list(&self) -> Vec<CommandInfo> {
+        let mut list: Vec<CommandInfo> = self
+            .by_id
+            .iter()
+            .map(|(id, found)| CommandInfo {
+                command: id.clone(),
+                phase: found.phase,
+                stdout_bytes: found.outputs[0].written(),
+                stderr_bytes: found.outputs[1].written(),
+            })
+            .collect();
+        list.sort_by(|one, other| one.command.cmp(&other.command));
+        list
+    }
+
+    /// Returns the events that have reported a command so far.
+    pub fn reported(&self, id: &str, terminal: String, offset: u64) -> Reported {
+        let mut reported = Reported::default();
+        let Some(found) = self.get(id) else { return reported };
+        if found.started.is_some() {
+            let (command, terminal) = (id.to_owned(), terminal.clone());
+            reported.started =
+                Some(Event::Started { command, terminal, offset, time_ms: found.started_ms });
+        }
+        if found.waiting {
+            reported.ended.push(Event::Waiting { command: id.to_owned(), waiting: true });
+        }
+        if let Some(status) = &found.status {
+            reported.ended.push(status.clone().event(id.to_owned(), terminal, offset));
+        }
+        if found.phase == Phase::Sealed {
+            reported.ended.push(Event::Sealed {
+                command: id.to_owned(),
+                stdout_bytes: found.outputs[0].written(),
+                stderr_bytes: found.outputs[1].written(),
+            });
+        }
+        reported
+    }
+
+    /// Returns whether anything is known of a command.
+    pub fn knows(&self, id: &str) -> bool {
+        self.by_id.contains_key(id) || self.is_settled(id)
     }
 
     fn trim(&mut self) {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
 use rustix::io::Errno;
@@ -65,6 +66,13 @@ impl Pipe {
         }
     }
 
+    /// Waits for bytes in an epoll set. Edge-triggered: a FIFO whose writers are gone would be ready
+    /// for ever.
+    pub fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::ET | epoll::EventFlags::IN;
+        Ok(epoll::add(epoll, &self.fd, epoll::EventData::new_u64(token), flags)?)
+    }
+
     /// Whether it may serve another command: a grown one is given back to the kernel.
     pub fn reusable(&self) -> bool {
         !self.grown
@@ -88,20 +96,6 @@ pub fn release(directory: &Path) {
             drop(open(entry.path(), flags, Mode::empty()));
         }
     }
-}
-
-/// Writes a file that was not there: a truncated one would be flushed by some file systems.
-pub fn write_fresh(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    match std::fs::remove_file(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
 }
 
 #[cfg(test)]

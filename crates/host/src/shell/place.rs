@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, fstatvfs, open, stat};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 
+use super::files::private_dir;
 use super::pipes;
 use super::procs::Process;
-use super::start::private_dir;
 
 /// Where a system has files in memory.
 const SHARED: &str = "/dev/shm";

@@ -26,7 +26,7 @@ impl Moment {
         let time = clock_gettime(ClockId::Boottime);
         let ticks =
             time.tv_sec * (1_000_000_000 / TICK_NANOSECONDS) + time.tv_nsec / TICK_NANOSECONDS;
-        let last_pid = told("/proc/loadavg")
+        let last_pid = read_short_file("/proc/loadavg")
             .and_then(|text| text.rsplit(' ').next()?.trim().parse().ok())
             .unwrap_or(0);
         Self { tick: u64::try_from(ticks).unwrap_or(0), last_pid }
@@ -214,9 +214,9 @@ pub fn waits_for_key(pid: i32) -> bool {
     }
 }
 
-/// What a short file of the kernel's says. Each read of one makes its text anew, so there is one.
+/// Returns the text of a short kernel file. Each read generates the text again, so there is only one.
 #[must_use]
-pub fn told(path: &str) -> Option<String> {
+pub fn read_short_file(path: &str) -> Option<String> {
     use std::io::Read;
     let mut text = [0; 4 << 10];
     let length = fs::File::open(path).ok()?.read(&mut text).ok()?;

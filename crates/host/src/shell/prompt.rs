@@ -7,7 +7,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use rustix::termios::{InputModes, LocalModes, Termios, tcgetattr, tcgetpgrp};
 
-use super::{Kind, procs};
+use super::kind::Kind;
+use super::procs;
 
 /// Whether the shell `pid` sits in its line editor. `read -n1` and the like keep `ICRNL`.
 pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
@@ -72,4 +73,19 @@ pub fn has_unread(master: BorrowedFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(master, PollFlags::IN)];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Returns whether a process of the foreground group sleeps in a read of its terminal.
+pub fn foreground_reads(master: BorrowedFd) -> bool {
+    let Ok(group) = tcgetpgrp(master) else {
+        return false;
+    };
+    let leader = group.as_raw_nonzero().get();
+    if procs::reads_terminal(leader) {
+        return true;
+    }
+    procs::all()
+        .iter()
+        .filter(|process| process.group == leader && process.pid != leader && process.state == b'S')
+        .any(|process| procs::reads_terminal(process.pid))
 }

@@ -15,7 +15,7 @@
 //! Nothing here runs anything: [`wrap`] makes the script, [`read`] takes its output apart.
 
 use super::defined::functions;
-use super::dialect::put;
+use super::drive::put;
 use super::quote::{self, is_name, single};
 use super::state::State;
 use super::{bash, sh};

@@ -8,7 +8,8 @@
 //! status is read from there.
 
 use super::defined::{Function, functions};
-use super::dialect::{Drive, Dump, Manner, Paths, put};
+use super::drive::{Drive, Dump, Manner, put};
+use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 

@@ -5,7 +5,8 @@
 //! it waits for the next key, outside of any function. Only where there is no `zsh/sched` is the file
 //! sourced in the widget itself.
 
-use super::dialect::{Drive, Dump, Manner, Paths, put};
+use super::drive::{Drive, Dump, Manner, put};
+use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 

@@ -1,7 +1,7 @@
 //! What a bash tells of its state: how it is made to, what is read of that, and how the next one gets it.
 
 use super::{OR_ELSE, find, old_directory};
-use crate::shell::dialect::{Dump, put};
+use crate::shell::drive::{Dump, put};
 use crate::shell::options;
 use crate::shell::quote::{self, single};
 use crate::shell::state::State;

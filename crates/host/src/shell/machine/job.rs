@@ -1,0 +1,57 @@
+//! What a shell is driven for, and what waits for its turn.
+
+use std::time::Instant;
+
+use crate::shell::spec::Spec;
+use crate::shell::status::End;
+
+/// What one run of a drive file is for.
+#[derive(Debug)]
+pub enum Job {
+    /// A client's command.
+    Command { spec: Box<Spec>, attempt: u32 },
+    /// Reading the state after a person's command.
+    Capture,
+    /// Reading the state after a command that was interrupted.
+    Reread { command: String, started: Instant, end: End },
+    /// A client's script, which has no output.
+    Script { token: u64, script: Vec<u8> },
+}
+
+impl Job {
+    /// Returns the id of the command that the run belongs to.
+    pub fn command(&self) -> Option<&str> {
+        match self {
+            Self::Command { spec, .. } => Some(&spec.command),
+            Self::Reread { command, .. } => Some(command),
+            Self::Capture | Self::Script { .. } => None,
+        }
+    }
+}
+
+/// What waits for the shell.
+#[derive(Debug)]
+pub enum Waiting {
+    /// A client's command, dropped after `until`.
+    Command { spec: Box<Spec>, until: Option<Instant>, attempts: u32 },
+    /// A client's script.
+    Script { token: u64, script: Vec<u8> },
+}
+
+impl Waiting {
+    /// Returns the id of a waiting command.
+    pub fn command(&self) -> Option<&str> {
+        match self {
+            Self::Command { spec, .. } => Some(&spec.command),
+            Self::Script { .. } => None,
+        }
+    }
+
+    /// Returns the time after which a waiting command is dropped.
+    pub fn until(&self) -> Option<Instant> {
+        match self {
+            Self::Command { until, .. } => *until,
+            Self::Script { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Random histories of a shell, against a model.
