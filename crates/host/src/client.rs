@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::start::{SOCKET, short_path};
+use crate::socket::{SOCKET, short_path};
 use crate::wire::{Decoder, Event, Request};
 
 /// A connection to a host.

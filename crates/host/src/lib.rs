@@ -11,6 +11,7 @@ pub mod log;
 mod pty;
 mod serve;
 pub mod shell;
+mod socket;
 mod start;
 mod sys;
 pub mod wire;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,14 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::FlockOperation;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use crate::cgroup::Cgroup;
 use crate::serve::{Host, Settings};
 use crate::shell::place;
+use crate::socket::{PID_FILE, SOCKET, short_path};
 use crate::sys;
-
-/// The socket's name in the host's directory.
-pub(crate) const SOCKET: &str = "host.sock";
-
-/// The name of the file with the host's process id.
-pub(crate) const PID: &str = "host.pid";
 
 /// How many terminals a host holds unless told otherwise.
 const MAX_TERMINALS: usize = 4096;
@@ -185,7 +180,7 @@ fn serve(options: Options) -> Result<(), StartError> {
         None => listen(&dir).map(OwnedFd::from),
     };
     let listener = listener.map_err(io("listen on the host's socket"))?;
-    fs::write(dir.join(PID), format!("{}\n", std::process::id()))
+    fs::write(dir.join(PID_FILE), format!("{}\n", std::process::id()))
         .map_err(io("write the host's process id"))?;
     let settings = Settings {
         dir: dir.clone(),
@@ -244,14 +239,6 @@ fn lock(dir: &Path) -> Result<OwnedFd, StartError> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::Running(dir.to_owned())),
         Err(error) => Err(io("lock the host's directory")(error.into())),
     }
-}
-
-/// A path of the directory that is short whatever its real one is: a socket's may have 107 bytes.
-pub(crate) fn short_path(dir: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(dir, flags, Mode::empty())?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    Ok((fd, path))
 }
 
 fn listen(dir: &Path) -> io::Result<UnixListener> {

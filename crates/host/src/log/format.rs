@@ -2,7 +2,13 @@
 
 use std::path::Path;
 
-use crate::wire::RecordKind;
+use crate::wire::{MAX_DATA, RecordKind};
+
+/// The most data in one record.
+pub const MAX_RECORD: usize = MAX_DATA;
+
+/// The size of a reader's buffer, which holds the longest record whole.
+pub const SCRATCH: usize = RECORD + MAX_RECORD;
 
 /// Length of a segment's header.
 pub(super) const HEADER: usize = 24;
@@ -61,7 +67,7 @@ pub(super) fn parse(bytes: &[u8], offset: u64) -> Parsed<'_> {
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let time_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
     let shape_is_possible = match kind {
-        RecordKind::Output | RecordKind::Notice => (1..=super::MAX_RECORD).contains(&length),
+        RecordKind::Output | RecordKind::Notice => (1..=MAX_RECORD).contains(&length),
         RecordKind::Resize => length == 4,
         RecordKind::Other(_) => false,
     };

@@ -23,18 +23,10 @@ mod reader;
 mod sync;
 mod writer;
 
+pub use format::{MAX_RECORD, SCRATCH};
 pub use reader::{Cursor, Entry, Item, Progress, Reader, Record, bounds};
 pub use sync::{Durable, Job, Syncer};
-pub use writer::{Log, Position};
-
-/// The most data in one record.
-pub const MAX_RECORD: usize = crate::wire::MAX_DATA;
-
-/// The least a log is bounded to, so that a segment always holds a record.
-pub const MIN_LIMIT: u64 = 256 << 10;
-
-/// What a reader's buffer must hold: the longest record whole.
-pub const SCRATCH: usize = format::RECORD + MAX_RECORD;
+pub use writer::{Log, MIN_LIMIT, Position};
 
 #[cfg(test)]
 mod tests;

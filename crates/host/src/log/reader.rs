@@ -5,8 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::format::{self, HEADER, Parsed};
-use super::{MAX_RECORD, SCRATCH};
+use super::format::{self, HEADER, MAX_RECORD, Parsed, SCRATCH};
 use crate::wire::RecordKind;
 
 /// A place in a log. Plain data: it holds no file, so thousands may lie about.

@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{self, HEADER};
+use super::format::{self, HEADER, MAX_RECORD, SCRATCH};
 use super::reader::{Cursor, Progress};
 use super::sync::{Durable, Job};
-use super::{MAX_RECORD, MIN_LIMIT, SCRATCH};
 use crate::wire::RecordKind;
+
+/// The smallest bound of a log, so that a segment always holds a record.
+pub const MIN_LIMIT: u64 = 256 << 10;
 
 /// How long after a failed write the disk is tried again.
 const RETRY: Duration = Duration::from_millis(250);

@@ -1,12 +1,9 @@
 //! Ending a terminal with every process it has.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
-
 use super::Host;
-use super::processes::Processes;
+use super::closing::Closing;
 use super::slots::Key;
 use super::timers::Due;
 use crate::cgroup;
@@ -22,38 +19,6 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How long the processes have. One that sleeps in the kernel cannot be ended by anybody.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A terminal that is forgotten, and whose processes are being ended.
-#[derive(Debug)]
-pub(super) struct Closing {
-    terminal: String,
-    dir: PathBuf,
-    cgroup: Option<PathBuf>,
-    sessions: Vec<Pid>,
-    /// Who asked, and by what request.
-    asked: Option<(Key, u32)>,
-    until: Instant,
-}
-
-impl Closing {
-    /// Whether it is the closing of this terminal.
-    pub(super) fn is(&self, terminal: &str) -> bool {
-        self.terminal == terminal
-    }
-
-    /// Kills what is there; whether nothing was. All that close at the same time share one look at
-    /// the processes.
-    fn kill(&self, processes: &mut Option<Processes>) -> bool {
-        if let Some(path) = &self.cgroup {
-            if cgroup::is_populated(path) {
-                let _ = cgroup::kill(path);
-                return false;
-            }
-            return cgroup::remove(path).is_ok() || !path.exists();
-        }
-        processes.get_or_insert_with(Processes::look).kill(&self.terminal, &self.sessions) == 0
-    }
-}
 
 impl Host {
     /// Forgets a terminal and ends its processes; answers `asked` when they are gone.

@@ -1,11 +1,7 @@
 //! Commands: what is asked of a terminal's driver, and what becomes of its effects.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventFlags};
@@ -13,112 +9,21 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::open::{Launch, Refusal};
-use super::requests::Answer;
+use super::executions::Watch;
+use super::program::{Launch, convert, is_id};
+use super::refusal::{Answer, Refusal};
 use super::slots::Key;
 use super::terminal::{Exit, Terminal};
 use super::timers::Due;
 use super::{Host, Token, now_ms};
-use crate::shell::{At, Driver, Effect, Happened, Keep, Kind, Setup, Spec, State};
-use crate::wire::{Code, Event, MAX_DATA, Request, Sections, Shell, Stream};
+use crate::shell::{At, Driver, Effect, Happened, Keep, Spec, State};
+use crate::wire::{Code, Event, MAX_DATA, Request, Stream};
 
 /// The most that is read for one `ExecRead`.
 const MAX_CHUNK: usize = 1 << 20;
 
 /// How often the records of a shell are looked for that no inotify watch reports.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// What the loop keeps about commands.
-#[derive(Debug, Default)]
-pub(super) struct Exec {
-    /// One inotify instance for all terminals: the kernel allows a user few of them, and any other
-    /// process of that user may have taken the last one.
-    records: Option<OwnedFd>,
-    directories: HashMap<i32, Key>,
-    /// Terminals without a watch: their records are polled while one is awaited.
-    polled: BTreeSet<Key>,
-    /// When drivers want to be called, soonest first.
-    due: BTreeSet<(Instant, Key)>,
-    due_of: HashMap<Key, Instant>,
-    commands: HashMap<String, Key>,
-    watches: HashMap<String, Vec<Watch>>,
-    /// Who waits for the end of a script, by its token.
-    scripts: HashMap<u64, (Key, u32)>,
-    tokens: u64,
-}
-
-/// A connection that gets a command's output as it comes.
-#[derive(Debug)]
-struct Watch {
-    connection: Key,
-    /// The next offset of each stream.
-    next: [u64; 2],
-}
-
-impl Exec {
-    /// How long until a driver wants to be called.
-    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        self.due.first().map(|(at, _)| at.saturating_duration_since(now))
-    }
-
-    /// A connection is gone.
-    pub(super) fn forget_connection(&mut self, connection: Key) {
-        self.watches.retain(|_, watches| {
-            watches.retain(|watch| watch.connection != connection);
-            !watches.is_empty()
-        });
-        self.scripts.retain(|_, (asked, _)| *asked != connection);
-    }
-
-    fn set_due(&mut self, key: Key, at: Option<Instant>) {
-        if self.due_of.get(&key).copied() == at {
-            return;
-        }
-        if let Some(before) = self.due_of.remove(&key) {
-            self.due.remove(&(before, key));
-        }
-        if let Some(at) = at {
-            self.due.insert((at, key));
-            self.due_of.insert(key, at);
-        }
-    }
-}
-
-/// The driver of a shell, and how to start it; none for any other program.
-pub(super) fn driver(
-    terminal: &str,
-    shell: Shell,
-    launch: Launch,
-    dir: &Path,
-    state: Sections,
-    cgroup: Option<PathBuf>,
-) -> io::Result<(Option<Box<Driver>>, Launch)> {
-    let kind = match shell {
-        Shell::Bash => Kind::Bash,
-        Shell::Zsh => Kind::Zsh,
-        Shell::Sh => Kind::Sh,
-        Shell::Plain | Shell::Other(_) => return Ok((None, launch)),
-    };
-    let Some(first) = launch.argv.first() else { return Ok((None, launch)) };
-    let words = if first.ends_with(b"busybox") { 2 } else { 1 };
-    let program = launch.argv.iter().take(words).cloned().collect();
-    let setup = Setup {
-        terminal: terminal.to_owned(),
-        kind,
-        program,
-        env: launch.env,
-        cwd: PathBuf::from(std::ffi::OsStr::from_bytes(&launch.cwd)),
-        dir: dir.to_owned(),
-        cgroup,
-    };
-    let (driver, launch) = Driver::new(setup, State::from_sections(state))?;
-    Ok((Some(Box::new(driver)), convert(launch)))
-}
-
-fn convert(launch: crate::shell::Launch) -> Launch {
-    let cwd = launch.cwd.into_os_string().into_encoded_bytes();
-    Launch { argv: launch.argv, cwd, env: launch.env }
-}
 
 impl Host {
     /// Waits for what a terminal's driver waits for.
@@ -494,7 +399,7 @@ impl Host {
                 keep_tail,
             } => {
                 let key = self.find(&terminal)?;
-                if !super::open::is_id(&command) {
+                if !is_id(&command) {
                     return Err(refused(Code::BadRequest));
                 }
                 if self.exec.commands.contains_key(&command) {
@@ -639,17 +544,6 @@ impl Host {
             }
         }
         self.flush(connection);
-    }
-}
-
-impl Exec {
-    fn unwatch(&mut self, connection: Key, command: &str) {
-        if let Some(watches) = self.watches.get_mut(command) {
-            watches.retain(|watch| watch.connection != connection);
-            if watches.is_empty() {
-                self.watches.remove(command);
-            }
-        }
     }
 }
 

@@ -6,15 +6,20 @@
 //! than its piece.
 
 mod close;
+mod closing;
 mod connection;
 mod exec;
+mod executions;
 mod open;
 mod processes;
+mod program;
+mod refusal;
 mod requests;
 mod slots;
 mod stream;
 mod terminal;
 mod timers;
+mod trial;
 mod upgrade;
 
 use std::collections::HashMap;
@@ -32,14 +37,16 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use crate::cgroup::Cgroup;
 use crate::log::{SCRATCH, Syncer};
+use crate::socket::{PID_FILE, SOCKET};
 use crate::sys;
 use crate::wire::{self, Event};
-use close::Closing;
+use closing::Closing;
 use connection::{Connection, Interest};
+use executions::Executions;
 use slots::{Key, Slots};
 use terminal::{Exit, Terminal};
 use timers::{Due, Timers};
-use upgrade::Trial;
+use trial::Trial;
 
 /// How many connections there may be: the server's, and room for one that is being replaced.
 const MAX_CONNECTIONS: usize = 8;
@@ -94,7 +101,7 @@ pub(crate) struct Host {
     names: HashMap<String, Key>,
     pids: HashMap<Pid, Key>,
     closing: Vec<Closing>,
-    exec: exec::Exec,
+    exec: Executions,
     /// Terminals that wait for the next sync.
     dirty: Vec<Key>,
     timers: Timers,
@@ -188,7 +195,7 @@ impl Host {
             names: HashMap::new(),
             pids: HashMap::new(),
             closing: Vec::new(),
-            exec: exec::Exec::default(),
+            exec: Executions::default(),
             dirty: Vec::new(),
             timers: Timers::default(),
             counters: Counters::default(),
@@ -445,7 +452,7 @@ impl Host {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
-        for name in [crate::start::SOCKET, crate::start::PID] {
+        for name in [SOCKET, PID_FILE] {
             let _ = std::fs::remove_file(self.settings.dir.join(name));
         }
     }

@@ -12,9 +12,11 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::program::{Launch, is_id};
+use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{Input, Life, Terminal};
-use super::{Host, Token, exec, now_ms};
+use super::{Host, Token, now_ms, program};
 use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
@@ -23,9 +25,6 @@ use crate::wire::{Code, Sections, Shell};
 
 /// Where programs are looked for when the environment does not say.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// The longest id of a terminal or command; they are used as file names.
-const MAX_ID: usize = 128;
 
 /// A terminal to open; the fields of [`Request::Open`](crate::wire::Request::Open).
 #[derive(Debug)]
@@ -41,18 +40,6 @@ pub(super) struct Opening {
     pub(super) state: Sections,
     pub(super) notice: Vec<u8>,
 }
-
-/// A program to run on a terminal.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Launch {
-    pub(crate) argv: Vec<Vec<u8>>,
-    pub(crate) cwd: Vec<u8>,
-    pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Why a request was refused.
-#[derive(Debug)]
-pub(super) struct Refusal(pub(super) Code, pub(super) String);
 
 impl Host {
     /// Opens a terminal.
@@ -83,7 +70,7 @@ impl Host {
         let cgroup = self.cgroup.as_ref().and_then(|cgroup| cgroup.terminal(&id).ok());
         let path = cgroup.as_ref().map(|(path, _)| path.clone());
         let (mut driver, launch) =
-            exec::driver(&id, opening.shell, opening.launch, &dir, opening.state, path)
+            program::driver(&id, opening.shell, opening.launch, &dir, opening.state, path)
                 .map_err(|error| storage(&error))?;
         let session = if driver.is_some() { Session::Kept } else { Session::Terminal };
         let spawned = prepare(&launch, &id).and_then(|prepared| {
@@ -269,13 +256,6 @@ fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Whether a string can name a file in a directory of ours.
-pub(super) fn is_id(id: &str) -> bool {
-    (1..=MAX_ID).contains(&id.len())
-        && !id.starts_with('.')
-        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-}
-
 fn code(errno: Option<i32>) -> Option<Code> {
     match Errno::from_raw_os_error(errno?) {
         Errno::MFILE | Errno::NFILE => Some(Code::NoMoreDescriptors),
@@ -337,16 +317,6 @@ mod tests {
         check("no-such-program", "/bin", "/", None);
         check("/etc/passwd", "", "/", None);
         check("/bin", "", "/", None);
-    }
-
-    #[test]
-    fn ids_are_file_names() {
-        for good in ["term_0", "a", "A-b.c"] {
-            assert!(is_id(good), "{good}");
-        }
-        for bad in ["", ".", "..", ".a", "a/b", "a b", "ä", &"x".repeat(129)] {
-            assert!(!is_id(bad), "{bad}");
-        }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::Host;
-use super::open::{Launch, Opening, Refusal};
+use super::open::Opening;
+use super::program::Launch;
+use super::refusal::{Answer, Refusal};
 use super::slots::Key;
 use super::terminal::Life;
 use crate::log::{Cursor, Item, Progress};
@@ -14,9 +16,6 @@ use crate::wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
 
 /// The most data of one `LogChunk`.
 const MAX_CHUNK: usize = 1 << 20;
-
-/// What a request leads to: an answer at once, or later.
-pub(super) type Answer = Result<Option<Event>, Refusal>;
 
 impl Host {
     /// Answers what a connection has asked, until it has asked no more or does not read its

@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 
-use super::open::Refusal;
+use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{Exit, Input, Life, Terminal};
 use super::timers::Due;
+use super::trial::Trial;
 use super::{Host, Settings};
 use crate::cgroup::Cgroup;
 use crate::image::Image;
@@ -33,15 +34,6 @@ use crate::wire::{Code, Event, Shell};
 
 /// How long an executable may take to say that it works.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// An executable that is being tried.
-#[derive(Debug)]
-pub(super) struct Trial {
-    path: PathBuf,
-    pid: Pid,
-    asked: (Key, u32),
-    passed: bool,
-}
 
 impl Host {
     /// Tries an executable; the answer comes when it has ended.

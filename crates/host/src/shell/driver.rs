@@ -345,7 +345,7 @@ impl Driver {
     }
 
     fn look_begun(&mut self, at: At, effects: &mut Vec<Effect>) {
-        if self.machine.run().is_some_and(|run| !run.has_begun()) && self.executor.has_begun() {
+        if self.machine.awaits_begun() && self.executor.has_begun() {
             self.step(Event::Begun, at, effects);
         }
     }

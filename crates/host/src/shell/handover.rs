@@ -68,7 +68,7 @@ pub fn image(executor: &Executor, machine: &Machine) -> Image {
             image.put_image("command", &command_image(id, command));
         }
     }
-    for waiting in machine.queue() {
+    for waiting in machine.queue().iter() {
         if let Waiting::Command { spec, .. } = waiting {
             image.put_image("queued", &spec_image(spec));
         }

@@ -1,12 +1,10 @@
 //! What a host says: answers, and what happens in its terminals.
 
+use super::error::{Malformed, TooLarge};
 use super::field::{Field, Item, Rest};
 use super::frame::{Frame, frame};
-use super::{Code, Malformed, Outcome, Phase, RecordKind, Sections, Shell, Stream, TooLarge};
-
-/// The type numbers of the frames that [`put_output`](super::put_output) and its like write.
-pub(super) const OUTPUT: u8 = 131;
-pub(super) const COMMAND_OUTPUT: u8 = 137;
+use super::numbers::{Code, Outcome, Phase, RecordKind, Shell, Stream};
+use super::sections::Sections;
 
 messages! {
     /// Host to server. `Started`, `Waiting`, `Done`, `Sealed`, `Typed`, `StateChanged` and

@@ -1,7 +1,7 @@
 //! How one value lies in a frame: integers little-endian, strings and bytes behind a `u32` length,
 //! lists behind a `u32` count, an optional value behind a `u8` that is 0 or 1.
 
-use super::Malformed;
+use super::error::Malformed;
 
 /// The rest of a payload that is being taken apart.
 #[derive(Debug)]

@@ -1,8 +1,14 @@
 //! Cutting a byte stream into frames, and the two frames that are written too often to be built
 //! from an owned message.
 
+use super::error::{Malformed, TooLarge};
 use super::field::{Field, put_bytes};
-use super::{MAX_FRAME, Malformed, Stream, TooLarge};
+use super::limits::MAX_FRAME;
+use super::numbers::Stream;
+
+/// The type numbers of the frames that [`put_output`] and [`put_command_output`] write.
+const OUTPUT: u8 = 131;
+const COMMAND_OUTPUT: u8 = 137;
 
 /// One frame as it came, its payload still in the decoder's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +118,7 @@ pub fn put_output(
     time_ms: u64,
     bytes: &[u8],
 ) -> Result<(), TooLarge> {
-    frame(out, super::event::OUTPUT, |out| {
+    frame(out, OUTPUT, |out| {
         put_bytes(out, terminal.as_bytes());
         offset.put(out);
         time_ms.put(out);
@@ -131,7 +137,7 @@ pub fn put_command_output(
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), TooLarge> {
-    frame(out, super::event::COMMAND_OUTPUT, |out| {
+    frame(out, COMMAND_OUTPUT, |out| {
         put_bytes(out, command.as_bytes());
         stream.put(out);
         offset.put(out);

@@ -1,6 +1,6 @@
 //! The numbers that have names.
 
-use super::Malformed;
+use super::error::Malformed;
 use super::field::{Field, Rest};
 
 numbers! {

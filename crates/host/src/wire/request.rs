@@ -1,8 +1,10 @@
 //! What the server asks of a host.
 
+use super::error::{Malformed, TooLarge};
 use super::field::{Field, Rest};
 use super::frame::{Frame, frame};
-use super::{IfBusy, Malformed, Sections, Shell, StdinMode, Stream, TooLarge};
+use super::numbers::{IfBusy, Shell, StdinMode, Stream};
+use super::sections::Sections;
 
 messages! {
     /// Server to host. Every one but `Hello` carries a `seq` that its one answer repeats: a

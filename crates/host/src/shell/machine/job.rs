@@ -1,4 +1,4 @@
-//! What a shell is driven for, and what waits for its turn.
+//! What a shell is driven for.
 
 use std::time::Instant;
 
@@ -25,33 +25,6 @@ impl Job {
             Self::Command { spec, .. } => Some(&spec.command),
             Self::Reread { command, .. } => Some(command),
             Self::Capture | Self::Script { .. } => None,
-        }
-    }
-}
-
-/// What waits for the shell.
-#[derive(Debug)]
-pub enum Waiting {
-    /// A client's command, dropped after `until`.
-    Command { spec: Box<Spec>, until: Option<Instant>, attempts: u32 },
-    /// A client's script.
-    Script { token: u64, script: Vec<u8> },
-}
-
-impl Waiting {
-    /// Returns the id of a waiting command.
-    pub fn command(&self) -> Option<&str> {
-        match self {
-            Self::Command { spec, .. } => Some(&spec.command),
-            Self::Script { .. } => None,
-        }
-    }
-
-    /// Returns the time after which a waiting command is dropped.
-    pub fn until(&self) -> Option<Instant> {
-        match self {
-            Self::Command { until, .. } => *until,
-            Self::Script { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::event::Swept;
+use super::event::{Action, Completion, StateSource, Swept};
 use super::job::Job;
 use crate::shell::status::End;
 
@@ -393,6 +393,18 @@ impl Run {
     fn back_off(&mut self, now: Instant) {
         self.step = (self.step * 2).min(MAX_CHECK_INTERVAL);
         self.check = now + self.step;
+    }
+
+    /// Returns the action that settles the run.
+    pub fn complete(
+        self,
+        end: End,
+        status: Option<i32>,
+        ended: Instant,
+        source: StateSource,
+    ) -> Action {
+        let Self { job, started, .. } = self;
+        Action::Complete(Box::new(Completion { job, end, status, started, ended, source }))
     }
 
     /// Returns when [`due`](Self::due) should be called.
