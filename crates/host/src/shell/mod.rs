@@ -26,6 +26,8 @@ mod handover;
 mod harmless;
 mod kind;
 mod launch;
+#[cfg(test)]
+mod lexer_tests;
 mod limits;
 mod machine;
 mod modes;

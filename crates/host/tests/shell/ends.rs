@@ -77,3 +77,35 @@ fn a_new_shell_is_announced_on_the_screen() {
     assert_eq!(bench.run("echo alive").text(), (0, "alive\n", ""));
     bench.close();
 }
+
+#[test]
+fn a_text_that_is_no_command_leaves_the_shell_alive() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    for text in
+        ["((", "((1+", "echo $(;)", "[[ ( a", "a=(", "case a in (", "f() {", "echo ${x", "("]
+    {
+        let ran = bench.run(text);
+        assert_eq!(ran.outcome, Outcome::Finished, "{text}");
+        assert_ne!(ran.exit_code, Some(0), "{text}");
+        assert!(!ran.shell_restarted, "{text}");
+        assert_eq!(bench.run("echo next").text(), (0, "next\n", ""), "{text}");
+    }
+    bench.close();
+}
+
+#[test]
+fn a_syntax_error_in_a_posix_shell_has_the_status_of_that_shell() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Sh);
+    for text in ["if", "echo )", "echo $(;)"] {
+        let ran = bench.run(text);
+        assert_eq!(
+            (ran.outcome, ran.exit_code, ran.signal),
+            (Outcome::Finished, Some(2), None),
+            "{text}"
+        );
+        assert_eq!(bench.run("echo next").text(), (0, "next\n", ""), "{text}");
+    }
+    bench.close();
+}
