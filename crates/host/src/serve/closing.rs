@@ -1,4 +1,4 @@
-//! A terminal on its way out.
+//! A closed terminal whose processes may still exist.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -37,6 +37,6 @@ impl Closing {
             }
             return cgroup::remove(path).is_ok() || !path.exists();
         }
-        processes.get_or_insert_with(Processes::look).kill(&self.terminal, &self.sessions) == 0
+        processes.get_or_insert_with(Processes::read).kill(&self.terminal, &self.sessions) == 0
     }
 }

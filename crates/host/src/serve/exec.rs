@@ -1,4 +1,4 @@
-//! Commands: what is asked of a terminal's driver, and what becomes of its effects.
+//! Commands: requests to a terminal's driver, and the effects of the driver.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -19,28 +19,28 @@ use super::{Host, Token, now_ms};
 use crate::shell::{At, Driver, Effect, Happened, Keep, Spec, State};
 use crate::wire::{Code, Event, MAX_DATA, Request, Stream};
 
-/// The most that is read for one `ExecRead`.
+/// The most bytes in the answer to one `ExecRead`.
 const MAX_CHUNK: usize = 1 << 20;
 
-/// How often the records of a shell are looked for that no inotify watch reports.
+/// How often the records of a shell are polled if it has no inotify watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Host {
-    /// Waits for what a terminal's driver waits for.
+    /// Adds a terminal's driver to the loop.
     pub(super) fn listen_to_driver(&mut self, key: Key) -> Result<(), Errno> {
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
             return Ok(());
         };
         epoll::add(&self.epoll, driver.fd(), Token::Driver(key).data(), EventFlags::IN)?;
         self.watch_records(key);
-        // What appeared before it was watched.
+        // Records that appeared before the directory was watched.
         self.poll_records(key);
         self.drive(key, |driver, at, effects| driver.ready(at, effects));
         Ok(())
     }
 
-    /// Waits for what a terminal's shell records; polls where the kernel gives no inotify instance or
-    /// watch. A directory that is watched already stays so.
+    /// Watches the records of a terminal's shell, or polls them if the kernel grants no inotify instance
+    /// or watch. A directory that is watched already stays watched.
     fn watch_records(&mut self, key: Key) {
         match self.add_watch(key) {
             Ok(()) => self.exec.polled.remove(&key),
@@ -67,7 +67,7 @@ impl Host {
         Ok(())
     }
 
-    /// Looks for what a terminal's shell has recorded.
+    /// Reads the records of a terminal's shell.
     fn poll_records(&mut self, key: Key) {
         let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
         for name in driver.map(|driver| driver.records()).unwrap_or_default() {
@@ -75,7 +75,7 @@ impl Host {
         }
     }
 
-    /// Looks for the records of all terminals that have no watch.
+    /// Reads the records of all terminals that have no watch.
     pub(super) fn poll_all_records(&mut self) {
         for key in self.exec.polled.clone() {
             self.poll_records(key);
@@ -83,7 +83,7 @@ impl Host {
         }
     }
 
-    /// Sees to it that a record is found which no watch reports.
+    /// Schedules the next poll, if a terminal without a watch awaits a record.
     fn poll_later(&mut self, key: Key) {
         let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
         if self.exec.polled.contains(&key) && driver.is_some_and(|driver| driver.awaits_record()) {
@@ -91,7 +91,7 @@ impl Host {
         }
     }
 
-    /// Knows the commands of a driver that another executable left.
+    /// Registers the commands of a driver that another executable handed over.
     pub(super) fn adopt_commands(&mut self, key: Key) {
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
             return;
@@ -101,7 +101,8 @@ impl Host {
         }
     }
 
-    /// A terminal's shell is gone for good. What its commands wrote can still be read.
+    /// Removes a driver from the loop whose shell is gone for good. The output of its commands can still
+    /// be read.
     fn stop_driving(&mut self, key: Key) {
         if let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) {
             let _ = epoll::delete(&self.epoll, driver.fd());
@@ -109,13 +110,13 @@ impl Host {
         self.forget_driver(key);
     }
 
-    /// A terminal is forgotten.
+    /// Removes a terminal's driver and its commands.
     pub(super) fn release(&mut self, key: Key) {
         self.forget_driver(key);
         self.exec.commands.retain(|_, terminal| *terminal != key);
     }
 
-    /// Waits no more for what a driver waited for.
+    /// Removes a driver's watch and deadline.
     fn forget_driver(&mut self, key: Key) {
         self.exec.set_due(key, None);
         self.exec.polled.remove(&key);
@@ -134,7 +135,7 @@ impl Host {
         }
     }
 
-    /// Lets a terminal's driver do something, and does what it asks for.
+    /// Calls a terminal's driver, and carries out its effects.
     pub(super) fn drive<T>(
         &mut self,
         key: Key,
@@ -183,13 +184,13 @@ impl Host {
         }
     }
 
-    /// Starts the next shell, whose files may be elsewhere than those of the one before.
+    /// Starts the next shell, whose files may be in another directory.
     fn start_again(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
         self.watch_records(key);
         self.respawn(key, launch)
     }
 
-    /// Tells every connection of something in a terminal.
+    /// Reports an event of a terminal to every connection.
     fn tell(&mut self, key: Key, event: impl FnOnce(String, u64) -> Event) {
         let Some(terminal) = self.terminals.get(key) else { return };
         let event = event(terminal.id.clone(), terminal.log.end());
@@ -254,20 +255,20 @@ impl Host {
         }
     }
 
-    /// A terminal's program ended; whether its driver takes care of it.
+    /// Passes the exit of a terminal's program to its driver. Returns whether it has one.
     pub(super) fn shell_ended(&mut self, key: Key, exit: Exit) -> bool {
         let code = (exit.signal == 0).then_some(exit.code);
         let signal = (exit.signal != 0).then_some(exit.signal);
         self.drive(key, |driver, at, effects| driver.exited(code, signal, at, effects)).is_some()
     }
 
-    /// Something was read from a terminal that is not yet in its log: what its command wrote before
+    /// Passes a terminal's output to its driver before it is logged: what the command wrote before it
     /// comes first.
     pub(super) fn before_output(&mut self, key: Key, filled: usize) {
         if self.terminals.get(key).is_none_or(|terminal| terminal.driver.is_none()) {
             return;
         }
-        // What the driver shows goes through the same buffer.
+        // The driver's own output goes through the same buffer.
         let kept = self.buffer[..filled].to_vec();
         self.read_records();
         if self.exec.polled.contains(&key) {
@@ -277,7 +278,7 @@ impl Host {
         self.buffer[..filled].copy_from_slice(&kept);
     }
 
-    /// Reads what shells have recorded.
+    /// Reads the records that inotify reports.
     pub(super) fn read_records(&mut self) {
         let Some(records) = &self.exec.records else { return };
         let mut found = Vec::new();
@@ -286,7 +287,7 @@ impl Host {
         while let Ok(event) = reader.next() {
             let name = event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
             found.extend(name.map(|name| (event.wd(), name)));
-            // The reader asks the kernel again when it has handed all out; most turns need not.
+            // The reader would call the kernel again after its last event; most turns need not.
             if reader.is_buffer_empty() {
                 break;
             }
@@ -302,7 +303,7 @@ impl Host {
         self.drive(key, |driver, at, effects| driver.ready(at, effects));
     }
 
-    /// Calls the drivers that want to be called.
+    /// Calls the drivers whose deadline has passed.
     pub(super) fn tick_drivers(&mut self) {
         let now = Instant::now();
         let mut due = Vec::new();
@@ -317,7 +318,7 @@ impl Host {
         }
     }
 
-    /// Sends those who watch a command what they have not got.
+    /// Sends new output of a command to its watchers.
     fn pump_command(&mut self, key: Key, command: &str) {
         let Some(watches) = self.exec.watches.get_mut(command) else { return };
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
@@ -349,7 +350,7 @@ impl Host {
         }
     }
 
-    /// Goes on with what a connection had no room for.
+    /// Sends the command output for which a connection had no room before.
     pub(super) fn catch_up_commands(&mut self, connection: Key) {
         loop {
             let Some(found) = self.connections.get_mut(connection) else { return };
@@ -374,7 +375,7 @@ impl Host {
         found.map(|(key, _)| key).ok_or_else(|| Refusal(Code::NoSuchCommand, String::new()))
     }
 
-    /// Answers what is about commands and state.
+    /// Handles a request about commands or state.
     pub(super) fn handle_exec(&mut self, connection: Key, request: Request) -> Answer {
         let refused = |code: Code| Refusal(code, String::new());
         let missing = Refusal(Code::NotDrivable, String::new());
@@ -416,7 +417,7 @@ impl Host {
                     if_busy,
                     keep: Keep { head: keep_head, tail: keep_tail },
                 };
-                // The answer goes before `Started`, which the driver may tell at once.
+                // The answer precedes `Started`, which the driver may report at once.
                 let mut later = Vec::new();
                 let taken = self.drive(key, |driver, at, effects| {
                     let taken = driver.exec(spec, at, effects);
@@ -522,7 +523,7 @@ impl Host {
         }
     }
 
-    /// Tells a connection what has happened to a command before it asked.
+    /// Sends a connection the events of a command that happened before the request.
     fn tell_so_far(&mut self, key: Key, connection: Key, command: &str) {
         let mut last = Vec::new();
         if let Some(terminal) = self.terminals.get(key)

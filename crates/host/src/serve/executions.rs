@@ -1,4 +1,4 @@
-//! What the loop keeps about commands and the drivers that run them.
+//! The loop's tables of commands and of the drivers that run them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::slots::Key;
 
-/// What the loop keeps about commands.
+/// The commands of all terminals, and the schedule of their drivers.
 #[derive(Debug, Default)]
 pub(super) struct Executions {
     /// One inotify instance for all terminals: the kernel allows a user few of them, and any other
@@ -15,17 +15,17 @@ pub(super) struct Executions {
     pub(super) directories: HashMap<i32, Key>,
     /// Terminals without a watch: their records are polled while one is awaited.
     pub(super) polled: BTreeSet<Key>,
-    /// When drivers want to be called, soonest first.
+    /// The deadlines of the drivers, soonest first.
     pub(super) due: BTreeSet<(Instant, Key)>,
     pub(super) due_of: HashMap<Key, Instant>,
     pub(super) commands: HashMap<String, Key>,
     pub(super) watches: HashMap<String, Vec<Watch>>,
-    /// Who waits for the end of a script, by its token.
+    /// The connection and request to answer at the end of a script, by its token.
     pub(super) scripts: HashMap<u64, (Key, u32)>,
     pub(super) tokens: u64,
 }
 
-/// A connection that gets a command's output as it comes.
+/// A connection that receives a command's output as it is written.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) connection: Key,
@@ -34,12 +34,12 @@ pub(super) struct Watch {
 }
 
 impl Executions {
-    /// How long until a driver wants to be called.
+    /// Returns the time until the next deadline of a driver.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         self.due.first().map(|(at, _)| at.saturating_duration_since(now))
     }
 
-    /// A connection is gone.
+    /// Forgets a closed connection.
     pub(super) fn forget_connection(&mut self, connection: Key) {
         self.watches.retain(|_, watches| {
             watches.retain(|watch| watch.connection != connection);

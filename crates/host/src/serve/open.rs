@@ -23,7 +23,7 @@ use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
 use crate::wire::{Code, Sections, Shell};
 
-/// Where programs are looked for when the environment does not say.
+/// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A terminal to open; the fields of [`Request::Open`](crate::wire::Request::Open).
@@ -42,7 +42,6 @@ pub(super) struct Opening {
 }
 
 impl Host {
-    /// Opens a terminal.
     pub(super) fn open(&mut self, opening: Opening) -> Result<Key, Refusal> {
         let id = opening.terminal;
         if !is_id(&id) {
@@ -121,7 +120,7 @@ impl Host {
         Ok(key)
     }
 
-    /// Waits for a terminal's output.
+    /// Adds a terminal to the loop.
     pub(super) fn listen_to(&self, key: Key) -> Result<(), Errno> {
         match self.terminals.get(key).and_then(Terminal::pty) {
             Some(pty) => {
@@ -153,8 +152,8 @@ impl Host {
         .map_err(no_process)
     }
 
-    /// Runs another program on a terminal whose program has ended, with the same PTY and log; its
-    /// process id.
+    /// Runs another program on a terminal whose program has exited, with the same PTY and log. Returns
+    /// its process id.
     pub(super) fn respawn(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
         let Some(terminal) = self.terminals.get(key) else {
             return Err(Refusal(Code::NoSuchTerminal, String::new()));
@@ -162,7 +161,7 @@ impl Host {
         let prepared = prepare(launch, &terminal.id)?;
         let Some(pty) = terminal.pty() else { return Err(Refusal(Code::Exited, String::new())) };
         let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::entrance(path).ok());
-        // What was typed for the program that ended is not for the next one.
+        // Input that was typed for the old program is not for the next one.
         let _ = rustix::termios::tcflush(&pty.slave, rustix::termios::QueueSelector::IFlush);
         if let Some(keeper) = terminal.session().filter(|session| Some(*session) != terminal.pid())
         {
@@ -180,7 +179,7 @@ impl Host {
     }
 }
 
-/// What a child needs, made before the fork.
+/// Everything a child needs, allocated before the fork.
 #[derive(Debug)]
 struct Prepared {
     program: CString,
@@ -240,7 +239,7 @@ enum OnlyIfAbsent {
     No,
 }
 
-/// The executable of a name, as a shell would find it.
+/// Returns the executable of a name, as a shell would find it.
 fn find(name: &[u8], path: &[u8], cwd: &[u8]) -> Option<PathBuf> {
     let name = Path::new(OsStr::from_bytes(name));
     let cwd = Path::new(OsStr::from_bytes(cwd));

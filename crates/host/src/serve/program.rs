@@ -8,7 +8,7 @@ use crate::shell::{Driver, Kind, Setup, State};
 use crate::wire::{Sections, Shell};
 
 /// The longest id of a terminal or command; they are used as file names.
-const MAX_ID: usize = 128;
+const MAX_ID_BYTES: usize = 128;
 
 /// A program to run on a terminal.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Launch {
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The driver of a shell, and how to start it; none for any other program.
+/// Returns the driver of a shell, and how to start the program. Other programs have no driver.
 pub(super) fn driver(
     terminal: &str,
     shell: Shell,
@@ -55,9 +55,9 @@ pub(super) fn convert(launch: crate::shell::Launch) -> Launch {
     Launch { argv: launch.argv, cwd, env: launch.env }
 }
 
-/// Whether a string can name a file in a directory of ours.
+/// Returns whether an id can be used as a file name.
 pub(super) fn is_id(id: &str) -> bool {
-    (1..=MAX_ID).contains(&id.len())
+    (1..=MAX_ID_BYTES).contains(&id.len())
         && !id.starts_with('.')
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }

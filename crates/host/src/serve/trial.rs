@@ -6,7 +6,7 @@ use rustix::process::Pid;
 
 use super::slots::Key;
 
-/// An executable that is being tried.
+/// An executable that is being checked, or has passed its check.
 #[derive(Debug)]
 pub(super) struct Trial {
     pub(super) path: PathBuf,

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::drive::{Drive, Dump};
-use super::harmless::Calm;
+use super::harmless::HarmlessFilter;
 use super::kind::Kind;
 use super::machine::Capabilities;
 use super::paths::Paths;
@@ -21,7 +21,7 @@ impl Kind {
         }
     }
 
-    /// The arguments that make the program read our rc file.
+    /// Returns the arguments that make the program read our rc file.
     pub(super) fn argv(self, program: &[Vec<u8>], paths: &Paths) -> Vec<Vec<u8>> {
         let mut argv = program.to_vec();
         match self {
@@ -33,7 +33,7 @@ impl Kind {
         argv
     }
 
-    /// The variables that make the program read our rc file.
+    /// Returns the variable that makes the program read our rc file.
     pub(super) fn env(self, paths: &Paths) -> Option<(Vec<u8>, Vec<u8>)> {
         match self {
             Self::Bash => None,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Files beside the rc file that the program reads first, in a directory of their own.
+    /// Returns the files that the program reads before the rc file, in a directory of their own.
     pub(super) fn dot_files(self, paths: &Paths) -> Vec<(&'static str, Vec<u8>)> {
         match self {
             Self::Zsh => zsh::dot_files(paths).to_vec(),
@@ -67,16 +67,16 @@ impl Kind {
         }
     }
 
-    /// Takes out of a state what would make the next shell leave its prompt by itself, too.
-    pub(super) fn left(self, state: &mut State) {
+    /// Removes the setting from a state that made the shell exit at its prompt.
+    pub(super) fn forget_auto_exit(self, state: &mut State) {
         match self {
             Self::Bash => bash::forget_tmout(state),
             Self::Zsh | Self::Sh => {}
         }
     }
 
-    /// What restores nothing, for a shell that starts without files of the person's.
-    pub(super) fn nothing(self) -> Vec<u8> {
+    /// Returns the script that restores restore_nothing, for a shell without the person's start-up files.
+    pub(super) fn restore_nothing(self) -> Vec<u8> {
         match self {
             Self::Bash => bash::NOTHING.to_vec(),
             Self::Zsh | Self::Sh => Vec::new(),
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// What the command's text is to be preceded by, on its first line.
+    /// Returns the text before the command's own, on its first line.
     pub(super) fn preamble(self, drive: &Drive) -> Vec<u8> {
         match self {
             Self::Bash => bash::preamble(drive),
@@ -115,7 +115,7 @@ impl Kind {
         }
     }
 
-    /// How many keys there are to try.
+    /// Returns how many keys there are to try.
     pub(super) fn keys(self) -> usize {
         match self {
             Self::Bash => bash::KEYS,
@@ -123,15 +123,15 @@ impl Kind {
         }
     }
 
-    /// What may run in a shell of this state without changing it.
-    pub(super) fn calm(self, state: &State) -> Option<Calm> {
+    /// Returns the check for commands that leave a shell of this state unchanged.
+    pub(super) fn harmless_filter(self, state: &State) -> Option<HarmlessFilter> {
         match self {
-            Self::Bash => Calm::of(state),
+            Self::Bash => HarmlessFilter::of(state),
             Self::Zsh | Self::Sh => None,
         }
     }
 
-    /// What to type for a command.
+    /// Returns the bytes to type for a command.
     pub(super) fn key_for(self, drive: &Drive) -> Vec<u8> {
         match self {
             Self::Bash => bash::key_for(drive),
@@ -139,7 +139,7 @@ impl Kind {
         }
     }
 
-    /// What to type.
+    /// Returns the bytes to type for a key.
     pub(super) fn key(self, which: usize, paths: &Paths) -> Vec<u8> {
         match self {
             Self::Bash => bash::key(which),
@@ -148,7 +148,7 @@ impl Kind {
         }
     }
 
-    /// Whether it reads its commands with a line editor, which a key of ours can interrupt.
+    /// Returns whether the shell has a line editor that a key of ours can interrupt.
     pub(super) fn edits_lines(self) -> bool {
         match self {
             Self::Bash | Self::Zsh => true,

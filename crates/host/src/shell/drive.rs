@@ -1,54 +1,52 @@
-//! What a drive file is made of, and what a dump consists of.
+//! The inputs of a drive file, and the contents of a dump.
 
 use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 
-/// Everything a drive file is made of.
+/// The inputs of a drive file.
 pub struct Drive<'a> {
-    /// Where the files are.
+    /// The files of the shell.
     pub paths: &'a Paths,
-    /// Names the records of this run.
+    /// The number in the names of this run's records.
     pub number: u64,
-    /// Which of the keys will be typed.
+    /// The number of the key that will be typed.
     pub key: usize,
-    /// The file makes itself empty first, so that a key typed twice runs it once.
+    /// The file empties itself first, so that a key typed twice runs it once.
     pub once: bool,
-    /// The command leaves the shell alone: the state is not told behind it.
+    /// The command is harmless: the state is not dumped after it.
     pub harmless: bool,
-    /// What ran before was interrupted, and left things as they were for it.
+    /// The command before was interrupted, and left the settings that were made for it.
     pub interrupted: bool,
-    /// The state before.
+    /// The state before the command.
     pub state: &'a State,
-    /// The command's text.
     pub text: &'a [u8],
-    /// The exit code of what ran before.
+    /// The exit code of the command before.
     pub status: i32,
     /// Variables for this command alone.
     pub env: &'a [(Vec<u8>, Vec<u8>)],
     /// Directory for this command alone.
     pub cwd: Option<&'a [u8]>,
-    /// What it reads.
+    /// The path of standard input.
     pub stdin: Vec<u8>,
-    /// Where its standard output goes.
+    /// The path of standard output.
     pub stdout: Vec<u8>,
-    /// Where its standard error goes.
+    /// The path of standard error.
     pub stderr: Vec<u8>,
 }
 
-/// How a shell without bash's ways is spoken to: `call` before what must be no function of the
-/// person's, `to` before a file that may be there already.
-pub struct Manner {
-    /// A word and a blank.
+/// The syntax that differs between zsh and POSIX shells.
+pub struct Syntax {
+    /// The prefix of a builtin, so that no function is called.
     pub call: &'static [u8],
-    /// A redirection.
+    /// A redirection to a file that may exist.
     pub to: &'static [u8],
-    /// Goes elsewhere, and tells nobody.
+    /// The command that changes the directory silently.
     pub cd: &'static [u8],
 }
 
-impl Manner {
-    /// Makes a file whose name is all it says.
+impl Syntax {
+    /// Creates a file whose name is the message.
     pub fn mark(&self, text: &mut Vec<u8>, path: &[u8], status: &[u8]) {
         put(text, &[self.call, b": ", self.to, &single(path), status, b"\n"]);
     }
@@ -60,7 +58,7 @@ impl Manner {
         }
     }
 
-    /// Records the status of what ran before.
+    /// Records the status of the command before.
     pub fn record(&self, text: &mut Vec<u8>, drive: &Drive) {
         self.mark(text, &drive.paths.ctl(&format!("{}.", drive.number)), b"\"$?\"");
     }
@@ -72,15 +70,20 @@ impl Manner {
         put(text, &[b" ", self.to, &stdout, b" 2", self.to, &single(&drive.stderr), b"\n"]);
     }
 
-    /// Sets the variables that hold for the command alone.
-    pub fn lend(&self, text: &mut Vec<u8>, drive: &Drive) {
+    /// Sets the variables of the command alone.
+    pub fn set_env(&self, text: &mut Vec<u8>, drive: &Drive) {
         for (name, value) in drive.env {
             put(text, &[b"export ", name, b"=", &single(value), b"\n"]);
         }
     }
 
-    /// Makes those what they were; `own` tells a line of the state that sets a variable.
-    pub fn take_back(&self, text: &mut Vec<u8>, drive: &Drive, own: impl Fn(&[u8], &[u8]) -> bool) {
+    /// Restores these variables. `own` recognizes the line of the state that sets a variable.
+    pub fn restore_env(
+        &self,
+        text: &mut Vec<u8>,
+        drive: &Drive,
+        own: impl Fn(&[u8], &[u8]) -> bool,
+    ) {
         for (name, _) in drive.env {
             if let Some((_, value)) = drive.state.env().find(|(known, _)| known == name) {
                 put(text, &[b"export ", name, b"=", &single(value), b"\n"]);
@@ -93,8 +96,8 @@ impl Manner {
         }
     }
 
-    /// Goes back to where the shell was before a command that had its own directory.
-    pub fn go_back(&self, text: &mut Vec<u8>, drive: &Drive) {
+    /// Restores the directory after a command that had its own.
+    pub fn restore_cwd(&self, text: &mut Vec<u8>, drive: &Drive) {
         if drive.cwd.is_some() {
             put(text, &[self.cd, &single(drive.state.get("cwd")), b"\n"]);
             put(text, &[b"OLDPWD=", &single(drive.state.get("oldpwd")), b"\n"]);
@@ -102,18 +105,17 @@ impl Manner {
     }
 }
 
-/// What a dump told.
 #[derive(Debug, Default)]
 pub struct Dump {
-    /// The sections it told about.
+    /// The sections in the dump.
     pub state: State,
     /// The last entry of the shell's history, with its number.
     pub history: Option<Vec<u8>>,
-    /// How many commands were typed into this shell, where it counts them.
+    /// How many commands were typed into this shell, if it counts them.
     pub typed: Option<u64>,
 }
 
-/// Appends all parts.
+/// Appends all parts to a text.
 pub fn put(text: &mut Vec<u8>, parts: &[&[u8]]) {
     for part in parts {
         text.extend_from_slice(part);

@@ -32,12 +32,10 @@ pub struct DumpReader {
 pub enum Wakes {
     /// When the dump is written.
     AtEnd,
-    /// On every write.
     OnEveryWrite,
 }
 
 impl DumpReader {
-    /// Creates the FIFO.
     pub fn create(paths: &Paths, epoll: &OwnedFd) -> io::Result<Self> {
         Self::watching(Pipe::make(path(paths))?, epoll)
     }

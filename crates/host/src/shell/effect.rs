@@ -13,7 +13,6 @@ pub struct Launch {
     pub argv: Vec<Vec<u8>>,
     /// The whole environment, except for the variables that the host adds to every terminal's.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The working directory.
     pub cwd: PathBuf,
 }
 
@@ -34,25 +33,13 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
     /// A command has begun.
-    Started {
-        /// The command's id.
-        command: String,
-    },
+    Started { command: String },
     /// A command has more output to read.
-    Grew {
-        /// The command's id.
-        command: String,
-    },
+    Grew { command: String },
     /// A command has ended.
-    Done {
-        /// The command's id.
-        command: String,
-        /// How it ended.
-        status: Status,
-    },
+    Done { command: String, status: Status },
     /// No process holds the command's streams any more.
     Sealed {
-        /// The command's id.
         command: String,
         /// Final length of standard output.
         stdout_bytes: u64,
@@ -60,17 +47,11 @@ pub enum Happened {
         stderr_bytes: u64,
     },
     /// The command began or stopped to wait for input from the terminal.
-    Waiting {
-        /// The command's id.
-        command: String,
-        /// Whether it waits.
-        waiting: bool,
-    },
+    Waiting { command: String, waiting: bool },
     /// A command that a person typed has ended.
     Typed {
         /// The command as the shell's history has it.
         text: Vec<u8>,
-        /// Its exit code.
         exit_code: Option<i32>,
         /// How long it took.
         duration: Duration,
@@ -78,10 +59,7 @@ pub enum Happened {
         changes: Changes,
     },
     /// The state changed outside of any command.
-    StateChanged {
-        /// The changes.
-        changes: Changes,
-    },
+    StateChanged { changes: Changes },
     /// A script given to [`Driver::apply`](super::Driver::apply) has ended.
     Applied {
         /// The token that `apply` was called with.

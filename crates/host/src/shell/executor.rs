@@ -75,7 +75,7 @@ pub struct LiveRun {
     /// Output is copied to the screen.
     copies: bool,
     sweep: Sweep,
-    /// Where the output of a script goes, which nobody reads.
+    /// The FIFOs for the output of a script, which is not read.
     _unread: Option<[Pipe; 2]>,
 }
 
@@ -189,8 +189,8 @@ impl Executor {
             }
             Action::ProbeRedraw { stale } => {
                 let state = &self.snapshot.state;
-                let wanted = (stale || bash::asks_others(state))
-                    && bash::may_refresh(state)
+                let wanted = (stale || bash::shows_program_output(state))
+                    && bash::can_redraw(state)
                     && self.prompt_shown(machine, at);
                 return Some(Event::Answer(Answer::Redraw(wanted)));
             }
@@ -303,7 +303,7 @@ impl Executor {
                     command.phase = Phase::Queued;
                 }
             }
-            Action::ForgetAutoExit => self.setup.kind.left(&mut self.snapshot.state),
+            Action::ForgetAutoExit => self.setup.kind.forget_auto_exit(&mut self.snapshot.state),
             Action::Reset(replacement) => {
                 self.live = None;
                 self.snapshot.reset();
@@ -318,7 +318,7 @@ impl Executor {
                 Err(_) => return Some(Event::LaunchFailed),
             },
             Action::CloseStreams => self.streams.close_all(effects),
-            Action::TypeRedraw => effects.push(Effect::Type(bash::REFRESH.to_vec())),
+            Action::TypeRedraw => effects.push(Effect::Type(bash::REDRAW.to_vec())),
             Action::EndRedraw { drawn } => self.end_redraw(&drawn, at, effects),
             Action::Show(bytes) => effects.push(Effect::Show(bytes)),
             Action::Emit(happened) => effects.push(Effect::Emit(happened)),
@@ -619,7 +619,7 @@ fn create_paths(setup: &Setup) -> io::Result<Paths> {
     Ok(paths)
 }
 
-/// Returns what tells the processes of a run from others.
+/// Returns the criteria for the processes of a run.
 fn family(setup: &Setup, shell: ShellProcess, since: Moment) -> Family<'_> {
     Family {
         shell: shell.pid,

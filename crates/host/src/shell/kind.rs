@@ -3,9 +3,7 @@
 /// A kind of shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// GNU bash.
     Bash,
-    /// zsh.
     Zsh,
     /// dash, busybox sh or any other POSIX shell.
     Sh,

@@ -56,7 +56,8 @@ pub fn prepare(
         }
         setup.kind.restore(&state, &cwd, after_death)
     });
-    let restore = restore.or_else(|| is_bare(state, failures).then(|| setup.kind.nothing()));
+    let restore =
+        restore.or_else(|| is_bare(state, failures).then(|| setup.kind.restore_nothing()));
     let ready = format!("r{generation}");
     paths.write("rc", &setup.kind.rc(paths, restore.as_deref(), &ready))?;
     for (name, bytes) in setup.kind.dot_files(paths) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use proptest::prelude::*;
 
 use super::defined;
-use super::harmless::Calm;
+use super::harmless::HarmlessFilter;
 use super::state::State;
 use super::{bash, unclosed};
 
@@ -296,9 +296,9 @@ proptest! {
     ) {
         let sandbox = Sandbox::new();
         let prelude = format!("shopt -s expand_aliases\n{}\n", prelude.join("\n"));
-        let Some(calm) = Calm::of(&state(&sandbox, prelude.as_bytes())) else { return Ok(()) };
+        let Some(filter) = HarmlessFilter::of(&state(&sandbox, prelude.as_bytes())) else { return Ok(()) };
         let harmless: Vec<&String> =
-            texts.iter().filter(|text| calm.leaves_alone(text.as_bytes())).collect();
+            texts.iter().filter(|text| filter.accepts(text.as_bytes())).collect();
         let mut script = format!("{prelude}{OBSERVE}");
         for text in &harmless {
             // As the drive file has it.
@@ -342,9 +342,9 @@ proptest! {
             // The inner shell only reads the text, and says what it misses.
             fs::write(sandbox.0.join("work/text"), &text).unwrap();
             let script = b"/bin/bash -O extglob -n ./text 2>&1\n";
-            let said = String::from_utf8_lossy(&sandbox.run(&BASH, script)).into_owned();
-            let unclosed = said.contains("looking for matching `)'");
-            prop_assert!(!unclosed, "{:?}: {}", text, said);
+            let message = String::from_utf8_lossy(&sandbox.run(&BASH, script)).into_owned();
+            let unclosed = message.contains("looking for matching `)'");
+            prop_assert!(!unclosed, "{:?}: {}", text, message);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Commands inside a live shell: exact output and exit code, and state that outlives the shell.
 //!
-//! A [`Driver`] belongs to one terminal. It never blocks, starts nothing and writes to no terminal:
-//! the host's loop tells it what happened and does the [`Effect`]s it answers with.
+//! A [`Driver`] belongs to one terminal. It never blocks, starts no shell and writes to no PTY: the host's
+//! loop reports what happened, and carries out the [`Effect`]s that the driver returns.
 //!
 //! ```text
 //!  exec ─▶ queue ─▶ command file, drive file ─▶ Type(key) ─▶ the shell sources the drive file
@@ -9,8 +9,8 @@
 //!                                                              ├─ ctl/N.STATUS  (its name is the record)
 //!                                                              └─ state  FIFO ─▶ sections
 //! ```
-//! The key is typed only while the shell's own line editor reads the terminal. Only the host types,
-//! so a shell once seen there stays there: what is checked is a level, not a race.
+//! The key is typed only while the shell's own line editor reads the terminal. Only the host types, so a
+//! shell that was seen there stays there: the check is of a level, not of an edge.
 
 mod bash;
 mod commands;
@@ -52,13 +52,13 @@ mod sweep;
 mod unclosed;
 mod zsh;
 
-pub use commands::Commands;
-pub use driver::Driver;
-pub use effect::{Effect, Happened, Launch};
 pub use executor::BEGAN;
-pub use kind::Kind;
 pub use output::{Keep, Output, Piece};
 pub use screen::Copy;
-pub use spec::{At, QUEUE, Setup, Spec};
+pub use spec::QUEUE;
 pub use state::{Changes, State};
-pub use status::Status;
+
+pub(crate) use driver::Driver;
+pub(crate) use effect::{Effect, Happened, Launch};
+pub(crate) use kind::Kind;
+pub(crate) use spec::{At, Setup, Spec};

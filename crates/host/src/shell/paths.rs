@@ -11,21 +11,20 @@ use super::files::{private_dir, write_fresh};
 use super::spec::Setup;
 use super::{pipes, place};
 
-/// Where the files of a sandbox's terminals are.
+/// The directory for the files of a sandbox's terminals.
 const SANDBOX_RUN: &str = "/run/stead";
 
 /// The files through which a shell is driven, all in one directory.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// The directory.
     pub run: PathBuf,
-    /// Where files go for which there is no memory.
+    /// The directory for files that do not fit into memory.
     disk: Option<PathBuf>,
 }
 
 impl Paths {
-    /// New files for a terminal's shell, in a directory that none had before: a shell whose host was
-    /// killed may live a while longer and write where it was told to. What it left is taken away.
+    /// Creates a new directory for a terminal's shell, and removes the old ones. A shell whose host was
+    /// killed may live a while longer and write into its own directory.
     pub fn fresh(setup: &Setup) -> io::Result<Self> {
         let all = Self::all(setup)?;
         for old in fs::read_dir(&all)?.flatten() {
@@ -44,14 +43,14 @@ impl Paths {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// The files in a directory that is there.
+    /// Returns the files in an existing directory.
     pub fn at_run(run: PathBuf, setup: &Setup) -> Self {
         let in_memory = !crate::sys::is_first_process() && !run.starts_with(&setup.dir);
         Self { run, disk: in_memory.then(|| setup.dir.join("spill")) }
     }
 
-    /// Where the directories of a terminal are. In a sandbox the shell cannot see the terminal's own,
-    /// which is the host's alone; they are in the sandbox's RAM disk instead.
+    /// Returns the directory that contains those of a terminal's shells. In a sandbox the shell cannot see
+    /// the terminal's own directory, so a RAM disk of the sandbox is used.
     fn all(setup: &Setup) -> io::Result<PathBuf> {
         if !crate::sys::is_first_process() {
             return place::of(&setup.dir);
@@ -60,12 +59,12 @@ impl Paths {
         private_dir(&all).map(|()| all)
     }
 
-    /// Whether nobody has removed the directory.
+    /// Returns whether the directory still exists.
     pub fn are_there(&self) -> bool {
         self.ctl_dir().is_dir()
     }
 
-    /// Writes a file anew. Where the memory is full it is a link to one on disk.
+    /// Replaces a file. If memory is full, the file is a link to one on disk.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         let path = self.run.join(name);
@@ -81,16 +80,16 @@ impl Paths {
         }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file if it exists.
     pub fn remove(&self, name: &str) {
         let _ = fs::remove_file(self.run.join(name));
     }
 
-    /// A file in it.
+    /// Returns the path of a file in the directory.
     pub fn at(&self, name: &str) -> Vec<u8> {
         self.run.join(name).into_os_string().into_encoded_bytes()
     }
-    /// What the key sources.
+    /// The file that the key sources.
     pub fn drive(&self) -> Vec<u8> {
         self.at("drive")
     }
@@ -110,15 +109,15 @@ impl Paths {
     pub fn rc(&self) -> PathBuf {
         self.run.join("rc")
     }
-    /// A record: its name is what it says.
+    /// A record, whose name is the message.
     pub fn ctl(&self, name: &str) -> Vec<u8> {
         self.run.join("ctl").join(name).as_os_str().as_bytes().to_vec()
     }
-    /// Tells that the drive file has begun. Nobody is woken by it: it is looked for when that matters.
+    /// The file that shows that the drive file has begun. It is polled, not watched.
     pub fn begun(&self) -> Vec<u8> {
         self.at("begun")
     }
-    /// Where the records are.
+    /// The directory of the records.
     pub fn ctl_dir(&self) -> PathBuf {
         self.run.join("ctl")
     }
@@ -132,7 +131,7 @@ mod tests {
     use crate::shell::kind::Kind;
 
     #[test]
-    fn a_shell_that_dies_slowly_is_in_nobodys_way() {
+    fn a_shell_that_dies_slowly_does_not_disturb_the_next() {
         let dir = std::env::temp_dir().join(format!("stead-paths-{}", std::process::id()));
         let setup = Setup {
             terminal: "t".into(),
@@ -163,7 +162,7 @@ mod tests {
         assert_eq!(
             fs::read_dir(dir.join("run")).unwrap().count(),
             1,
-            "what was left is taken away"
+            "old directories are removed"
         );
         place::remove(&dir).unwrap();
     }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::effect::Happened;
-use super::harmless::Calm;
+use super::harmless::HarmlessFilter;
 use super::kind::Kind;
 use super::paths::Paths;
 use super::spec::Spec;
@@ -34,7 +34,7 @@ pub struct Snapshot {
 enum HarmlessCheck {
     NotPrepared,
     Unavailable,
-    Ready(Box<Calm>),
+    Ready(Box<HarmlessFilter>),
 }
 
 impl Snapshot {
@@ -157,14 +157,14 @@ impl Snapshot {
     /// was dumped.
     pub fn is_harmless(&mut self, spec: &Spec, pid: i32) -> bool {
         if let HarmlessCheck::NotPrepared = self.harmless {
-            self.harmless = match self.kind.calm(&self.state) {
-                Some(calm) if procs::is_unextended(pid) => HarmlessCheck::Ready(Box::new(calm)),
+            self.harmless = match self.kind.harmless_filter(&self.state) {
+                Some(filter) if procs::is_unextended(pid) => HarmlessCheck::Ready(Box::new(filter)),
                 Some(_) | None => HarmlessCheck::Unavailable,
             };
         }
         match &self.harmless {
-            HarmlessCheck::Ready(calm) => {
-                spec.env.is_empty() && spec.cwd.is_none() && calm.leaves_alone(&spec.text)
+            HarmlessCheck::Ready(filter) => {
+                spec.env.is_empty() && spec.cwd.is_none() && filter.accepts(&spec.text)
             }
             HarmlessCheck::NotPrepared | HarmlessCheck::Unavailable => false,
         }

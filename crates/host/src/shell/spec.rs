@@ -15,7 +15,6 @@ pub const QUEUE: usize = 64;
 /// The settings of a driver.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The terminal's id.
     pub terminal: String,
     /// The kind of shell.
     pub kind: Kind,
@@ -34,9 +33,7 @@ pub struct Setup {
 /// A command to run.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// The command's id.
     pub command: String,
-    /// The shell text.
     pub text: Vec<u8>,
     /// The time after which the command is ended.
     pub timeout: Option<Duration>,
@@ -57,7 +54,6 @@ pub struct Spec {
 /// The time of an event, and the terminal it happens in.
 #[derive(Debug, Clone, Copy)]
 pub struct At<'a> {
-    /// The time.
     pub now: Instant,
     /// The master side of the shell's PTY.
     pub master: BorrowedFd<'a>,

@@ -8,7 +8,6 @@ use crate::wire::{Event, Outcome};
 /// The outcome of a command, with its exit code and the signal that ended it, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// The outcome.
     pub outcome: Outcome,
     /// The exit code, if there is one.
     pub exit_code: Option<i32>,
@@ -31,7 +30,6 @@ impl End {
 /// Everything there is to report about a command that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The outcome.
     pub outcome: Outcome,
     /// The exit code, if there is one.
     pub exit_code: Option<i32>,

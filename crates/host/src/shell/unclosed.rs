@@ -1,14 +1,13 @@
-//! Whether a text may end inside a substitution.
+//! Recognizes texts that may end inside a substitution.
 
-/// What is open at some place of a text.
 #[derive(PartialEq)]
 enum Open {
     Paren,
     Quote,
 }
 
-/// Whether something with a parenthesis may not be closed at the end of this text. Says yes too
-/// often (a pattern of `case`, a here-document), and no only when quotes and parentheses close.
+/// Returns whether a parenthesis may be unclosed at the end of this text. Returns `true` too often (for a
+/// pattern of `case`, or a here-document), and `false` only if quotes and parentheses are balanced.
 pub fn may_be(text: &[u8]) -> bool {
     if !text.windows(2).any(|two| matches!(two, [b'$' | b'<' | b'>' | b'=', b'('])) {
         return false;
@@ -25,6 +24,10 @@ pub fn may_be(text: &[u8]) -> bool {
                 None => return true,
             },
             b'#' if !quoted && (before.is_ascii_whitespace() || before == b';') => {
+                if text[..at].windows(2).any(|two| two == b"${") {
+                    // A comment, or a part of an expansion in which parentheses count.
+                    return true;
+                }
                 at += text[at..].iter().take_while(|byte| **byte != b'\n').count();
             }
             b'"' if quoted => drop(open.pop()),
@@ -54,6 +57,7 @@ mod tests {
             "echo $((1+2)",
             "echo $(ls # )",
             "echo $(echo '",
+            "echo ${x #$((",
         ] {
             assert!(may_be(text.as_bytes()), "{text}");
         }

@@ -1,8 +1,8 @@
-//! How large frames and the data in them may be.
+//! The size limits of frames and data.
 
-/// The longest frame, counted without its four length bytes. Data goes in far smaller pieces; the
-/// room is for shell state, which a large variable or many functions can make big.
+/// The maximum length of a frame without its four length bytes. Data is sent in far smaller pieces; the
+/// limit allows for shell state with large variables or many functions.
 pub const MAX_FRAME: usize = 16 << 20;
 
-/// The most data bytes in one `Input`, `ExecStdin`, `Output`, `CommandOutput` or chunk answer.
+/// The maximum number of data bytes in one `Input`, `ExecStdin`, `Output`, `CommandOutput` or chunk answer.
 pub const MAX_DATA: usize = 64 << 10;

@@ -1,15 +1,15 @@
-//! What is said between server and host, and how it lies on the byte stream.
+//! The protocol between server and host: its messages, and how they are encoded.
 //!
 //! ```text
 //! frame:  u32 length of what follows | u8 type | payload
 //! ```
 //! Integers are little-endian. Types 1 to 127 go from server to host ([`Request`]), types from 128
-//! up from host to server ([`Event`]). The host speaks first, with [`Event::Hello`].
+//! up from host to server ([`Event`]). The host sends the first frame, [`Event::Hello`].
 //!
-//! Frozen: the shape of a type never changes; what is missing gets a type of its own, announced by a
-//! bit in `features`. A frame of an unknown type is skipped. Every request but `Hello` begins with
-//! its `seq` and is answered by exactly one frame that carries it, so that even a request an older
-//! host does not know gets its answer ([`Code::Unsupported`]).
+//! Frozen: the fields of a type never change. An addition gets a type of its own, announced by a bit in
+//! `features`. A frame of an unknown type is skipped. Every request except `Hello` begins with its `seq`
+//! and is answered by exactly one frame with the same `seq`, so that even a request unknown to an older
+//! host is answered ([`Code::Unsupported`]).
 //!
 //! This module does no I/O: the host's loop and the server's tasks both bring their own sockets.
 
@@ -33,10 +33,10 @@ pub use request::Request;
 pub use sections::Sections;
 pub(crate) use sections::{decode_sections, encode_sections};
 
-/// The version of the protocol this build speaks.
+/// The protocol version of this build.
 pub const VERSION: u16 = 1;
 
-/// The optional parts of the protocol this build has; a bit is given out once and keeps its meaning.
+/// The optional parts of the protocol in this build. A bit is assigned once and keeps its meaning.
 pub const FEATURES: u64 = features::EXEC
     | features::UPGRADE
     | features::CGROUP

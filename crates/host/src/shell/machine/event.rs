@@ -10,21 +10,27 @@ use crate::shell::spec::Spec;
 use crate::shell::state::State;
 use crate::shell::status::End;
 
-/// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The shell has read its rc file.
     Ready,
     /// The shell left a record of a run: an exit code, or only that the run has begun.
-    Record { number: u64, status: Option<i32> },
+    Record {
+        number: u64,
+        status: Option<i32>,
+    },
     /// The shell recorded that it put the half-typed line away.
     Stashed,
     /// The drive file has begun, as the file it leaves shows.
     Begun,
     /// The state FIFO was read, and a whole dump was or was not there.
-    DumpRead { complete: bool },
-    /// The shell exited.
-    Exited { code: Option<i32>, signal: Option<i32> },
+    DumpRead {
+        complete: bool,
+    },
+    Exited {
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
     /// No shell could be started.
     LaunchFailed,
     /// A person's bytes are about to be typed.
@@ -36,7 +42,10 @@ pub enum Event<'a> {
     /// A client submitted a command.
     Exec(Box<Spec>),
     /// A client submitted a script.
-    Apply { token: u64, script: Vec<u8> },
+    Apply {
+        token: u64,
+        script: Vec<u8>,
+    },
     /// A client cancelled a command.
     Cancel(&'a str),
     /// A client withdrew a command if it is still queued.
@@ -115,7 +124,9 @@ pub enum Action {
     /// Look at the prompt; answered.
     ProbePrompt(Look),
     /// Look whether the prompt should and can be redrawn; answered.
-    ProbeRedraw { stale: bool },
+    ProbeRedraw {
+        stale: bool,
+    },
     /// Look at the shell during a run; answered.
     ProbeRun,
     /// Look whether the shell left a run without its state, and read the dump; answered.
@@ -123,11 +134,15 @@ pub enum Action {
     /// Remove the drive file, then look whether it has begun; answered.
     WithdrawKey,
     /// Write the files of the current run and type the key; answered.
-    Start { unchanged: bool },
+    Start {
+        unchanged: bool,
+    },
     /// Write the drive file again and type another key; answered on failure.
     Retype,
     /// Stop or kill the processes of the run; answered.
-    Sweep { kill: bool },
+    Sweep {
+        kill: bool,
+    },
     /// Send a signal to the current command; answered if it was not sent.
     Signal(Signal),
     /// Read the state FIFO; followed by [`Event::DumpRead`].
@@ -139,7 +154,6 @@ pub enum Action {
     KillSwept,
     /// Stop the shell and begin a new series of sweeps.
     StopShell,
-    /// Kill the shell.
     KillShell,
     /// Remember the terminal's modes: its line editor reads.
     SaveModes,
@@ -156,25 +170,40 @@ pub enum Action {
     /// Take the line editor's last escape sequence out of the command's standard error.
     TrimGoodbye,
     /// Report a command's end that changed no state.
-    Finish { command: String, end: End, duration: Duration },
+    Finish {
+        command: String,
+        end: End,
+        duration: Duration,
+    },
     /// Report what a person typed, and take over the state.
-    ReportTyped { status: i32, duration: Duration, hidden: bool },
+    ReportTyped {
+        status: i32,
+        duration: Duration,
+        hidden: bool,
+    },
     /// Take over the state that a shell reports when it has started.
     TakeFirstDump,
     /// Make a command queued again that never began.
-    Requeue { command: String },
+    Requeue {
+        command: String,
+    },
     /// Drop the setting that made the shell exit by itself.
     ForgetAutoExit,
     /// Prepare for another shell, with a given state if there is one.
     Reset(Option<Replacement>),
     /// Start a shell; followed by [`Event::LaunchFailed`] on failure.
-    Launch { failures: u32, after_death: bool },
+    Launch {
+        failures: u32,
+        after_death: bool,
+    },
     /// Close the streams of all commands that have ended.
     CloseStreams,
     /// Type the key that redraws the prompt.
     TypeRedraw,
     /// Clean up after a redrawn prompt, and put the half-typed line back.
-    EndRedraw { drawn: Vec<u8> },
+    EndRedraw {
+        drawn: Vec<u8>,
+    },
     /// Append to the terminal's output.
     Show(Vec<u8>),
     /// Report to the clients.

@@ -8,14 +8,23 @@ use crate::shell::status::End;
 /// What one run of a drive file is for.
 #[derive(Debug)]
 pub enum Job {
-    /// A client's command.
-    Command { spec: Box<Spec>, attempt: u32 },
+    Command {
+        spec: Box<Spec>,
+        attempt: u32,
+    },
     /// Reading the state after a person's command.
     Capture,
     /// Reading the state after a command that was interrupted.
-    Reread { command: String, started: Instant, end: End },
+    Reread {
+        command: String,
+        started: Instant,
+        end: End,
+    },
     /// A client's script, which has no output.
-    Script { token: u64, script: Vec<u8> },
+    Script {
+        token: u64,
+        script: Vec<u8>,
+    },
 }
 
 impl Job {

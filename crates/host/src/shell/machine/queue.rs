@@ -18,9 +18,15 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub enum Waiting {
     /// A client's command, dropped after `until`.
-    Command { spec: Box<Spec>, until: Option<Instant>, attempts: u32 },
-    /// A client's script.
-    Script { token: u64, script: Vec<u8> },
+    Command {
+        spec: Box<Spec>,
+        until: Option<Instant>,
+        attempts: u32,
+    },
+    Script {
+        token: u64,
+        script: Vec<u8>,
+    },
 }
 
 impl Waiting {
@@ -104,7 +110,6 @@ impl Queue {
         taken
     }
 
-    /// Takes everything out.
     pub fn take_all(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         std::mem::take(&mut self.0).into_iter()
     }

@@ -51,7 +51,6 @@ enum Op {
     Dumped,
     /// The command is interrupted: the shell is back at its prompt without a record.
     Interrupted,
-    /// The command forks.
     Forks,
     /// The line editor drops a key.
     KeyLost,
