@@ -2,16 +2,14 @@
 //!
 //! It decides nothing: every choice that depends on more than one fact is the machine's.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
-use rustix::process::{Signal, kill_process_group};
-use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use rustix::process::Signal;
+use rustix::termios::tcgetwinsize;
 
-use super::drive::Drive;
 use super::dump::{DumpReader, Wakes};
 use super::effect::{Effect, Happened, Launch};
 use super::files::private_dir;
@@ -26,13 +24,14 @@ use super::output::Output;
 use super::paths::Paths;
 use super::pipes::Pipe;
 use super::procs::{self, Family, Moment};
+use super::run_files::{Mode, RunFiles};
 use super::screen::{self, Copy};
 use super::snapshot::{Snapshot, shows_in_prompt};
 use super::spec::{At, Setup, Spec};
 use super::state::{Changes, State};
 use super::stdin::Stdin;
 use super::streams::Streams;
-use super::sweep::Sweep;
+use super::sweep::{self, Sweep};
 use super::{bash, prompt};
 use crate::wire::{Phase, StdinMode};
 
@@ -76,13 +75,13 @@ pub struct LiveRun {
     copies: bool,
     sweep: Sweep,
     /// The FIFOs for the output of a script, which is not read.
-    _unread: Option<[Pipe; 2]>,
+    unread: Option<[Pipe; 2]>,
 }
 
 impl LiveRun {
     pub fn new(command: Option<String>, moment: Moment) -> Self {
         let (copy, sweep) = (Copy::default(), Sweep::default());
-        Self { command, moment, copy, copies: true, sweep, _unread: None }
+        Self { command, moment, copy, copies: true, sweep, unread: None }
     }
 }
 
@@ -223,7 +222,7 @@ impl Executor {
                 };
                 return Some(Event::Answer(answer));
             }
-            Action::Retype => match self.write_drive(machine.run()?, machine.key(), true, false) {
+            Action::Retype => match self.write_drive(machine.run()?, machine.key(), Mode::Once) {
                 Ok(key) => effects.push(Effect::Type(key)),
                 Err(_) => return Some(Event::Answer(Answer::NotRetyped)),
             },
@@ -233,7 +232,9 @@ impl Executor {
                 return Some(Event::Answer(Answer::Swept(live.sweep.run(&family, kill))));
             }
             Action::Signal(signal) => {
-                if !self.signal(signal, at) {
+                let live = self.live.as_ref()?;
+                let family = family(&self.setup, self.shell, live.moment);
+                if !sweep::signal(&family, &self.paths.run, signal, at.master) {
                     return Some(Event::Answer(Answer::NotSignalled(signal)));
                 }
             }
@@ -374,14 +375,15 @@ impl Executor {
                 self.began.write_all_at(spec.command.as_bytes(), 0)?;
             }
             Job::Script { script, .. } => {
-                live._unread = Some(self.streams.pair(&self.paths)?);
+                live.unread = Some(self.streams.pair(&self.paths)?);
                 self.paths.write("command", script)?;
             }
             Job::Capture | Job::Reread { .. } => {}
         }
         self.live = Some(live);
         self.paths.remove("begun");
-        let typed = self.write_drive(run, key, false, harmless)?;
+        let mode = if harmless { Mode::Harmless } else { Mode::Full };
+        let typed = self.write_drive(run, key, mode)?;
         self.modes.begin_run(at.master);
         effects.push(Effect::Type(typed));
         if let Job::Command { spec, attempt: 1 } = &run.job {
@@ -415,101 +417,16 @@ impl Executor {
     }
 
     /// Writes the drive file. Returns the bytes to type for it.
-    fn write_drive(
-        &self,
-        run: &Run,
-        key: usize,
-        once: bool,
-        harmless: bool,
-    ) -> io::Result<Vec<u8>> {
-        let kind = self.setup.kind;
-        let null = b"/dev/null".to_vec();
-        let path = |pipe: &Pipe| pipe.path.as_os_str().as_bytes().to_vec();
-        let mut drive = Drive {
+    fn write_drive(&self, run: &Run, key: usize, mode: Mode) -> io::Result<Vec<u8>> {
+        let live = self.live.as_ref();
+        let files = RunFiles {
+            kind: self.setup.kind,
             paths: &self.paths,
-            number: run.number,
-            key,
-            once,
-            harmless,
-            interrupted: matches!(run.job, Job::Reread { .. }),
-            state: &self.snapshot.state,
-            text: &[],
-            status: self.snapshot.status,
-            env: &[],
-            cwd: None,
-            stdin: null.clone(),
-            stdout: null.clone(),
-            stderr: null,
+            snapshot: &self.snapshot,
+            command: run.job.command().and_then(|id| self.streams.commands.get(id)),
+            unread: live.and_then(|live| live.unread.as_ref()),
         };
-        let mut typed = kind.key(key, &self.paths);
-        let text = match &run.job {
-            Job::Command { spec, .. } => {
-                drive.env = &spec.env;
-                drive.text = &spec.text;
-                drive.cwd = spec.cwd.as_deref();
-                if let Some(command) = self.streams.commands.get(&spec.command) {
-                    if let [Some(out), Some(err)] = &command.pipes {
-                        drive.stdout = path(out);
-                        drive.stderr = path(err);
-                    }
-                    if let Some(stdin) = &command.stdin {
-                        drive.stdin = stdin.path.as_os_str().as_bytes().to_vec();
-                    } else if spec.stdin == StdinMode::Given {
-                        drive.stdin = self.paths.at("stdin");
-                    }
-                }
-                typed = kind.key_for(&drive);
-                if !harmless {
-                    let mut text = kind.preamble(&drive);
-                    text.extend_from_slice(&spec.text);
-                    self.paths.write("command", &text)?;
-                }
-                kind.drive(&drive)
-            }
-            Job::Script { .. } => {
-                if let Some([out, err]) = self.live.as_ref().and_then(|live| live._unread.as_ref())
-                {
-                    drive.stdout = path(out);
-                    drive.stderr = path(err);
-                }
-                kind.drive(&drive)
-            }
-            Job::Capture | Job::Reread { .. } => kind.capture(&drive),
-        };
-        if self.snapshot.status > 1 {
-            let status = format!("return {}\n", self.snapshot.status);
-            self.paths.write("status", status.as_bytes())?;
-        }
-        self.paths.write("drive", &text)?;
-        Ok(typed)
-    }
-
-    /// Signals the running command: the group that has the terminal, or all of its processes. An
-    /// interrupt goes to the shell too, and so does a signal for which there is no process. Returns
-    /// `false` if the shell is not within the command: the signal would reach the line editor, or
-    /// what precedes and follows the command.
-    fn signal(&self, signal: Signal, at: At) -> bool {
-        let shell = self.shell.pid;
-        let Some(live) = &self.live else { return true };
-        if !prompt::in_command(shell, &self.paths.run) {
-            return false;
-        }
-        if !prompt::in_foreground(shell, at.master)
-            && let Ok(group) = tcgetpgrp(at.master)
-        {
-            let _ = kill_process_group(group, signal);
-            return true;
-        }
-        let born = family(&self.setup, self.shell, live.moment).born(&HashSet::new());
-        // As Ctrl-C would: the rest of the line must not run. The shell first, so that it knows when
-        // it sees what the others died of.
-        if born.is_empty() || signal == Signal::INT {
-            procs::signal(shell, signal);
-        }
-        for process in &born {
-            procs::signal(process.pid, signal);
-        }
-        true
+        files.write(run, key, mode)
     }
 
     /// Serves a command that takes its time.

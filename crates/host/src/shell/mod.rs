@@ -40,6 +40,7 @@ mod procs;
 mod prompt;
 pub mod quote;
 pub mod remote;
+mod run_files;
 mod screen;
 mod sh;
 mod snapshot;

@@ -32,7 +32,7 @@ fn a_terminal_that_ends_with_its_program_exits_as_its_shell_does() {
 }
 
 #[test]
-fn the_last_command_of_an_ended_terminal_is_told_and_can_be_read() {
+fn the_last_command_of_an_ended_terminal_is_reported_and_can_be_read() {
     let host = Host::start();
     for (text, code, signal) in [
         ("echo last; exit 7", 7, 0),
