@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use host::client::Client;
 use host::wire::{Code, Event, Request, Shell};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Bench {
     dir: PathBuf,
@@ -33,7 +33,7 @@ impl Bench {
         let mut said = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
         let mut client = Client::connect(&run).unwrap();
-        client.receive(PATIENCE).unwrap();
+        client.receive(TIMEOUT).unwrap();
         Self { dir, process, client }
     }
 
@@ -56,14 +56,14 @@ impl Bench {
                 state: Vec::new(),
                 notice: Vec::new(),
             },
-            PATIENCE,
+            TIMEOUT,
         );
         assert!(matches!(answer.unwrap(), Event::Reply { code: Code::Ok, .. }));
     }
 
     fn attach(&mut self, id: &str) {
         let seq = self.client.seq();
-        self.client.ask(&Request::Attach { seq, terminal: id.into(), from: 0 }, PATIENCE).unwrap();
+        self.client.ask(&Request::Attach { seq, terminal: id.into(), from: 0 }, TIMEOUT).unwrap();
     }
 
     /// Types a key and waits for its echo.
@@ -73,7 +73,7 @@ impl Bench {
         let start = Instant::now();
         self.client.send(&Request::Input { seq, terminal, write_id, data }).unwrap();
         loop {
-            if let Event::Output { terminal, .. } = self.client.receive(PATIENCE).unwrap()
+            if let Event::Output { terminal, .. } = self.client.receive(TIMEOUT).unwrap()
                 && terminal == id
             {
                 return start.elapsed();
@@ -106,7 +106,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         let seq = self.client.seq();
-        let _ = self.client.ask(&Request::Shutdown { seq }, PATIENCE);
+        let _ = self.client.ask(&Request::Shutdown { seq }, TIMEOUT);
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(Path::new(&self.dir));
     }
@@ -139,7 +139,7 @@ fn main() {
     bench.open("flood", &["sh", "-c", "stty raw; head -c 100000000 /dev/zero"]);
     bench.attach("flood");
     loop {
-        if let Event::Exited { .. } = bench.client.receive(PATIENCE).unwrap() {
+        if let Event::Exited { .. } = bench.client.receive(TIMEOUT).unwrap() {
             break;
         }
     }

@@ -1,5 +1,5 @@
-//! One cgroup a terminal, where there is a writable cgroup v2 hierarchy: what was started in a
-//! terminal can then be frozen and ended whole, whatever it did to hide.
+//! One cgroup per terminal, if there is a writable cgroup v2 hierarchy: all processes of a terminal can
+//! then be frozen and killed together, whatever they did to hide.
 //!
 //! ```text
 //! <our own cgroup>/stead/<instance>/<terminal>
@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes it, or `None` where that is not possible.
+    /// Creates the cgroup. Returns `None` where that is not possible.
     pub(crate) fn make(instance: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = directory(&mounts, &own)?.join("stead").join(instance);
         fs::create_dir_all(&path).ok()?;
-        // Version 2 before Linux 5.14 has no kill; then the other way of ending is used.
+        // Before Linux 5.14 there is no `cgroup.kill`; the processes are then found one by one.
         path.join("cgroup.kill").exists().then_some(())?;
-        // Whatever is in it was left by a host of this instance that is dead: we hold its lock.
+        // Its processes were left by a dead host of this instance: we hold the lock.
         let _ = kill(&path);
         for entry in fs::read_dir(&path).ok()?.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -32,17 +32,16 @@ impl Cgroup {
         Some(Self(path))
     }
 
-    /// Goes on with one that another image of this process made.
+    /// Continues with a cgroup that another executable of this process created.
     pub(crate) fn resume(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Makes the cgroup of a terminal; returns its directory and the file to enter it by.
+    /// Creates the cgroup of a terminal. Returns its directory and its open `cgroup.procs`.
     pub(crate) fn terminal(&self, terminal: &str) -> io::Result<(PathBuf, File)> {
         let path = self.0.join(terminal);
         match fs::create_dir(&path) {
@@ -53,29 +52,29 @@ impl Cgroup {
         Ok((path, procs))
     }
 
-    /// Removes it, when no terminal is left in it.
+    /// Removes the cgroup if no terminal is left in it.
     pub(crate) fn remove(&self) {
         let _ = fs::remove_dir(&self.0);
     }
 }
 
-/// The file that a process enters a cgroup by.
+/// Opens the file through which a process enters a cgroup.
 pub(crate) fn entrance(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path.join("cgroup.procs"))
 }
 
-/// Ends every process in a cgroup and those below it.
+/// Kills every process in a cgroup and its descendants.
 pub(crate) fn kill(path: &Path) -> io::Result<()> {
     fs::write(path.join("cgroup.kill"), "1")
 }
 
-/// Whether a process is left in a cgroup or one below it.
+/// Returns whether a cgroup or a descendant contains a process.
 pub(crate) fn is_populated(path: &Path) -> bool {
     fs::read_to_string(path.join("cgroup.events"))
         .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
 }
 
-/// Removes an empty cgroup and the empty ones below it.
+/// Removes an empty cgroup and its empty descendants.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -85,7 +84,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
-/// Our own cgroup's directory, from what the kernel says of mounts and of us.
+/// Returns the directory of our own cgroup, from the kernel's lists of mounts and cgroups.
 fn directory(mountinfo: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mountinfo.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! A small blocking client of a host, for tools and tests. The server brings its own sockets.
+//! A small blocking client of a host, for tools and tests. The server uses its own sockets.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::start::{SOCKET, short_path};
+use crate::socket::{SOCKET, short_path};
 use crate::wire::{Decoder, Event, Request};
 
 /// A connection to a host.
@@ -41,7 +41,7 @@ impl Client {
         })
     }
 
-    /// A number for the next request.
+    /// Returns a number for the next request.
     pub fn seq(&mut self) -> u32 {
         self.seq += 1;
         self.seq
@@ -57,14 +57,14 @@ impl Client {
         self.stream.write_all(&bytes)
     }
 
-    /// Sends a request and waits for its answer; what else comes meanwhile is kept for
+    /// Sends a request and waits for its answer. Other events that arrive meanwhile are kept for
     /// [`Client::receive`].
     ///
     /// # Errors
     /// As [`Client::send`] and [`Client::receive`].
-    pub fn ask(&mut self, request: &Request, patience: Duration) -> io::Result<Event> {
+    pub fn ask(&mut self, request: &Request, timeout: Duration) -> io::Result<Event> {
         self.send(request)?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         loop {
             let event = self.read(until)?;
             if event.answers().is_some() && event.answers() == request.seq() {
@@ -74,15 +74,15 @@ impl Client {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     ///
     /// # Errors
-    /// `TimedOut` when none comes in time, `UnexpectedEof` when the host is gone, `InvalidData` when
-    /// it says what no host says.
-    pub fn receive(&mut self, patience: Duration) -> io::Result<Event> {
+    /// `TimedOut` if none arrives in time, `UnexpectedEof` if the host is gone, `InvalidData` if the
+    /// bytes are no event.
+    pub fn receive(&mut self, timeout: Duration) -> io::Result<Event> {
         match self.early.pop_front() {
             Some(event) => Ok(event),
-            None => self.read(Instant::now() + patience),
+            None => self.read(Instant::now() + timeout),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A pseudo-terminal: the side a program sits on and the side we hold.
+//! A pseudo-terminal: the program's side and ours.
 
 use std::os::fd::OwnedFd;
 
@@ -7,24 +7,23 @@ use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
 
-/// A pseudo-terminal. We keep the program's side open too: so it survives a program that closes its
-/// terminal for a while, or ends and is replaced, and its end is told by the program's end alone.
+/// A pseudo-terminal. We keep the program's side open too, so that it survives a program that closes
+/// its terminal for a while or exits and is replaced. Only the program's exit ends the terminal.
 #[derive(Debug)]
 pub struct Pty {
-    /// Our side; reads and writes do not block.
+    /// Our side, in non-blocking mode.
     pub master: OwnedFd,
-    /// The program's side.
     pub slave: OwnedFd,
 }
 
 impl Pty {
-    /// Opens one of a size.
+    /// Opens a pseudo-terminal with the given size.
     ///
     /// # Errors
     /// `NOSPC` when the kernel has no more pseudo-terminals, `MFILE` or `NFILE` when it has no more
     /// descriptors.
     pub fn open(cols: u16, rows: u16) -> Result<Self, Errno> {
-        // Not by `openpt`, which turns the kernel's "no more" into a "try again".
+        // Not by `openpt`, which turns the kernel's ENOSPC into EAGAIN.
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let master = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
         rustix::pty::unlockpt(&master)?;
@@ -40,10 +39,10 @@ impl Pty {
         Ok(pty)
     }
 
-    /// Changes the size; the kernel tells the foreground processes by SIGWINCH.
+    /// Changes the size. The kernel sends SIGWINCH to the foreground processes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn resize(&self, cols: u16, rows: u16) -> Result<(), Errno> {
         let size = Winsize { ws_col: cols, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&self.master, size)

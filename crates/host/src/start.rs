@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -11,33 +11,28 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::FlockOperation;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use crate::cgroup::Cgroup;
 use crate::serve::{Host, Settings};
 use crate::shell::place;
+use crate::socket::{PID_FILE, SOCKET, short_path};
 use crate::sys;
 
-/// The socket's name in the host's directory.
-pub(crate) const SOCKET: &str = "host.sock";
-
-/// The name of the file with the host's process id.
-pub(crate) const PID: &str = "host.pid";
-
-/// How many terminals a host holds unless told otherwise.
+/// The default limit of terminals per host.
 const MAX_TERMINALS: usize = 4096;
 
 /// How long a host may take until it listens.
-const START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a host says on its standard output when it listens.
+/// The line that a host writes to standard output when it listens.
 const READY: &str = "ready";
 
 /// Why a host cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     #[error(
         "{0}; usage: stead host --dir DIR [--label TEXT] [--max-terminals N] [--detach] [--no-cgroup] \
          [--listen-fd N]"
@@ -46,15 +41,15 @@ pub enum StartError {
     /// Another host serves the directory.
     #[error("a host is already running in {}", .0.display())]
     Running(PathBuf),
-    /// Something was refused.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What we were doing.
+        /// The action that failed.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The host that was started said something else than that it is ready.
+    /// The started host did not report that it is ready.
     #[error("the host did not start: {0}")]
     Failed(String),
 }
@@ -63,13 +58,13 @@ fn io(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Io { what, source }
 }
 
-/// What the arguments ask for.
+/// The parsed arguments.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Serve(Options),
-    /// Only tell that this executable works.
+    /// Only report that this executable works.
     Check,
-    /// Go on with what another executable left in this process.
+    /// Continue with the state that another executable left in this process.
     Resume(i32),
 }
 
@@ -80,10 +75,10 @@ struct Options {
     max_terminals: usize,
     detach: bool,
     cgroup: bool,
-    /// A socket that has a name already, where the host itself cannot see it.
+    /// A socket that is already bound, at a path the host itself cannot see.
     listen_fd: Option<i32>,
     leaves_unused: bool,
-    /// Filters of system calls, to be put on this process before anything else.
+    /// Seccomp filters to install before anything else.
     filter_fd: Option<i32>,
 }
 
@@ -98,7 +93,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Whoever waits for the word that we are ready reads standard output.
+            // The process that waits for the ready line reads standard output.
             println!("{error}");
             eprintln!("stead host: {error}");
             ExitCode::from(if matches!(error, StartError::Running(_)) { 3 } else { 2 })
@@ -185,7 +180,7 @@ fn serve(options: Options) -> Result<(), StartError> {
         None => listen(&dir).map(OwnedFd::from),
     };
     let listener = listener.map_err(io("listen on the host's socket"))?;
-    fs::write(dir.join(PID), format!("{}\n", std::process::id()))
+    fs::write(dir.join(PID_FILE), format!("{}\n", std::process::id()))
         .map_err(io("write the host's process id"))?;
     let settings = Settings {
         dir: dir.clone(),
@@ -214,8 +209,8 @@ fn resume(image: i32) -> Result<(), StartError> {
     host.run().map_err(io("wait for events"))
 }
 
-/// Puts filters on this process and all that it starts: for each the count of its instructions, then
-/// those.
+/// Installs seccomp filters for this process and its children. Each filter is encoded as the count of
+/// its instructions, then the instructions.
 fn filter(fd: i32) -> io::Result<()> {
     let mut bytes = Vec::new();
     File::from(sys::inherited(fd)?).read_to_end(&mut bytes)?;
@@ -246,33 +241,26 @@ fn lock(dir: &Path) -> Result<OwnedFd, StartError> {
     }
 }
 
-/// A path of the directory that is short whatever its real one is: a socket's may have 107 bytes.
-pub(crate) fn short_path(dir: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(dir, flags, Mode::empty())?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    Ok((fd, path))
-}
-
 fn listen(dir: &Path) -> io::Result<UnixListener> {
     let (_fd, short) = short_path(dir)?;
-    // We hold the lock, so whoever made it is gone.
+    // We hold the lock, so the host that created the socket is gone.
     let _ = fs::remove_file(dir.join(SOCKET));
     let listener = UnixListener::bind(short.join(SOCKET))?;
     fs::set_permissions(dir.join(SOCKET), Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// Listens on a socket that was handed to us. Beginning to listen is what makes us the one whose
-/// process id a client is told.
+/// Listens on an inherited socket. The kernel reports the process that called `listen` as the peer, so
+/// we call it again.
 fn take_listener(fd: i32) -> io::Result<OwnedFd> {
     let listener = sys::inherited(fd)?;
     rustix::net::listen(&listener, 128)?;
     Ok(listener)
 }
 
-/// Prepares the process: no signal ends it by accident, no other process of the user looks into it,
-/// its orphans come to it. Returns the soft limit of descriptors that it had.
+/// Prepares the process: it ignores signals that would end it by accident, other processes of the user
+/// cannot inspect it, and it is the subreaper of its orphans. Returns its former soft limit of
+/// descriptors.
 pub(crate) fn harden() -> io::Result<Option<u64>> {
     sys::allocate_sparingly();
     sys::ignore_signals();
@@ -291,7 +279,7 @@ fn boot_id() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Lets go of the starter's output; what goes wrong later is written beside the socket.
+/// Detaches from the starter's output. Later errors are written to a file beside the socket.
 fn silence(dir: &Path) -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let errors = OpenOptions::new()
@@ -306,11 +294,11 @@ fn silence(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a host in a session of its own, so that nothing that ends the caller ends it, and returns
-/// when it listens. Blocking.
+/// Starts a host in a session of its own, so that signals to the caller's process group do not reach
+/// it. Returns when the host listens. Blocking.
 ///
 /// # Errors
-/// [`StartError`] when it could not be started, or said why it cannot run.
+/// [`StartError`] if the host could not be started, or reported why it cannot run.
 pub fn spawn_detached(exe: &Path, run_dir: &Path, label: &str) -> Result<(), StartError> {
     let mut child = Command::new(exe)
         .arg("host")
@@ -324,30 +312,30 @@ pub fn spawn_detached(exe: &Path, run_dir: &Path, label: &str) -> Result<(), Sta
         .stderr(Stdio::null())
         .spawn()
         .map_err(io("start a host"))?;
-    let said = match child.stdout.take() {
+    let output = match child.stdout.take() {
         Some(stdout) => hear(stdout.into()).map_err(io("hear from the host"))?,
         None => String::new(),
     };
     let _ = child.wait();
-    if said.trim() == READY { Ok(()) } else { Err(StartError::Failed(said.trim().to_owned())) }
+    if output.trim() == READY { Ok(()) } else { Err(StartError::Failed(output.trim().to_owned())) }
 }
 
-/// The first line that is said within the time a start may take.
+/// Returns the first line that the host writes before the timeout.
 fn hear(stdout: OwnedFd) -> io::Result<String> {
-    let limit = Timespec { tv_sec: START.as_secs() as i64, tv_nsec: 0 };
-    let mut said = Vec::new();
+    let limit = Timespec { tv_sec: START_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+    let mut output = Vec::new();
     let mut buffer = [0; 512];
-    while !said.contains(&b'\n') && said.len() < 4096 {
+    while !output.contains(&b'\n') && output.len() < 4096 {
         let mut poll = [PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::IN)];
         if rustix::event::poll(&mut poll, Some(&limit))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match rustix::io::read(&stdout, &mut buffer)? {
             0 => break,
-            count => said.extend_from_slice(&buffer[..count]),
+            count => output.extend_from_slice(&buffer[..count]),
         }
     }
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
 
-/// Puts a filter of system calls, as the kernel's instructions, on this thread and all that it starts.
-/// Nobody may gain privileges by then.
+/// Installs a seccomp filter, given as BPF instructions, for this thread and its children. The process
+/// must already have `no_new_privs`.
 ///
 /// # Errors
-/// When the kernel refuses it.
+/// If the kernel refuses the filter.
 pub fn filter_calls(program: &[u8]) -> io::Result<()> {
     let (instructions, rest) = program.as_chunks::<8>();
     let length = u16::try_from(instructions.len()).map_err(io::Error::other)?;
@@ -30,7 +30,7 @@ pub fn filter_calls(program: &[u8]) -> io::Result<()> {
         })
         .collect();
     let program = libc::sock_fprog { len: length, filter: aligned.as_mut_ptr() };
-    // SAFETY: the program and its instructions live through the call, which only reads them.
+    // SAFETY: the program and its instructions outlive the call, which only reads them.
     let result = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -42,55 +42,52 @@ pub fn filter_calls(program: &[u8]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A process to start. Everything in it is made before the fork, because after it nothing may be
-/// allocated.
+/// A process to start. Everything is allocated before the fork, because nothing may be allocated after
+/// it.
 #[derive(Debug)]
 pub struct Spawn<'a> {
-    /// The executable's path.
     pub program: &'a CStr,
-    /// Its arguments, the name it is called by first.
+    /// The arguments, beginning with the program's name.
     pub argv: &'a [CString],
-    /// Its whole environment, as `K=V`.
+    /// The whole environment, as `K=V`.
     pub env: &'a [CString],
-    /// Where to start: the first of these that can be entered.
+    /// The candidates for the working directory: the first that can be entered is used.
     pub cwds: &'a [CString],
-    /// Its standard input, output and error; none of them may be below 3.
+    /// Standard input, output and error; no descriptor may be below 3.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// What session it belongs to.
+    /// The session that the process joins.
     pub session: Session,
-    /// An open `cgroup.procs` of the cgroup it starts in.
+    /// The open `cgroup.procs` of the process's cgroup.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// The soft limit of descriptors it gets; ours is raised for ourselves.
+    /// The soft limit of descriptors; ours is raised for ourselves alone.
     pub descriptors: Option<u64>,
 }
 
 /// The session of a process to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Session {
-    /// Its own, with standard input as controlling terminal.
+    /// A new session, with standard input as controlling terminal.
     Terminal,
-    /// One that a keeper leads, with standard input as controlling terminal: the program's own end
-    /// then neither takes the terminal away from what it left running nor sends that a hang-up.
+    /// A session led by a keeper process, with standard input as controlling terminal: when the program
+    /// exits, processes it left running neither lose the terminal nor get a hang-up.
     Kept,
-    /// Its own, without a terminal.
+    /// A new session without a terminal.
     Own,
 }
 
-/// A started process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spawned {
-    /// Its id; also of its process group.
+    /// The process id, which is also the id of the process group.
     pub pid: Pid,
-    /// Its session: its own id, or its keeper's.
+    /// The session id: the process's own id, or its keeper's.
     pub session: Pid,
-    /// Whether it is in the cgroup that was given.
+    /// Whether the process is in the given cgroup.
     pub in_cgroup: bool,
 }
 
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No process could be made.
     #[error("cannot fork")]
     Fork(#[source] io::Error),
     /// The process could not be given its terminal.
@@ -101,28 +98,28 @@ pub enum SpawnError {
     Execute(#[source] io::Error),
 }
 
-/// The steps of a child that it reports when they fail.
+/// The steps that a child reports when they fail.
 const STEP_CGROUP: u32 = 1;
 const STEP_TERMINAL: u32 = 2;
 const STEP_EXECUTE: u32 = 3;
-/// Not a failure: the word is the id of the process that a keeper's session was made for.
+/// Not a failure: the value is the id of the process that a keeper's session was created for.
 const STEP_KEPT: u32 = 4;
 
-/// How long the parent waits for the child's word that it runs. A hanging file system may not hold
-/// up all other terminals; a child that needs longer counts as started.
-const PATIENCE_MS: i64 = 1000;
+/// How long the parent waits for the child to execute its program. A hanging file system must not
+/// delay all other terminals, so a child that needs longer counts as started.
+const EXEC_TIMEOUT_MS: i64 = 1000;
 
-/// Starts a process and waits until it has become its program.
+/// Starts a process and waits until it has executed its program.
 ///
 /// # Errors
-/// [`SpawnError`]; no process is left then.
+/// [`SpawnError`]; then no process is left.
 pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let argv = pointers(spawn.argv);
     let env = pointers(spawn.env);
-    let (heard, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+    let (reports, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| SpawnError::Fork(error.into()))?;
 
     let keeper = if spawn.session == Session::Kept { keeper::image() } else { None };
@@ -131,14 +128,14 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
     // although other threads may have held locks at the time of the fork.
     let leader = match unsafe { libc::fork() } {
         -1 => return Err(SpawnError::Fork(io::Error::last_os_error())),
-        0 => child(spawn, &argv, &env, said.as_raw_fd(), (keeper, host)),
+        0 => child(spawn, &argv, &env, reporter.as_raw_fd(), (keeper, host)),
         pid => Pid::from_raw(pid)
             .ok_or_else(|| SpawnError::Fork(io::Error::other("fork returned no process id")))?,
     };
-    drop(said);
+    drop(reporter);
     let mut pid = leader;
     let mut in_cgroup = spawn.cgroup.is_some();
-    while let Some((step, errno)) = report(heard.as_fd()) {
+    while let Some((step, errno)) = report(reports.as_fd()) {
         let error = io::Error::from_raw_os_error(errno);
         let error = match step {
             STEP_CGROUP => {
@@ -162,22 +159,22 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
     Ok(Spawned { pid, session: leader, in_cgroup })
 }
 
-/// Tells a keeper that its session is needed no more: it takes the terminal from whoever has it, so
-/// that its own end hangs up on nobody, and goes.
+/// Ends a keeper. It takes the foreground of the terminal first, so that the hang-up on its exit
+/// reaches no other process.
 pub fn dismiss(keeper: Pid) {
     let _ = rustix::process::kill_process(keeper, rustix::process::Signal::USR1);
 }
 
-/// The next failed step of a child; `None` once it has executed.
-fn report(heard: BorrowedFd<'_>) -> Option<(u32, i32)> {
-    let patience = rustix::event::Timespec { tv_sec: PATIENCE_MS / 1000, tv_nsec: 0 };
-    let mut poll = [rustix::event::PollFd::new(&heard, rustix::event::PollFlags::IN)];
-    rustix::io::retry_on_intr(|| rustix::event::poll(&mut poll, Some(&patience))).ok()?;
+/// Returns the next failed step of a child, or `None` once it has executed its program.
+fn report(reports: BorrowedFd<'_>) -> Option<(u32, i32)> {
+    let timeout = rustix::event::Timespec { tv_sec: EXEC_TIMEOUT_MS / 1000, tv_nsec: 0 };
+    let mut poll = [rustix::event::PollFd::new(&reports, rustix::event::PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut poll, Some(&timeout))).ok()?;
     if poll[0].revents().is_empty() {
         return None;
     }
     let mut word = [0u8; 8];
-    let count = rustix::io::retry_on_intr(|| rustix::io::read(heard, &mut word)).ok()?;
+    let count = rustix::io::retry_on_intr(|| rustix::io::read(reports, &mut word)).ok()?;
     let [a, b, c, d, e, f, g, h] = word;
     (count == 8).then(|| (u32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h])))
 }
@@ -187,7 +184,7 @@ fn child(
     spawn: &Spawn<'_>,
     argv: &[*const c_char],
     env: &[*const c_char],
-    said: RawFd,
+    reporter: RawFd,
     keeper: (Option<RawFd>, libc::pid_t),
 ) -> ! {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -195,8 +192,8 @@ fn child(
         let mut word = [0u8; 8];
         word[..4].copy_from_slice(&step.to_le_bytes());
         word[4..].copy_from_slice(&value.to_le_bytes());
-        // SAFETY: `word` is eight readable bytes and `said` an open pipe.
-        unsafe { libc::write(said, word.as_ptr().cast(), word.len()) };
+        // SAFETY: `word` is eight readable bytes and `reporter` an open pipe.
+        unsafe { libc::write(reporter, word.as_ptr().cast(), word.len()) };
     };
     let tell = |step: u32| say(step, errno());
     // SAFETY: a child of fork with one thread. Only async-signal-safe calls follow, on memory that
@@ -224,7 +221,7 @@ fn child(
             }
         }
         if spawn.session == Session::Kept {
-            // The parent of the new process is ours, so that its end is told to us.
+            // The new process becomes our child, so that we are notified of its exit.
             let flags = libc::CLONE_PARENT | libc::SIGCHLD;
             match libc::syscall(libc::SYS_clone, flags as libc::c_ulong, 0, 0, 0, 0) {
                 -1 => {}
@@ -235,15 +232,15 @@ fn child(
                 _ => keeper::keep(keeper.0, keeper.1),
             }
         }
-        // On exec and not at once: `said` is still needed.
+        // On exec and not at once: `reporter` is still needed.
         libc::syscall(
             libc::SYS_close_range,
             3 as libc::c_uint,
             libc::c_uint::MAX,
             libc::CLOSE_RANGE_CLOEXEC,
         );
-        // When a sandbox is out of memory its first process has to be the last to be killed. Nobody
-        // in it may lower his own weight below the one we have.
+        // When a sandbox is out of memory, its first process must be killed last. No process in it can
+        // lower its own score below ours.
         if libc::getppid() == 1 {
             let file =
                 libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
@@ -270,8 +267,8 @@ fn child(
     }
 }
 
-/// Makes the terminal the controlling one of this session. The keeper of its session before may
-/// still be on its way out.
+/// Makes the terminal the controlling terminal of this session. The keeper of its former session may
+/// not have exited yet.
 fn take_terminal(terminal: RawFd) -> bool {
     for _ in 0..2500 {
         // SAFETY: asks the kernel about an open descriptor.
@@ -282,14 +279,14 @@ fn take_terminal(terminal: RawFd) -> bool {
             return false;
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
-        // SAFETY: `pause` is readable, and the rest of it is not asked for.
+        // SAFETY: `pause` is readable, and the remaining time is not requested.
         unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
     }
     false
 }
 
-/// Makes signals that would end us harmless: a closed connection, a lost terminal, a file at its
-/// limit are told by the calls that meet them.
+/// Ignores signals that would end us. A closed connection, a lost terminal or a file at its limit is
+/// reported by the failing call.
 pub fn ignore_signals() {
     for signal in [libc::SIGPIPE, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ] {
         // SAFETY: ignoring a signal installs no handler.
@@ -297,20 +294,20 @@ pub fn ignore_signals() {
     }
 }
 
-/// Makes a write beyond the limit of a file's size fail with `EFBIG`, where the kernel would end the
-/// process. Programs that are started get it, too, unless it is reset for them.
+/// Ignores SIGXFSZ, so that a write beyond the file size limit fails with `EFBIG` instead of ending the
+/// process. Child processes inherit this unless it is reset for them.
 pub fn ignore_file_size_signal() {
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// A descriptor that is readable when a child ended or we are asked to end.
+/// Returns a descriptor that is readable when a child has exited or we are asked to terminate.
 ///
 /// # Errors
-/// When the kernel has no descriptor left.
+/// If the kernel has no descriptor left.
 pub fn signals() -> io::Result<OwnedFd> {
-    // SAFETY: the set is initialised by `sigemptyset` before use, and the descriptor is fresh and
-    // owned by nobody else.
+    // SAFETY: the set is initialised by `sigemptyset` before use, and the descriptor is new and has
+    // no other owner.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -326,15 +323,16 @@ pub fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether we are the first process of a sandbox.
+/// Returns whether we are the first process of a sandbox.
 pub fn is_first_process() -> bool {
     std::process::id() == 1
 }
 
-/// Empties what [`signals`] returned; whether we are asked to end. The first process of a sandbox
-/// is asked from outside alone, where senders have no number that it could see.
-pub fn told_to_end(signals: BorrowedFd<'_>) -> bool {
-    let mut told = false;
+/// Drains the descriptor that [`signals`] returned. Returns whether we are asked to terminate. The
+/// first process of a sandbox accepts that only from outside, where senders have no pid that it could
+/// see.
+pub fn received_termination(signals: BorrowedFd<'_>) -> bool {
+    let mut terminate = false;
     let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
     while let Ok(count) = rustix::io::read(signals, &mut info) {
         if count != info.len() {
@@ -343,13 +341,13 @@ pub fn told_to_end(signals: BorrowedFd<'_>) -> bool {
         // The signal's number is the first field.
         let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
         let sender = u32::from_ne_bytes([info[12], info[13], info[14], info[15]]);
-        told |= number == libc::SIGTERM as u32 && (sender == 0 || !is_first_process());
+        terminate |= number == libc::SIGTERM as u32 && (sender == 0 || !is_first_process());
     }
-    told
+    terminate
 }
 
-/// Makes the allocator fit for a small process that lives long: large buffers come straight from the
-/// system, cost nothing until they are touched, and go back to it when they are dropped.
+/// Configures the allocator for a small process that runs for long: large buffers are mapped directly,
+/// cost nothing until they are touched, and are unmapped when they are dropped.
 pub fn allocate_sparingly() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer; called before any other thread is started.
@@ -359,12 +357,12 @@ pub fn allocate_sparingly() {
         libc::mallopt(libc::M_TOP_PAD, 16 << 10);
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
-    // What the start has left over would be taken for the first of those buffers.
+    // Free memory left by the start would be used for the first of those buffers.
     give_back_memory();
 }
 
-/// Gives pages that hold nothing back to the system. The allocator alone keeps them between what is
-/// still in use, so that a thousand screens let go of would still be paid for.
+/// Returns free pages to the system. The allocator by itself keeps free pages between used ones, so that
+/// the memory of a thousand closed screens would stay allocated.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer, and the allocator holds its own locks meanwhile.
@@ -373,12 +371,12 @@ pub fn give_back_memory() {
     }
 }
 
-/// Leaves the starter's session, and lets the process that was started return to it.
+/// Moves to a new session in a child process. The original process exits, so that its starter continues.
 ///
 /// # Errors
-/// When no process can be made.
+/// If the fork fails.
 pub fn detach() -> io::Result<()> {
-    // SAFETY: called before any thread is started, so the child may go on as a normal process.
+    // SAFETY: called before any thread is started, so the child may continue as a normal process.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {}
@@ -389,7 +387,7 @@ pub fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes another executable, with the same environment. Returns only when that failed.
+/// Replaces this process's executable, with the same environment. Returns only on failure.
 pub fn become_executable(path: &CStr, argv: &[CString]) -> io::Error {
     let argv: Vec<*const c_char> =
         argv.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
@@ -402,17 +400,17 @@ pub fn become_executable(path: &CStr, argv: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Takes over a descriptor that another image of this process left open for us.
+/// Takes over a descriptor that another executable of this process left open.
 ///
 /// # Errors
-/// When there is no such descriptor.
+/// If there is no such descriptor.
 pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: only looked at, and only while it is known to be open.
+    // SAFETY: only queried, and only while it is known to be open.
     let open = fd > 2 && unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1;
     if !open {
         return Err(io::Error::other(format!("descriptor {fd} was not handed over")));
     }
-    // SAFETY: it is open, and the other image handed it to us alone.
+    // SAFETY: it is open, and the other executable handed it over to us alone.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
     Ok(fd)

@@ -1,8 +1,14 @@
-//! How segments and records lie in a file. Pure.
+//! The format of segments and records. Pure.
 
 use std::path::Path;
 
-use crate::wire::RecordKind;
+use crate::wire::{MAX_DATA, RecordKind};
+
+/// The most data in one record.
+pub const MAX_RECORD: usize = MAX_DATA;
+
+/// The size of a reader's buffer, which fits the longest record.
+pub const SCRATCH: usize = RECORD + MAX_RECORD;
 
 /// Length of a segment's header.
 pub(super) const HEADER: usize = 24;
@@ -12,7 +18,7 @@ pub(super) const RECORD: usize = 17;
 const MAGIC: &[u8; 8] = b"STEADLOG";
 const VERSION: u32 = 1;
 
-/// The header of the segment that begins at `base`.
+/// Returns the header of the segment that begins at `base`.
 pub(super) fn header(base: u64) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..8].copy_from_slice(MAGIC);
@@ -23,7 +29,7 @@ pub(super) fn header(base: u64) -> [u8; HEADER] {
     bytes
 }
 
-/// The header of a record.
+/// Returns the header of a record.
 pub(super) fn record(kind: RecordKind, offset: u64, time_ms: u64, data: &[u8]) -> [u8; RECORD] {
     let mut bytes = [0; RECORD];
     bytes[0] = kind.number();
@@ -42,14 +48,14 @@ fn checksum(head: &[u8], offset: u64, data: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What stands at a place in a segment.
+/// The result of parsing a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// A whole, sound record.
+    /// A whole record with a correct checksum.
     Record { kind: RecordKind, time_ms: u64, data: &'a [u8] },
-    /// More bytes are needed to tell.
+    /// More bytes are needed.
     Short,
-    /// No record that was written here.
+    /// No valid record.
     Bad,
 }
 
@@ -61,7 +67,7 @@ pub(super) fn parse(bytes: &[u8], offset: u64) -> Parsed<'_> {
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let time_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
     let shape_is_possible = match kind {
-        RecordKind::Output | RecordKind::Notice => (1..=super::MAX_RECORD).contains(&length),
+        RecordKind::Output | RecordKind::Notice => (1..=MAX_RECORD).contains(&length),
         RecordKind::Resize => length == 4,
         RecordKind::Other(_) => false,
     };
@@ -75,7 +81,7 @@ pub(super) fn parse(bytes: &[u8], offset: u64) -> Parsed<'_> {
     Parsed::Record { kind, time_ms, data }
 }
 
-/// How many offsets a record takes.
+/// Returns how many offsets a record takes.
 pub(super) fn span(kind: RecordKind, length: usize) -> u64 {
     match kind {
         RecordKind::Output | RecordKind::Notice => length as u64,
@@ -83,7 +89,7 @@ pub(super) fn span(kind: RecordKind, length: usize) -> u64 {
     }
 }
 
-/// The file name of the segment that begins at `base`.
+/// Returns the file name of the segment that begins at `base`.
 pub(super) fn name(base: u64) -> String {
     format!("{base:016x}")
 }
@@ -94,7 +100,7 @@ fn base(name: &str) -> Option<u64> {
     plain.then(|| u64::from_str_radix(name, 16).ok()).flatten()
 }
 
-/// The bases of all segments in a directory, rising. A directory that is not there has none.
+/// Returns the bases of all segments in a directory in ascending order. A missing directory has none.
 pub(super) fn list(dir: &Path) -> std::io::Result<Vec<u64>> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

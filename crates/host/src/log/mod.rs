@@ -11,30 +11,22 @@
 //! written. Output and notices take as many offsets as they have bytes, resizes none. Each segment
 //! begins with a resize, so that any of them can be replayed alone.
 //!
-//! One [`Log`] writes; any number of [`Reader`]s, in this process or another, read, while it is being
-//! written or when its writer is gone. What cannot be read, because it was dropped at the bound,
-//! damaged or never written on a full disk, is told as a gap. The log is cut at the first bad record.
+//! One [`Log`] writes. Any number of [`Reader`]s, in this process or another, read it, even when its
+//! writer is gone. Bytes that cannot be read, because they were dropped at the size limit, damaged or
+//! never written on a full disk, are reported as a gap. The log is cut at the first bad record.
 //!
-//! Writing never fails for the caller: the offsets go on, and the log resumes in a segment of its own
-//! when the disk takes bytes again.
+//! Writing never fails for the caller: offsets continue to rise, and the log continues in a new segment
+//! when the disk accepts writes again.
 
 mod format;
 mod reader;
 mod sync;
 mod writer;
 
+pub use format::{MAX_RECORD, SCRATCH};
 pub use reader::{Cursor, Entry, Item, Progress, Reader, Record, bounds};
 pub use sync::{Durable, Job, Syncer};
-pub use writer::{Log, Position};
-
-/// The most data in one record.
-pub const MAX_RECORD: usize = crate::wire::MAX_DATA;
-
-/// The least a log is bounded to, so that a segment always holds a record.
-pub const MIN_LIMIT: u64 = 256 << 10;
-
-/// What a reader's buffer must hold: the longest record whole.
-pub const SCRATCH: usize = format::RECORD + MAX_RECORD;
+pub use writer::{Log, MIN_LIMIT, Position};
 
 #[cfg(test)]
 mod tests;

@@ -1,23 +1,22 @@
-//! Reading a log from an offset on, while it is written or when its writer is gone.
+//! Reading a log from an offset, while it is written or after its writer is gone.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::format::{self, HEADER, Parsed};
-use super::{MAX_RECORD, SCRATCH};
+use super::format::{self, HEADER, MAX_RECORD, Parsed, SCRATCH};
 use crate::wire::RecordKind;
 
-/// A place in a log. Plain data: it holds no file, so thousands may lie about.
+/// A position in a log. It holds no open file, so there can be thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// The first offset that was not read.
+    /// Returns the first offset that was not read.
     next: u64,
     place: Option<Place>,
 }
 
-/// A record's border in a segment.
+/// A record boundary in a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     base: u64,
@@ -25,61 +24,61 @@ struct Place {
     offset: u64,
 }
 
-/// What is read.
+/// An item of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A record, or the rest of one.
     Record {
-        /// What it is.
+        /// The kind of record.
         kind: RecordKind,
-        /// Of the first byte of `data`.
+        /// The offset of the first byte of `data`.
         offset: u64,
         /// When it was written.
         time_ms: u64,
-        /// Its bytes.
+        /// The bytes.
         data: &'a [u8],
     },
     /// Offsets that cannot be read.
     Gap {
-        /// The first one missing.
+        /// The first missing offset.
         from: u64,
-        /// The first one there is again.
+        /// The first offset after the gap.
         to: u64,
     },
 }
 
-/// Whether there may be more.
+/// Whether there may be more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Call again.
     More,
-    /// Everything that is there was read.
+    /// Everything was read.
     End,
 }
 
 impl Cursor {
-    /// A cursor that reads from `offset` on.
+    /// Returns a cursor at `offset`.
     #[must_use]
     pub fn new(offset: u64) -> Self {
         Self { next: offset, place: None }
     }
 
-    /// The first offset that was not read.
+    /// Returns the first offset that was not read.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.next
     }
 
-    /// How far into its segment it has read.
+    /// Returns the position in the current segment.
     pub(super) fn position(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.position)
     }
 
-    /// Reads once from the disk, at most `limit` bytes of data, and hands over what it finds. May
-    /// find nothing and yet have come nearer: then it says [`Progress::More`].
+    /// Reads once from the disk, at most `limit` bytes of data, and passes on the items it finds. It may
+    /// find none and still return [`Progress::More`].
     ///
     /// # Errors
-    /// Whatever the disk says; the cursor stays where it was.
+    /// The error of the disk; the cursor does not move.
     pub fn advance(
         &mut self,
         dir: &Path,
@@ -90,7 +89,7 @@ impl Cursor {
         let Some(place) = self.place.clone() else { return self.enter(dir, visit) };
         let file = match File::open(dir.join(format::name(place.base))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Dropped at the bound or trimmed: go on with the oldest that is left.
+                // Dropped at the size limit or trimmed: continue with the oldest segment.
                 self.place = None;
                 return Ok(Progress::More);
             }
@@ -103,8 +102,8 @@ impl Cursor {
         let Some(following) = format::list(dir)?.into_iter().find(|base| *base > place.base) else {
             return Ok(Progress::End);
         };
-        // The writer may have written here and then begun the next one since we read. The next one
-        // exists, so what is here now is final.
+        // The writer may have written here and begun the next segment since we read. The next segment
+        // exists, so this one is final now.
         if sound && self.records(&file, scratch, limit, visit)? {
             return Ok(Progress::More);
         }
@@ -112,7 +111,7 @@ impl Cursor {
         Ok(Progress::More)
     }
 
-    /// Finds the segment to begin with.
+    /// Finds the first segment to read.
     fn enter(&mut self, dir: &Path, visit: &mut dyn FnMut(Item<'_>)) -> io::Result<Progress> {
         let bases = format::list(dir)?;
         let begun = bases.iter().rev().find(|base| **base <= self.next);
@@ -129,7 +128,7 @@ impl Cursor {
         self.place = Some(Place { base, position: HEADER as u64, offset: base });
     }
 
-    /// Reads records of the segment we are in; `false` when there is none at our place.
+    /// Reads records of the current segment. Returns `false` if there is none at the cursor.
     fn records(
         &mut self,
         file: &File,
@@ -176,7 +175,7 @@ fn has_header(file: &File, base: u64) -> io::Result<bool> {
     Ok(read_at(file, &mut bytes, 0)? == HEADER && bytes == format::header(base))
 }
 
-/// Fills as much of `bytes` as the file has.
+/// Fills `bytes` as far as the file reaches.
 fn read_at(file: &File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -193,9 +192,9 @@ fn read_at(file: &File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
 /// A record, owned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What it is.
+    /// The kind of record.
     pub kind: RecordKind,
-    /// Of its first byte.
+    /// The offset of its first byte.
     pub offset: u64,
     /// When it was written.
     pub time_ms: u64,
@@ -204,7 +203,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Columns and rows, when this is a resize.
+    /// Returns columns and rows if this is a resize.
     #[must_use]
     pub fn size(&self) -> Option<(u16, u16)> {
         match (self.kind, self.data.as_slice()) {
@@ -223,14 +222,14 @@ pub enum Entry {
     Record(Record),
     /// Offsets that were dropped, damaged or never written.
     Gap {
-        /// The first one missing.
+        /// The first missing offset.
         from: u64,
-        /// The first one there is again.
+        /// The first offset after the gap.
         to: u64,
     },
 }
 
-/// Reads a log directory, also of a host that is gone. Blocking.
+/// Reads a log directory, even of a host that is gone. Blocking.
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
@@ -239,7 +238,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of the `log` directory of a terminal, from an offset on.
+    /// Creates a reader for the `log` directory of a terminal, from an offset on.
     #[must_use]
     pub fn open(dir: impl Into<PathBuf>, from: u64) -> Self {
         Self {
@@ -252,11 +251,11 @@ impl Reader {
         }
     }
 
-    /// The next entries, in order and without overlap, at most `limit` bytes of data; none when all
-    /// that is there was read.
+    /// Returns the next entries, in order and without overlap, with at most `limit` bytes of data. Returns
+    /// none if everything was read.
     ///
     /// # Errors
-    /// Whatever the disk says; the same entries can be asked for again.
+    /// The error of the disk; the same entries can be read again.
     pub fn read(&mut self, limit: usize) -> io::Result<Vec<Entry>> {
         let limit = limit.clamp(1, 16 * MAX_RECORD);
         let mut entries = Vec::new();
@@ -280,17 +279,17 @@ impl Reader {
         Ok(entries)
     }
 
-    /// The first offset that was not read.
+    /// Returns the first offset that was not read.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.cursor.offset()
     }
 }
 
-/// The first offset a log directory holds and the one after its last, or `None` when it is empty.
+/// Returns the first offset of a log directory and the offset after its last, or `None` if it is empty.
 ///
 /// # Errors
-/// Whatever the disk says.
+/// The error of the disk.
 pub fn bounds(dir: &Path) -> io::Result<Option<(u64, u64)>> {
     let bases = format::list(dir)?;
     let (Some(first), Some(last)) = (bases.first(), bases.last()) else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! Bringing logs to stable storage without ever making the loop wait for a disk.
+//! Syncing logs to stable storage without ever making the loop wait for a disk.
 //!
-//! One thread takes jobs and syncs. A sync that failed is not tried again: the kernel may have
-//! marked the pages clean. Instead the log leaves that segment, and its durable offset stands still
-//! until everything up to there was trimmed.
+//! One thread runs sync jobs. A failed sync is not retried: the kernel may have marked the pages clean.
+//! Instead the log begins a new segment, and its durable offset does not advance until everything up to
+//! the failure was trimmed.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// With so many logs at once, one sync of the file system is cheaper than one of each.
-const MANY: usize = 16;
+/// From this many logs on, one `syncfs` is cheaper than one `fsync` per log.
+const SYNCFS_THRESHOLD: usize = 16;
 
-/// How far a log is durable; shared between its writer and the syncer.
+/// How far a log is durable. Shared between its writer and the syncer.
 #[derive(Debug)]
 pub struct Durable {
     offset: AtomicU64,
@@ -33,7 +33,7 @@ impl Durable {
         }
     }
 
-    /// Up to here everything is on stable storage.
+    /// Returns the offset up to which everything is on stable storage.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset.load(Ordering::Acquire)
@@ -51,7 +51,7 @@ impl Durable {
         self.failed.load(Ordering::Relaxed) && self.failed.swap(false, Ordering::AcqRel)
     }
 
-    /// What was trimmed cannot be missing.
+    /// Notes that the log was trimmed: trimmed bytes cannot be missing.
     pub(super) fn forgive(&self, upto: u64) {
         if self.stuck.load(Ordering::Acquire) <= upto {
             self.stuck.store(u64::MAX, Ordering::Release);
@@ -73,7 +73,7 @@ impl Durable {
     }
 }
 
-/// Files of one log that have to reach the disk.
+/// The files of one log to sync.
 #[derive(Debug)]
 pub struct Job {
     files: Vec<Arc<File>>,
@@ -98,7 +98,7 @@ impl Job {
     /// Syncs at once, on this thread.
     ///
     /// # Errors
-    /// Whatever the disk says; the log knows it already.
+    /// The error of the disk; the log has noted it already.
     pub fn run(self) -> io::Result<()> {
         let result = self.sync();
         self.durable.done(self.upto, &result);
@@ -125,8 +125,7 @@ impl Job {
     }
 }
 
-/// The thread that syncs. Its queue is bounded by the number of logs: a log hands over one job at a
-/// time.
+/// The syncing thread. Its queue is bounded by the number of logs: each log has at most one job in it.
 #[derive(Debug, Default)]
 pub struct Syncer {
     queue: Mutex<Vec<Job>>,
@@ -138,7 +137,7 @@ impl Syncer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the kernel refuses a thread.
+    /// If the thread cannot be started.
     pub fn start() -> io::Result<Arc<Self>> {
         let syncer = Arc::new(Self::default());
         let worker = Arc::clone(&syncer);
@@ -150,13 +149,13 @@ impl Syncer {
         Ok(syncer)
     }
 
-    /// Hands a job over.
+    /// Queues a job.
     pub fn submit(&self, job: Job) {
         self.queue().push(job);
         self.wake.notify_one();
     }
 
-    /// How many syncs failed.
+    /// Returns how many syncs failed.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
@@ -180,10 +179,10 @@ impl Syncer {
         let mut synced: Option<u64> = None;
         for job in jobs {
             let device = job.device();
-            let result = if count > MANY && device.is_some() && device == synced {
+            let result = if count > SYNCFS_THRESHOLD && device.is_some() && device == synced {
                 job.durable.done(job.upto, &Ok(()));
                 Ok(())
-            } else if count > MANY && device.is_some() {
+            } else if count > SYNCFS_THRESHOLD && device.is_some() {
                 let result = Job { whole: true, ..job }.run();
                 synced = result.is_ok().then_some(device).flatten();
                 result

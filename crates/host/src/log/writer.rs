@@ -8,19 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{self, HEADER};
+use super::format::{self, HEADER, MAX_RECORD, SCRATCH};
 use super::reader::{Cursor, Progress};
 use super::sync::{Durable, Job};
-use super::{MAX_RECORD, MIN_LIMIT, SCRATCH};
 use crate::wire::RecordKind;
 
-/// How long after a failed write the disk is tried again.
-const RETRY: Duration = Duration::from_millis(250);
+/// The smallest bound of a log, so that a segment always holds a record.
+pub const MIN_LIMIT: u64 = 256 << 10;
 
-/// The largest a segment gets: trimming and seeking go by whole segments.
-const MAX_SEGMENT: u64 = 4 << 20;
+/// How long after a failed write the next write is tried.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// So much may be written before it is handed to the syncer out of turn.
+/// The maximum size of a segment. Trimming and seeking work on whole segments.
+const MAX_SEGMENT_BYTES: u64 = 4 << 20;
+
+/// After this many bytes the log is synced without waiting for the timer.
 const SYNC_BYTES: u64 = 128 << 10;
 
 /// The one writer of a log directory.
@@ -28,7 +30,7 @@ const SYNC_BYTES: u64 = 128 << 10;
 pub struct Log {
     dir: PathBuf,
     limit: u64,
-    /// Oldest first; while `file` is there, the last one is being written.
+    /// Oldest first. If there is a `file`, it is the last segment.
     segments: VecDeque<Segment>,
     file: Option<Arc<File>>,
     end: u64,
@@ -45,33 +47,33 @@ struct Segment {
     size: u64,
 }
 
-/// What was written since the last hand-over to the syncer.
+/// The segments written since the last sync job.
 #[derive(Debug, Default)]
 struct Unsynced {
     bytes: u64,
     created: bool,
     previous: Option<Arc<File>>,
-    /// More segments were left behind than we keep open for the syncer.
+    /// More segments were closed than we keep open for the syncer.
     skipped: bool,
 }
 
-/// Where a log stood, so that another process image can go on without reading it again.
+/// The position of a log, so that another executable can continue without reading it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The offset after the last byte.
     pub end: u64,
-    /// The base of the segment that was being written.
+    /// The base of the current segment.
     pub base: u64,
-    /// Its length.
+    /// The length of the current segment.
     pub length: u64,
 }
 
 impl Log {
-    /// Opens or makes a log directory and finds its end, cutting it at the first bad record. The
-    /// first offset is `base` when the log does not reach as far.
+    /// Opens or creates a log directory and finds its end, cutting it at the first bad record. The first
+    /// offset is `base` if the log does not reach as far.
     ///
     /// # Errors
-    /// When the directory cannot be made or read, or its last segment not be cut.
+    /// If the directory cannot be created or read, or its last segment cannot be cut.
     pub fn open(dir: PathBuf, limit: u64, base: u64, size: (u16, u16)) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let mut log = Self::empty(dir, limit, base, size);
@@ -79,8 +81,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Goes on where another executable in this process stood. When the directory is not as it was
-    /// left or cannot be read, it goes on in a segment of its own.
+    /// Continues at the position of another executable. If the directory has changed or cannot be read,
+    /// the log continues in a new segment.
     #[must_use]
     pub fn resume(dir: PathBuf, limit: u64, position: Position, size: (u16, u16)) -> Self {
         let mut log = Self::empty(dir, limit, position.end, size);
@@ -90,7 +92,7 @@ impl Log {
             let file = open(&log.dir, position.base, OpenOptions::new().write(true));
             log.file = file.ok().map(Arc::new);
         }
-        // Nobody knows what the other executable had synced.
+        // It is unknown what the other executable had synced.
         log.unsynced = Unsynced { bytes: 1, skipped: true, ..Unsynced::default() };
         log
     }
@@ -118,7 +120,7 @@ impl Log {
         Ok(())
     }
 
-    /// Finds the end of the last segment that has one, and cuts what follows.
+    /// Finds the end of the last segment with a valid record, and cuts what follows.
     fn recover(&mut self) -> io::Result<()> {
         self.load_segments()?;
         let mut scratch = vec![0; SCRATCH].into_boxed_slice();
@@ -131,8 +133,8 @@ impl Log {
             let length = cursor.position();
             let path = self.dir.join(format::name(last.base));
             if length <= HEADER as u64 {
-                // Not one sound record: it was damaged at its very start, or its writer died between
-                // making and filling it.
+                // No valid record: it was damaged at its start, or its writer died between creating and
+                // filling it.
                 fs::remove_file(path)?;
                 self.segments.pop_back();
                 continue;
@@ -152,7 +154,7 @@ impl Log {
         Ok(())
     }
 
-    /// Appends bytes at the end and returns the offset of the first. Never fails: see the module.
+    /// Appends bytes and returns the offset of the first. Never fails: see the module.
     pub fn append(&mut self, kind: RecordKind, time_ms: u64, data: &[u8]) -> u64 {
         let offset = self.end;
         for piece in data.chunks(MAX_RECORD) {
@@ -161,7 +163,7 @@ impl Log {
             if self.write(kind, at, time_ms, piece).is_err() {
                 self.lost += format::span(kind, piece.len());
                 self.abandon();
-                // What was not even tried does not put the next try off.
+                // A write that was not attempted does not delay the next attempt.
                 if !self.is_resting() {
                     self.broken_since = Some(Instant::now());
                 }
@@ -170,7 +172,7 @@ impl Log {
         offset
     }
 
-    /// What lies between the end and a later offset was never written, and never will be.
+    /// Skips to a later offset. The bytes between were never written, and never will be.
     pub fn skip_to(&mut self, offset: u64) {
         if offset > self.end {
             self.abandon();
@@ -178,7 +180,7 @@ impl Log {
         }
     }
 
-    /// Notes that the screen has another size from here on.
+    /// Records a new screen size.
     pub fn resize(&mut self, time_ms: u64, cols: u16, rows: u16) -> u64 {
         self.size = (cols, rows);
         self.append(RecordKind::Resize, time_ms, &size_bytes(self.size))
@@ -195,8 +197,8 @@ impl Log {
             return Err(io::ErrorKind::StorageFull.into());
         }
         if self.durable.take_failure() {
-            // What a failed sync was about may be gone although the kernel calls it clean: nothing
-            // more is put after it.
+            // After a failed sync the bytes may be lost although the kernel calls the pages clean: nothing
+            // is written after them.
             self.abandon();
         }
         let needed = (format::RECORD + data.len()) as u64;
@@ -218,16 +220,16 @@ impl Log {
         Ok(())
     }
 
-    /// Whether the disk refused a write so lately that it is not asked again.
+    /// Returns whether a write failed so recently that it is not retried yet.
     fn is_resting(&self) -> bool {
-        self.broken_since.is_some_and(|since| since.elapsed() < RETRY)
+        self.broken_since.is_some_and(|since| since.elapsed() < RETRY_INTERVAL)
     }
 
-    /// Makes the segment that begins at `base`.
+    /// Creates the segment that begins at `base`.
     fn begin(&mut self, base: u64, time_ms: u64) -> io::Result<()> {
         let size = size_bytes(self.size);
         let resize = format::record(RecordKind::Resize, base, time_ms, &size);
-        // A segment that got nothing but its beginning has the same base: it is written afresh.
+        // A segment without output has the same base, and is overwritten.
         let same = self.segments.back().is_some_and(|last| last.base == base);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
@@ -249,10 +251,10 @@ impl Log {
         Ok(())
     }
 
-    /// Leaves the segment that is being written; the next record begins another.
+    /// Closes the current segment; the next record begins another.
     fn abandon(&mut self) {
         let Some(file) = self.file.take() else { return };
-        // A torn record at its end is cut off; should that fail too, readers stop before it.
+        // A torn record at its end is cut off. If that fails too, readers stop before it.
         let _ = file.set_len(self.written());
         if self.unsynced.previous.replace(file).is_some() {
             self.unsynced.skipped = true;
@@ -264,7 +266,7 @@ impl Log {
     }
 
     fn segment_limit(&self) -> u64 {
-        (self.limit / 8).min(MAX_SEGMENT)
+        (self.limit / 8).min(MAX_SEGMENT_BYTES)
     }
 
     fn enforce_limit(&mut self) {
@@ -275,12 +277,12 @@ impl Log {
 
     fn drop_oldest(&mut self) {
         if let Some(oldest) = self.segments.pop_front() {
-            // Should it stay on disk, a reader finds it; the bound holds again at the next start.
+            // If it stays on disk, readers find it; the size limit holds again at the next start.
             let _ = fs::remove_file(self.dir.join(format::name(oldest.base)));
         }
     }
 
-    /// Deletes what lies wholly before `upto`.
+    /// Deletes the segments that lie wholly before `upto`.
     pub fn trim(&mut self, upto: u64) {
         while self.segments.get(1).is_some_and(|second| second.base <= upto) {
             self.drop_oldest();
@@ -288,19 +290,19 @@ impl Log {
         self.durable.forgive(upto);
     }
 
-    /// The first offset that is held.
+    /// Returns the first offset in the log.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.segments.front().map_or(self.end, |first| first.base)
     }
 
-    /// The offset after the last byte.
+    /// Returns the offset after the last byte.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Up to here everything is on stable storage.
+    /// Returns the offset up to which everything is on stable storage.
     #[must_use]
     pub fn durable(&self) -> u64 {
         if self.unsynced.bytes == 0 && !self.durable.is_busy() && !self.durable.is_stuck() {
@@ -309,31 +311,31 @@ impl Log {
         self.durable.offset()
     }
 
-    /// How many bytes the log takes on disk.
+    /// Returns the size of the log on disk.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.size).sum()
     }
 
-    /// How many bytes of output could not be written.
+    /// Returns how many bytes of output could not be written.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The directory.
+    /// Returns the directory of the log.
     #[must_use]
     pub fn dir(&self) -> &std::path::Path {
         &self.dir
     }
 
-    /// The bound on its size.
+    /// Returns the size limit.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Where it stands, for [`Log::resume`].
+    /// Returns the position, for [`Log::resume`].
     #[must_use]
     pub fn position(&self) -> Position {
         let (base, length) = match (&self.file, self.segments.back()) {
@@ -343,19 +345,19 @@ impl Log {
         Position { end: self.end, base, length }
     }
 
-    /// Whether anything was written since the last [`Log::sync`].
+    /// Returns whether anything was written since the last [`Log::sync`].
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.unsynced.bytes > 0
     }
 
-    /// Whether so much was written that it should be synced out of turn.
+    /// Returns whether so much was written that it should be synced without waiting for the timer.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.unsynced.bytes >= SYNC_BYTES && !self.durable.is_busy()
     }
 
-    /// What to sync, unless there is nothing or the last hand-over is still being worked on.
+    /// Returns the next sync job, unless there is nothing to sync or the last job is still running.
     pub fn sync(&mut self) -> Option<Job> {
         if !self.is_dirty() || self.durable.is_busy() {
             return None;
@@ -376,7 +378,7 @@ fn open(dir: &std::path::Path, base: u64, options: &OpenOptions) -> io::Result<F
     options.clone().mode(0o600).open(dir.join(format::name(base)))
 }
 
-/// Writes all parts at a place in one call; anything less is an error, for a torn record is none.
+/// Writes all parts in one call. A partial write is an error, because a torn record is invalid.
 fn write_at(file: &File, parts: &[&[u8]], position: u64) -> io::Result<()> {
     let total: usize = parts.iter().map(|part| part.len()).sum();
     let mut slices = [IoSlice::new(&[]); 3];

@@ -1,62 +1,27 @@
-//! Ending a terminal with every process it has.
+//! Closing a terminal and ending all its processes.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
-
 use super::Host;
-use super::processes::Processes;
+use super::closing::Closing;
 use super::slots::Key;
 use super::timers::Due;
 use crate::cgroup;
 use crate::shell::place;
 use crate::wire::Code;
 
-/// When it is first looked whether the processes are gone: those that close at once are looked at
-/// together.
-const FIRST_LOOK: Duration = Duration::from_micros(200);
+/// How long after a close the processes are first checked, so that terminals closed together are
+/// checked together.
+const FIRST_CHECK_DELAY: Duration = Duration::from_micros(200);
 
-/// How often it is looked again; a child of ours that ends tells at once.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often the processes are checked again. The exit of a child of ours is noticed at once.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long the processes have. One that sleeps in the kernel cannot be ended by anybody.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A terminal that is forgotten, and whose processes are being ended.
-#[derive(Debug)]
-pub(super) struct Closing {
-    terminal: String,
-    dir: PathBuf,
-    cgroup: Option<PathBuf>,
-    sessions: Vec<Pid>,
-    /// Who asked, and by what request.
-    asked: Option<(Key, u32)>,
-    until: Instant,
-}
-
-impl Closing {
-    /// Whether it is the closing of this terminal.
-    pub(super) fn is(&self, terminal: &str) -> bool {
-        self.terminal == terminal
-    }
-
-    /// Kills what is there; whether nothing was. All that close at the same time share one look at
-    /// the processes.
-    fn kill(&self, processes: &mut Option<Processes>) -> bool {
-        if let Some(path) = &self.cgroup {
-            if cgroup::is_populated(path) {
-                let _ = cgroup::kill(path);
-                return false;
-            }
-            return cgroup::remove(path).is_ok() || !path.exists();
-        }
-        processes.get_or_insert_with(Processes::look).kill(&self.terminal, &self.sessions) == 0
-    }
-}
+/// How long the processes may take to exit. One in uninterruptible sleep cannot be killed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Host {
-    /// Forgets a terminal and ends its processes; answers `asked` when they are gone.
+    /// Closes a terminal and kills its processes. The request `asked` is answered when they are gone.
     pub(super) fn close(&mut self, key: Key, asked: Option<(Key, u32)>) {
         let Some(mut terminal) = self.terminals.remove(key) else { return };
         self.names.remove(&terminal.id);
@@ -75,17 +40,17 @@ impl Host {
             cgroup: terminal.cgroup.take(),
             sessions: terminal.session().into_iter().collect(),
             asked,
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + CLOSE_TIMEOUT,
         };
-        // Most have a cgroup and are gone by the next look; without one, the look is the kill.
+        // Without a cgroup, the first check finds the processes and kills them.
         if let Some(path) = &closing.cgroup {
             let _ = cgroup::kill(path);
         }
         self.closing.push(closing);
-        self.timers.arm(Due::Closing, FIRST_LOOK);
+        self.timers.arm(Due::Closing, FIRST_CHECK_DELAY);
     }
 
-    /// Answers for those whose processes are gone.
+    /// Answers the requests to close terminals whose processes are gone.
     pub(super) fn check_closing(&mut self) {
         let mut open = Vec::new();
         let mut processes = None;
@@ -95,7 +60,7 @@ impl Host {
                 open.push(closing);
                 continue;
             }
-            // A process that has ended counts against the limits until it is reaped.
+            // An exited process counts against the limits until it is reaped.
             self.reap();
             place::forget(&closing.dir);
             let Some((connection, seq)) = closing.asked else { continue };
@@ -108,7 +73,7 @@ impl Host {
         }
         self.closing.extend(open);
         if !self.closing.is_empty() {
-            self.timers.arm(Due::Closing, LOOK);
+            self.timers.arm(Due::Closing, CHECK_INTERVAL);
         }
     }
 }

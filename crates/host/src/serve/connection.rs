@@ -11,15 +11,14 @@ use crate::wire::{Decoder, Event};
 
 /// Output is pushed while less than this waits to be written; beyond it, watchers read the log when
 /// there is room again.
-pub(super) const SOFT: usize = 1 << 20;
+pub(super) const SOFT_LIMIT_BYTES: usize = 1 << 20;
 
-/// A connection that lets this much of what cannot be read from a log pile up is closed.
-const HARD: usize = 48 << 20;
+/// A connection is closed if this much data that is in no log waits to be written.
+const HARD_LIMIT_BYTES: usize = 48 << 20;
 
-/// An empty buffer larger than this is given back.
-const KEEP: usize = 64 << 10;
+/// An empty buffer larger than this is freed.
+const MAX_IDLE_BUFFER_BYTES: usize = 64 << 10;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
@@ -30,14 +29,14 @@ pub(super) struct Connection {
     pub(super) behind: VecDeque<Key>,
     /// Commands whose output it has yet to catch up with.
     pub(super) lagging: VecDeque<String>,
-    /// What the loop waits for on the socket.
+    /// The events that the loop waits for on the socket.
     pub(super) interest: Interest,
     pub(super) broken: bool,
-    /// Whether a server has said who it is.
+    /// A server has sent its `Hello`.
     pub(super) greeted: bool,
 }
 
-/// What to wait for on a socket.
+/// The events to wait for on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interest {
     pub(super) read: bool,
@@ -59,25 +58,25 @@ impl Connection {
         }
     }
 
-    /// Whether output can be pushed.
+    /// Returns whether output can be pushed.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting() < SOFT
+        self.waiting() < SOFT_LIMIT_BYTES
     }
 
     fn waiting(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// What the loop should wait for.
+    /// Returns the events that the loop should wait for.
     pub(super) fn wants(&self) -> Interest {
         Interest {
-            // Someone who does not read his answers may not ask for more.
+            // Requests of a client that does not read its answers are not read either.
             read: self.has_room(),
             write: self.waiting() > 0 || !self.behind.is_empty() || !self.lagging.is_empty(),
         }
     }
 
-    /// Queues a message. One that is too large for a frame is told as a failure of its request.
+    /// Queues a message. If it is too large for a frame, the failure of its request is queued instead.
     pub(super) fn push(&mut self, event: &Event) {
         if event.encode(&mut self.out).is_err() {
             let Some(seq) = event.answers() else { return };
@@ -85,15 +84,15 @@ impl Connection {
             let _ = Event::Reply { seq, code: crate::wire::Code::Failed, message }
                 .encode(&mut self.out);
         }
-        self.broken |= self.waiting() > HARD;
+        self.broken |= self.waiting() > HARD_LIMIT_BYTES;
     }
 
-    /// The buffer, to write frames straight into.
+    /// Returns the buffer, to write frames straight into it.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     pub(super) fn flush(&mut self) {
         while self.sent < self.out.len() && !self.broken {
             match rustix::net::send(
@@ -110,17 +109,17 @@ impl Connection {
         if self.sent == self.out.len() {
             self.sent = 0;
             self.out.clear();
-            if self.out.capacity() > KEEP {
+            if self.out.capacity() > MAX_IDLE_BUFFER_BYTES {
                 self.out = Vec::new();
             }
-        } else if self.sent > SOFT / 4 {
+        } else if self.sent > SOFT_LIMIT_BYTES / 4 {
             self.out.drain(..self.sent);
             self.sent = 0;
         }
     }
 
-    /// Reads what has come, at most one buffer, into the decoder, and tells how much that was. An error
-    /// means it is over.
+    /// Reads at most one buffer into the decoder. Returns the number of bytes. After an error the
+    /// connection must be closed.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.socket, &mut *buffer)) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,11 +1,7 @@
-//! Commands: what is asked of a terminal's driver, and what becomes of its effects.
+//! Commands: requests to a terminal's driver, and the effects of the driver.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventFlags};
@@ -13,129 +9,38 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::open::{Launch, Refusal};
-use super::requests::Answer;
+use super::executions::Watch;
+use super::program::{Launch, convert, is_id};
+use super::refusal::{Answer, Refusal};
 use super::slots::Key;
 use super::terminal::{Exit, Terminal};
 use super::timers::Due;
 use super::{Host, Token, now_ms};
-use crate::shell::{At, Driver, Effect, Happened, Keep, Kind, Setup, Spec, State};
-use crate::wire::{Code, Event, MAX_DATA, Request, Sections, Shell, Stream};
+use crate::shell::{At, Driver, Effect, Happened, Keep, Spec, State};
+use crate::wire::{Code, Event, MAX_DATA, Request, Stream};
 
-/// The most that is read for one `ExecRead`.
+/// The most bytes in the answer to one `ExecRead`.
 const MAX_CHUNK: usize = 1 << 20;
 
-/// How often the records of a shell are looked for that no inotify watch reports.
+/// How often the records of a shell are polled if it has no inotify watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What the loop keeps about commands.
-#[derive(Debug, Default)]
-pub(super) struct Exec {
-    /// One inotify instance for all terminals: the kernel allows a user few of them, and any other
-    /// process of that user may have taken the last one.
-    records: Option<OwnedFd>,
-    directories: HashMap<i32, Key>,
-    /// Terminals without a watch: their records are polled while one is awaited.
-    polled: BTreeSet<Key>,
-    /// When drivers want to be called, soonest first.
-    due: BTreeSet<(Instant, Key)>,
-    due_of: HashMap<Key, Instant>,
-    commands: HashMap<String, Key>,
-    watches: HashMap<String, Vec<Watch>>,
-    /// Who waits for the end of a script, by its token.
-    scripts: HashMap<u64, (Key, u32)>,
-    tokens: u64,
-}
-
-/// A connection that gets a command's output as it comes.
-#[derive(Debug)]
-struct Watch {
-    connection: Key,
-    /// The next offset of each stream.
-    next: [u64; 2],
-}
-
-impl Exec {
-    /// How long until a driver wants to be called.
-    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        self.due.first().map(|(at, _)| at.saturating_duration_since(now))
-    }
-
-    /// A connection is gone.
-    pub(super) fn forget_connection(&mut self, connection: Key) {
-        self.watches.retain(|_, watches| {
-            watches.retain(|watch| watch.connection != connection);
-            !watches.is_empty()
-        });
-        self.scripts.retain(|_, (asked, _)| *asked != connection);
-    }
-
-    fn set_due(&mut self, key: Key, at: Option<Instant>) {
-        if self.due_of.get(&key).copied() == at {
-            return;
-        }
-        if let Some(before) = self.due_of.remove(&key) {
-            self.due.remove(&(before, key));
-        }
-        if let Some(at) = at {
-            self.due.insert((at, key));
-            self.due_of.insert(key, at);
-        }
-    }
-}
-
-/// The driver of a shell, and how to start it; none for any other program.
-pub(super) fn driver(
-    terminal: &str,
-    shell: Shell,
-    launch: Launch,
-    dir: &Path,
-    state: Sections,
-    cgroup: Option<PathBuf>,
-) -> io::Result<(Option<Box<Driver>>, Launch)> {
-    let kind = match shell {
-        Shell::Bash => Kind::Bash,
-        Shell::Zsh => Kind::Zsh,
-        Shell::Sh => Kind::Sh,
-        Shell::Plain | Shell::Other(_) => return Ok((None, launch)),
-    };
-    let Some(first) = launch.argv.first() else { return Ok((None, launch)) };
-    let words = if first.ends_with(b"busybox") { 2 } else { 1 };
-    let program = launch.argv.iter().take(words).cloned().collect();
-    let setup = Setup {
-        terminal: terminal.to_owned(),
-        kind,
-        program,
-        env: launch.env,
-        cwd: PathBuf::from(std::ffi::OsStr::from_bytes(&launch.cwd)),
-        dir: dir.to_owned(),
-        cgroup,
-    };
-    let (driver, launch) = Driver::new(setup, State::from_sections(state))?;
-    Ok((Some(Box::new(driver)), convert(launch)))
-}
-
-fn convert(launch: crate::shell::Launch) -> Launch {
-    let cwd = launch.cwd.into_os_string().into_encoded_bytes();
-    Launch { argv: launch.argv, cwd, env: launch.env }
-}
-
 impl Host {
-    /// Waits for what a terminal's driver waits for.
+    /// Adds a terminal's driver to the loop.
     pub(super) fn listen_to_driver(&mut self, key: Key) -> Result<(), Errno> {
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
             return Ok(());
         };
         epoll::add(&self.epoll, driver.fd(), Token::Driver(key).data(), EventFlags::IN)?;
         self.watch_records(key);
-        // What appeared before it was watched.
+        // Records that appeared before the directory was watched.
         self.poll_records(key);
         self.drive(key, |driver, at, effects| driver.ready(at, effects));
         Ok(())
     }
 
-    /// Waits for what a terminal's shell records; polls where the kernel gives no inotify instance or
-    /// watch. A directory that is watched already stays so.
+    /// Watches the records of a terminal's shell, or polls them if the kernel grants no inotify instance
+    /// or watch. A directory that is watched already stays watched.
     fn watch_records(&mut self, key: Key) {
         match self.add_watch(key) {
             Ok(()) => self.exec.polled.remove(&key),
@@ -162,7 +67,7 @@ impl Host {
         Ok(())
     }
 
-    /// Looks for what a terminal's shell has recorded.
+    /// Reads the records of a terminal's shell.
     fn poll_records(&mut self, key: Key) {
         let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
         for name in driver.map(|driver| driver.records()).unwrap_or_default() {
@@ -170,7 +75,7 @@ impl Host {
         }
     }
 
-    /// Looks for the records of all terminals that have no watch.
+    /// Reads the records of all terminals that have no watch.
     pub(super) fn poll_all_records(&mut self) {
         for key in self.exec.polled.clone() {
             self.poll_records(key);
@@ -178,7 +83,7 @@ impl Host {
         }
     }
 
-    /// Sees to it that a record is found which no watch reports.
+    /// Schedules the next poll, if a terminal without a watch awaits a record.
     fn poll_later(&mut self, key: Key) {
         let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
         if self.exec.polled.contains(&key) && driver.is_some_and(|driver| driver.awaits_record()) {
@@ -186,17 +91,18 @@ impl Host {
         }
     }
 
-    /// Knows the commands of a driver that another executable left.
+    /// Registers the commands of a driver that another executable handed over.
     pub(super) fn adopt_commands(&mut self, key: Key) {
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
             return;
         };
-        for id in driver.remembered() {
+        for id in driver.commands().ids() {
             self.exec.commands.insert(id.clone(), key);
         }
     }
 
-    /// A terminal's shell is gone for good. What its commands wrote can still be read.
+    /// Removes a driver from the loop whose shell is gone for good. The output of its commands can still
+    /// be read.
     fn stop_driving(&mut self, key: Key) {
         if let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) {
             let _ = epoll::delete(&self.epoll, driver.fd());
@@ -204,13 +110,13 @@ impl Host {
         self.forget_driver(key);
     }
 
-    /// A terminal is forgotten.
+    /// Removes a terminal's driver and its commands.
     pub(super) fn release(&mut self, key: Key) {
         self.forget_driver(key);
         self.exec.commands.retain(|_, terminal| *terminal != key);
     }
 
-    /// Waits no more for what a driver waited for.
+    /// Removes a driver's watch and deadline.
     fn forget_driver(&mut self, key: Key) {
         self.exec.set_due(key, None);
         self.exec.polled.remove(&key);
@@ -229,7 +135,7 @@ impl Host {
         }
     }
 
-    /// Lets a terminal's driver do something, and does what it asks for.
+    /// Calls a terminal's driver, and carries out its effects.
     pub(super) fn drive<T>(
         &mut self,
         key: Key,
@@ -271,20 +177,20 @@ impl Host {
                     });
                 }
                 Err(_) => {
-                    self.drive(key, |driver, _, effects| driver.abandon(effects));
+                    self.drive(key, |driver, at, effects| driver.abandon(at, effects));
                 }
             },
             Effect::Emit(happened) => self.happened(key, happened),
         }
     }
 
-    /// Starts the next shell, whose files may be elsewhere than those of the one before.
+    /// Starts the next shell, whose files may be in another directory.
     fn start_again(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
         self.watch_records(key);
         self.respawn(key, launch)
     }
 
-    /// Tells every connection of something in a terminal.
+    /// Reports an event of a terminal to every connection.
     fn tell(&mut self, key: Key, event: impl FnOnce(String, u64) -> Event) {
         let Some(terminal) = self.terminals.get(key) else { return };
         let event = event(terminal.id.clone(), terminal.log.end());
@@ -349,20 +255,20 @@ impl Host {
         }
     }
 
-    /// A terminal's program ended; whether its driver takes care of it.
+    /// Passes the exit of a terminal's program to its driver. Returns whether it has one.
     pub(super) fn shell_ended(&mut self, key: Key, exit: Exit) -> bool {
         let code = (exit.signal == 0).then_some(exit.code);
         let signal = (exit.signal != 0).then_some(exit.signal);
         self.drive(key, |driver, at, effects| driver.exited(code, signal, at, effects)).is_some()
     }
 
-    /// Something was read from a terminal that is not yet in its log: what its command wrote before
+    /// Passes a terminal's output to its driver before it is logged: what the command wrote before it
     /// comes first.
     pub(super) fn before_output(&mut self, key: Key, filled: usize) {
         if self.terminals.get(key).is_none_or(|terminal| terminal.driver.is_none()) {
             return;
         }
-        // What the driver shows goes through the same buffer.
+        // The driver's own output goes through the same buffer.
         let kept = self.buffer[..filled].to_vec();
         self.read_records();
         if self.exec.polled.contains(&key) {
@@ -372,7 +278,7 @@ impl Host {
         self.buffer[..filled].copy_from_slice(&kept);
     }
 
-    /// Reads what shells have recorded.
+    /// Reads the records that inotify reports.
     pub(super) fn read_records(&mut self) {
         let Some(records) = &self.exec.records else { return };
         let mut found = Vec::new();
@@ -381,7 +287,7 @@ impl Host {
         while let Ok(event) = reader.next() {
             let name = event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
             found.extend(name.map(|name| (event.wd(), name)));
-            // The reader asks the kernel again when it has handed all out; most turns need not.
+            // The reader would call the kernel again after its last event; most turns need not.
             if reader.is_buffer_empty() {
                 break;
             }
@@ -397,7 +303,7 @@ impl Host {
         self.drive(key, |driver, at, effects| driver.ready(at, effects));
     }
 
-    /// Calls the drivers that want to be called.
+    /// Calls the drivers whose deadline has passed.
     pub(super) fn tick_drivers(&mut self) {
         let now = Instant::now();
         let mut due = Vec::new();
@@ -412,7 +318,7 @@ impl Host {
         }
     }
 
-    /// Sends those who watch a command what they have not got.
+    /// Sends new output of a command to its watchers.
     fn pump_command(&mut self, key: Key, command: &str) {
         let Some(watches) = self.exec.watches.get_mut(command) else { return };
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
@@ -424,7 +330,7 @@ impl Host {
             written.push(watch.connection);
             for (nth, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
                 while connection.has_room() {
-                    let read = driver.read(command, nth, watch.next[nth], MAX_DATA);
+                    let read = driver.commands().read(command, nth, watch.next[nth], MAX_DATA);
                     let Some(Ok((piece, _))) = read else { break };
                     if piece.bytes.is_empty() {
                         break;
@@ -444,7 +350,7 @@ impl Host {
         }
     }
 
-    /// Goes on with what a connection had no room for.
+    /// Sends the command output for which a connection had no room before.
     pub(super) fn catch_up_commands(&mut self, connection: Key) {
         loop {
             let Some(found) = self.connections.get_mut(connection) else { return };
@@ -463,13 +369,13 @@ impl Host {
             return Ok(*key);
         }
         let knows = |terminal: &Terminal| {
-            terminal.driver.as_ref().is_some_and(|driver| driver.knows(command))
+            terminal.driver.as_ref().is_some_and(|driver| driver.commands().knows(command))
         };
         let found = self.terminals.iter().find(|(_, terminal)| knows(terminal));
         found.map(|(key, _)| key).ok_or_else(|| Refusal(Code::NoSuchCommand, String::new()))
     }
 
-    /// Answers what is about commands and state.
+    /// Handles a request about commands or state.
     pub(super) fn handle_exec(&mut self, connection: Key, request: Request) -> Answer {
         let refused = |code: Code| Refusal(code, String::new());
         let missing = Refusal(Code::NotDrivable, String::new());
@@ -494,7 +400,7 @@ impl Host {
                 keep_tail,
             } => {
                 let key = self.find(&terminal)?;
-                if !super::open::is_id(&command) {
+                if !is_id(&command) {
                     return Err(refused(Code::BadRequest));
                 }
                 if self.exec.commands.contains_key(&command) {
@@ -511,7 +417,7 @@ impl Host {
                     if_busy,
                     keep: Keep { head: keep_head, tail: keep_tail },
                 };
-                // The answer goes before `Started`, which the driver may tell at once.
+                // The answer precedes `Started`, which the driver may report at once.
                 let mut later = Vec::new();
                 let taken = self.drive(key, |driver, at, effects| {
                     let taken = driver.exec(spec, at, effects);
@@ -547,31 +453,36 @@ impl Host {
             Request::Replace { seq, terminal, state } => {
                 let key = self.find(&terminal)?;
                 let state = State::from_sections(state);
-                self.drive(key, |driver, _, _| driver.replace(state)).ok_or(missing)?;
+                self.drive(key, |driver, at, effects| driver.replace(state, at, effects))
+                    .ok_or(missing)?;
                 ok(seq)
             }
             Request::ExecStdin { seq, command, write_id, data, eof } => {
                 let key = self.find_command(&command)?;
-                gone(
-                    self.drive(key, |driver, _, _| driver.stdin(&command, &write_id, &data, eof)),
-                )?;
+                gone(self.drive(key, |driver, at, _| {
+                    driver.stdin(&command, &write_id, &data, eof, at)
+                }))?;
                 ok(seq)
             }
             Request::ExecSignal { seq, command, signal } => {
                 let key = self.find_command(&command)?;
                 let signal =
                     Signal::from_named_raw(signal).ok_or_else(|| refused(Code::BadRequest))?;
-                gone(self.drive(key, |driver, at, _| driver.signal(&command, signal, at)))?;
+                gone(self.drive(key, |driver, at, effects| {
+                    driver.signal(&command, signal, at, effects)
+                }))?;
                 ok(seq)
             }
             Request::ExecCancel { seq, command } => {
                 let key = self.find_command(&command)?;
-                gone(self.drive(key, |driver, _, effects| driver.cancel(&command, effects)))?;
+                gone(self.drive(key, |driver, at, effects| driver.cancel(&command, at, effects)))?;
                 ok(seq)
             }
             Request::ExecWithdraw { seq, command } => {
                 let key = self.find_command(&command)?;
-                gone(self.drive(key, |driver, _, effects| driver.withdraw(&command, effects)))?;
+                gone(
+                    self.drive(key, |driver, at, effects| driver.withdraw(&command, at, effects)),
+                )?;
                 ok(seq)
             }
             Request::ExecRead { seq, command, stream, from, limit } => {
@@ -579,7 +490,8 @@ impl Host {
                 let nth = number(stream)?;
                 let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
                 let limit = (limit as usize).clamp(1, MAX_CHUNK);
-                let read = driver.and_then(|driver| driver.read(&command, nth, from, limit));
+                let read =
+                    driver.and_then(|driver| driver.commands().read(&command, nth, from, limit));
                 let (piece, end) = read
                     .ok_or_else(|| refused(Code::NoSuchCommand))?
                     .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
@@ -611,14 +523,14 @@ impl Host {
         }
     }
 
-    /// Tells a connection what has happened to a command before it asked.
+    /// Sends a connection the events of a command that happened before the request.
     fn tell_so_far(&mut self, key: Key, connection: Key, command: &str) {
         let mut last = Vec::new();
         if let Some(terminal) = self.terminals.get(key)
             && let Some(driver) = &terminal.driver
         {
             let (id, offset) = (terminal.id.clone(), terminal.log.end());
-            let events = driver.so_far(command, id, offset);
+            let events = driver.commands().reported(command, id, offset);
             if let (Some(found), Some(started)) =
                 (self.connections.get_mut(connection), events.started)
             {
@@ -633,17 +545,6 @@ impl Host {
             }
         }
         self.flush(connection);
-    }
-}
-
-impl Exec {
-    fn unwatch(&mut self, connection: Key, command: &str) {
-        if let Some(watches) = self.watches.get_mut(command) {
-            watches.retain(|watch| watch.connection != connection);
-            if watches.is_empty() {
-                self.watches.remove(command);
-            }
-        }
     }
 }
 

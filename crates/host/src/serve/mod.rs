@@ -1,24 +1,26 @@
 //! The host's one loop: connections, PTYs, children and timers on one epoll, in one thread.
 //!
-//! It never waits for a server: a PTY is always drained, into the log first and then to whoever is
-//! attached and keeps up. It never waits for a disk's sync either: that is the syncer's thread. Each
-//! descriptor gets a bounded piece of every turn, so that a flood delays a quiet terminal by no more
-//! than its piece.
+//! It never waits for a server: a PTY is always drained, into the log first and then to the attached
+//! connections that keep up. It never waits for `fsync` either, which has a thread of its own. Each
+//! descriptor gets a bounded share of every turn, so that a flood delays a quiet terminal by no more
+//! than that share.
 
 mod close;
+mod closing;
 mod connection;
 mod exec;
-mod image;
+mod executions;
 mod open;
 mod processes;
+mod program;
+mod refusal;
 mod requests;
 mod slots;
 mod stream;
 mod terminal;
 mod timers;
+mod trial;
 mod upgrade;
-
-pub(crate) use image::Image;
 
 use std::collections::HashMap;
 use std::io;
@@ -35,60 +37,62 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use crate::cgroup::Cgroup;
 use crate::log::{SCRATCH, Syncer};
+use crate::socket::{PID_FILE, SOCKET};
 use crate::sys;
 use crate::wire::{self, Event};
-use close::Closing;
+use closing::Closing;
 use connection::{Connection, Interest};
+use executions::Executions;
 use slots::{Key, Slots};
 use terminal::{Exit, Terminal};
 use timers::{Due, Timers};
-use upgrade::Trial;
+use trial::Trial;
 
-/// How many connections there may be: the server's, and room for one that is being replaced.
+/// The limit of connections: the server's, and room for one that is being replaced.
 const MAX_CONNECTIONS: usize = 8;
 
-/// How many events one turn takes from the kernel.
-const TURN: usize = 64;
+/// How many events of the kernel one turn handles.
+const MAX_EVENTS: usize = 64;
 
-/// The shared read buffer; no terminal and no connection has one of its own.
-const BUFFER: usize = 64 << 10;
+/// The size of the read buffer, which all terminals and connections share.
+const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// How many descriptors are kept back for connections.
-const RESERVE: usize = 4;
+/// How many descriptors are reserved for connections.
+const RESERVED_DESCRIPTORS: usize = 4;
 
-/// How long nobody is let in when there is no descriptor for him.
-const LOOK_AWAY: Duration = Duration::from_millis(100);
+/// How long `accept` pauses after we run out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a host that waits for its server does so.
-const GREETING: Duration = Duration::from_secs(60);
+/// How long a host waits for its first server.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long written logs wait for company before they are synced.
+/// How long written logs are collected before they are synced together.
 const SYNC_DELAY: Duration = Duration::from_millis(500);
 
-/// What a host is started with.
+/// The settings of a host.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Where the socket is.
+    /// The directory of the socket.
     pub(crate) dir: PathBuf,
     pub(crate) boot_id: String,
     pub(crate) label: String,
     pub(crate) max_terminals: usize,
     /// The soft limit of descriptors that children get.
     pub(crate) descriptors: Option<u64>,
-    /// Whether it ends when the server that greeted it goes before there was a terminal.
+    /// The host exits if its server disconnects before a terminal was opened.
     pub(crate) leaves_unused: bool,
 }
 
-/// Everything a host holds.
+/// The state of a host.
 #[derive(Debug)]
 pub(crate) struct Host {
     settings: Settings,
-    /// Held, not used: one host a directory.
+    /// Never used: the lock allows one host per directory.
     lock: OwnedFd,
     epoll: OwnedFd,
     listener: OwnedFd,
     signals: OwnedFd,
-    /// Descriptors kept back, so that a server can connect when terminals have used up all others.
+    /// Reserved descriptors, so that a server can connect when terminals have used up all others.
     reserve: Vec<OwnedFd>,
     syncer: Arc<Syncer>,
     cgroup: Option<Cgroup>,
@@ -97,26 +101,25 @@ pub(crate) struct Host {
     names: HashMap<String, Key>,
     pids: HashMap<Pid, Key>,
     closing: Vec<Closing>,
-    exec: exec::Exec,
+    exec: Executions,
     /// Terminals that wait for the next sync.
     dirty: Vec<Key>,
     timers: Timers,
     counters: Counters,
     trial: Option<Trial>,
     life: Life,
-    buffer: Box<[u8; BUFFER]>,
+    buffer: Box<[u8; READ_BUFFER_BYTES]>,
     scratch: Box<[u8; SCRATCH]>,
 }
 
-/// Whether the host is to go on.
+/// Whether the host is shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     Serving,
-    /// Everything is being ended; the loop ends when it is.
+    /// All terminals are being closed; then the loop ends.
     Ending,
 }
 
-/// What is counted.
 #[derive(Debug, Default)]
 struct Counters {
     opened: u64,
@@ -126,7 +129,7 @@ struct Counters {
     refused_connections: u64,
 }
 
-/// What an event is about, as the kernel carries it for us.
+/// The source of an event, as a number that the kernel stores for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Listener,
@@ -165,7 +168,7 @@ impl Token {
 }
 
 impl Host {
-    /// A host that holds nothing yet, on a listening socket.
+    /// Creates a host without terminals on a listening socket.
     pub(crate) fn new(
         settings: Settings,
         lock: OwnedFd,
@@ -191,7 +194,7 @@ impl Host {
             names: HashMap::new(),
             pids: HashMap::new(),
             closing: Vec::new(),
-            exec: exec::Exec::default(),
+            exec: Executions::default(),
             dirty: Vec::new(),
             timers: Timers::default(),
             counters: Counters::default(),
@@ -202,11 +205,11 @@ impl Host {
         })
     }
 
-    /// Serves until told to end.
+    /// Serves until a shutdown is complete.
     pub(crate) fn run(&mut self) -> io::Result<()> {
-        let mut events = Vec::with_capacity(TURN);
+        let mut events = Vec::with_capacity(MAX_EVENTS);
         if self.settings.leaves_unused {
-            self.timers.arm(Due::Greeting, GREETING);
+            self.timers.arm(Due::Greeting, GREETING_TIMEOUT);
         }
         while self.life == Life::Serving || !self.closing.is_empty() {
             self.wait(&mut events)?;
@@ -232,7 +235,7 @@ impl Host {
                 match due {
                     Due::Sync => {
                         self.sync();
-                        // Opening a shell or carrying a flood takes more than holding them.
+                        // Opening a shell or relaying a flood needs memory that is free afterwards.
                         sys::give_back_memory();
                     }
                     Due::Closing => self.check_closing(),
@@ -260,7 +263,7 @@ impl Host {
         }
     }
 
-    /// Takes in whoever knocks, when he is us.
+    /// Accepts a connection if the peer is our own user.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = loop {
@@ -269,9 +272,9 @@ impl Host {
                 Err(Errno::MFILE | Errno::NFILE) if self.reserve.pop().is_some() => {}
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
                 Err(_) => {
-                    // Whoever knocks goes on knocking: looking away for a moment saves the CPU.
+                    // The connection stays pending and the listener readable: a pause saves the CPU.
                     self.listen(EventFlags::empty());
-                    self.timers.arm(Due::Listen, LOOK_AWAY);
+                    self.timers.arm(Due::Listen, ACCEPT_PAUSE);
                     return;
                 }
             }
@@ -280,7 +283,7 @@ impl Host {
             self.counters.refused_connections += 1;
             return;
         }
-        self.hear_out();
+        self.answer_pending_requests();
         let mut connection = Connection::new(socket);
         connection.push(&Event::Hello {
             version: wire::VERSION,
@@ -305,15 +308,15 @@ impl Host {
         self.flush(key);
     }
 
-    /// Does what has been asked so far: whoever comes after a server that is gone finds all of it.
-    fn hear_out(&mut self) {
+    /// Handles all pending requests, so that a server which replaces another one sees their effects.
+    fn answer_pending_requests(&mut self) {
         let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
             while let Some(connection) = self.connections.get_mut(key) {
                 match connection.fill(self.buffer.as_mut_slice()) {
                     Ok(0) => break,
                     Ok(_) => self.answer_requests(key),
-                    // What it asked and was not heard of is never done.
+                    // Requests not yet read are dropped, never executed.
                     Err(_) => self.disconnect(key),
                 }
             }
@@ -338,7 +341,7 @@ impl Host {
         self.flush(key);
     }
 
-    /// Writes what waits on a connection, and waits for what it then needs. Closes a broken one.
+    /// Writes queued frames, and updates the events that the loop waits for. Closes a broken connection.
     fn flush(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.flush();
@@ -368,12 +371,12 @@ impl Host {
             terminal.watchers.retain(|watcher| watcher.connection != key);
         }
         self.exec.forget_connection(key);
-        if self.reserve.len() < RESERVE {
+        if self.reserve.len() < RESERVED_DESCRIPTORS {
             self.reserve = reserve();
         }
     }
 
-    /// Ends if it waits for a server that is not there any more.
+    /// Shuts down if the server is gone and no terminal was ever opened.
     fn leave_if_unused(&mut self) {
         let unused = self.settings.leaves_unused && self.counters.opened == 0;
         if unused && !self.connections.iter().any(|(_, connection)| connection.greeted) {
@@ -381,7 +384,7 @@ impl Host {
         }
     }
 
-    /// Sends to every connection.
+    /// Sends an event to every connection.
     fn broadcast(&mut self, event: &Event) {
         for key in self.connections.keys() {
             if let Some(connection) = self.connections.get_mut(key) {
@@ -391,9 +394,9 @@ impl Host {
         }
     }
 
-    /// Collects every child that ended.
+    /// Handles signals: a request to terminate, or the exit of children.
     fn signalled(&mut self) {
-        if sys::told_to_end(self.signals.as_fd()) {
+        if sys::received_termination(self.signals.as_fd()) {
             self.shut_down();
         }
         self.reap();
@@ -407,13 +410,13 @@ impl Host {
             if let Some(key) = self.pids.remove(&pid) {
                 self.program_ended(key, exit);
             } else {
-                // Neither: an orphan that came to us.
+                // Neither: an orphan of which we are the subreaper.
                 let _ = self.trial_ended(pid, exit);
             }
         }
     }
 
-    /// Hands what was written to the syncer.
+    /// Passes written logs to the syncer.
     fn sync(&mut self) {
         let mut again = Vec::new();
         for key in std::mem::take(&mut self.dirty) {
@@ -432,7 +435,7 @@ impl Host {
         self.dirty = again;
     }
 
-    /// Ends every terminal; the loop ends when all are gone.
+    /// Closes every terminal. The loop ends when all are gone.
     fn shut_down(&mut self) {
         self.life = Life::Ending;
         for key in self.terminals.keys() {
@@ -440,7 +443,7 @@ impl Host {
         }
     }
 
-    /// The last things.
+    /// Flushes connections and removes the host's files.
     fn end(&mut self) {
         for key in self.connections.keys() {
             self.flush(key);
@@ -448,15 +451,15 @@ impl Host {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
-        for name in [crate::start::SOCKET, crate::start::PID] {
+        for name in [SOCKET, PID_FILE] {
             let _ = std::fs::remove_file(self.settings.dir.join(name));
         }
     }
 }
 
-/// Whether a peer is of our user, or root, who can do everything anyway. The first process of a
-/// sandbox has a socket that has no name inside, so whoever reaches it came from outside, where users
-/// have numbers that mean nothing here.
+/// Returns whether a peer is our own user, or root, which is allowed everything anyway. The socket of a
+/// sandbox's first process has no path inside the sandbox, so its peers are outside, where user ids have
+/// no meaning here.
 fn is_trusted(socket: BorrowedFd<'_>) -> bool {
     sys::is_first_process()
         || rustix::net::sockopt::socket_peercred(socket)
@@ -470,18 +473,17 @@ fn exit(status: WaitStatus) -> Exit {
     }
 }
 
-/// Descriptors to give up later.
+/// Opens the reserved descriptors.
 fn reserve() -> Vec<OwnedFd> {
     let null = || std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
-    std::iter::from_fn(null).take(RESERVE).collect()
+    std::iter::from_fn(null).take(RESERVED_DESCRIPTORS).collect()
 }
 
-/// The wall clock.
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// An array on the heap that never was on the stack.
+/// Returns an array on the heap that was never on the stack.
 fn boxed<const N: usize>() -> Box<[u8; N]> {
     vec![0; N].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; N]))
 }

@@ -12,20 +12,19 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::program::{Launch, is_id};
+use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{Input, Life, Terminal};
-use super::{Host, Token, exec, now_ms};
+use super::{Host, Token, now_ms, program};
 use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
 use crate::wire::{Code, Sections, Shell};
 
-/// Where programs are looked for when the environment does not say.
+/// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// The longest id of a terminal or command; they are used as file names.
-const MAX_ID: usize = 128;
 
 /// A terminal to open; the fields of [`Request::Open`](crate::wire::Request::Open).
 #[derive(Debug)]
@@ -42,20 +41,7 @@ pub(super) struct Opening {
     pub(super) notice: Vec<u8>,
 }
 
-/// A program to run on a terminal.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Launch {
-    pub(crate) argv: Vec<Vec<u8>>,
-    pub(crate) cwd: Vec<u8>,
-    pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Why a request was refused.
-#[derive(Debug)]
-pub(super) struct Refusal(pub(super) Code, pub(super) String);
-
 impl Host {
-    /// Opens a terminal.
     pub(super) fn open(&mut self, opening: Opening) -> Result<Key, Refusal> {
         let id = opening.terminal;
         if !is_id(&id) {
@@ -83,7 +69,7 @@ impl Host {
         let cgroup = self.cgroup.as_ref().and_then(|cgroup| cgroup.terminal(&id).ok());
         let path = cgroup.as_ref().map(|(path, _)| path.clone());
         let (mut driver, launch) =
-            exec::driver(&id, opening.shell, opening.launch, &dir, opening.state, path)
+            program::driver(&id, opening.shell, opening.launch, &dir, opening.state, path)
                 .map_err(|error| storage(&error))?;
         let session = if driver.is_some() { Session::Kept } else { Session::Terminal };
         let spawned = prepare(&launch, &id).and_then(|prepared| {
@@ -134,7 +120,7 @@ impl Host {
         Ok(key)
     }
 
-    /// Waits for a terminal's output.
+    /// Adds a terminal to the loop.
     pub(super) fn listen_to(&self, key: Key) -> Result<(), Errno> {
         match self.terminals.get(key).and_then(Terminal::pty) {
             Some(pty) => {
@@ -166,8 +152,8 @@ impl Host {
         .map_err(no_process)
     }
 
-    /// Runs another program on a terminal whose program has ended, with the same PTY and log; its
-    /// process id.
+    /// Runs another program on a terminal whose program has exited, with the same PTY and log. Returns
+    /// its process id.
     pub(super) fn respawn(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
         let Some(terminal) = self.terminals.get(key) else {
             return Err(Refusal(Code::NoSuchTerminal, String::new()));
@@ -175,7 +161,7 @@ impl Host {
         let prepared = prepare(launch, &terminal.id)?;
         let Some(pty) = terminal.pty() else { return Err(Refusal(Code::Exited, String::new())) };
         let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::entrance(path).ok());
-        // What was typed for the program that ended is not for the next one.
+        // Input that was typed for the old program is not for the next one.
         let _ = rustix::termios::tcflush(&pty.slave, rustix::termios::QueueSelector::IFlush);
         if let Some(keeper) = terminal.session().filter(|session| Some(*session) != terminal.pid())
         {
@@ -193,7 +179,7 @@ impl Host {
     }
 }
 
-/// What a child needs, made before the fork.
+/// Everything a child needs, allocated before the fork.
 #[derive(Debug)]
 struct Prepared {
     program: CString,
@@ -253,7 +239,7 @@ enum OnlyIfAbsent {
     No,
 }
 
-/// The executable of a name, as a shell would find it.
+/// Returns the executable of a name, as a shell would find it.
 fn find(name: &[u8], path: &[u8], cwd: &[u8]) -> Option<PathBuf> {
     let name = Path::new(OsStr::from_bytes(name));
     let cwd = Path::new(OsStr::from_bytes(cwd));
@@ -267,13 +253,6 @@ fn find(name: &[u8], path: &[u8], cwd: &[u8]) -> Option<PathBuf> {
 
 fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
-}
-
-/// Whether a string can name a file in a directory of ours.
-pub(super) fn is_id(id: &str) -> bool {
-    (1..=MAX_ID).contains(&id.len())
-        && !id.starts_with('.')
-        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
 fn code(errno: Option<i32>) -> Option<Code> {
@@ -337,16 +316,6 @@ mod tests {
         check("no-such-program", "/bin", "/", None);
         check("/etc/passwd", "", "/", None);
         check("/bin", "", "/", None);
-    }
-
-    #[test]
-    fn ids_are_file_names() {
-        for good in ["term_0", "a", "A-b.c"] {
-            assert!(is_id(good), "{good}");
-        }
-        for bad in ["", ".", "..", ".a", "a/b", "a b", "ä", &"x".repeat(129)] {
-            assert!(!is_id(bad), "{bad}");
-        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Finding every process of a terminal where no cgroup holds them together.
+//! Finding every process of a terminal that has no cgroup.
 //!
-//! All of them are our descendants, because orphans come to us (we are their subreaper). One belongs
-//! to the terminal when it is in the session of one of its shells, carries the terminal's mark in its
-//! environment, or descends from one that does.
+//! All of them are our descendants, because we are their subreaper. A process belongs to the terminal if
+//! it is in the session of one of its shells, has the terminal's id in its environment, or descends from
+//! such a process.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use rustix::process::{Pid, Signal};
 
-/// What `/proc/PID/stat` says that matters here.
+/// The fields of `/proc/PID/stat` that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
     pid: i32,
@@ -18,18 +18,18 @@ struct Process {
     zombie: bool,
 }
 
-/// All processes, as they were at one look.
+/// A snapshot of all processes.
 #[derive(Debug)]
 pub(super) struct Processes {
     all: Vec<Process>,
     own: i32,
-    /// Which terminal those that came to us as orphans are marked with.
+    /// The terminal ids in the environments of orphans.
     marks: HashMap<i32, Vec<u8>>,
 }
 
 impl Processes {
-    /// Looks.
-    pub(super) fn look() -> Self {
+    /// Reads the list of processes.
+    pub(super) fn read() -> Self {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let all = processes();
         let marks = all
@@ -40,7 +40,7 @@ impl Processes {
         Self { all, own, marks }
     }
 
-    /// Kills every process of a terminal that is alive; how many there were.
+    /// Kills every living process of a terminal. Returns how many there were.
     pub(super) fn kill(&self, terminal: &str, sessions: &[Pid]) -> usize {
         let sessions: Vec<i32> = sessions.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
         let belongs = |process: &Process| {
@@ -55,7 +55,7 @@ impl Processes {
     }
 }
 
-/// The living among our descendants that `belongs` names, and all their descendants.
+/// Returns our living descendants for which `belongs` is true, and all their descendants.
 fn closure(all: &[Process], own: i32, belongs: impl Fn(&Process) -> bool) -> Vec<i32> {
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
     for process in all {
@@ -79,7 +79,7 @@ fn closure(all: &[Process], own: i32, belongs: impl Fn(&Process) -> bool) -> Vec
     found
 }
 
-/// The terminal that a process's environment names.
+/// Returns the terminal id in a process's environment.
 fn mark(pid: i32) -> Option<Vec<u8>> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     environ
@@ -97,7 +97,7 @@ fn processes() -> Vec<Process> {
         .collect()
 }
 
-/// The name in a stat line may hold anything, so what follows is counted from its last parenthesis.
+/// The name in a stat line may contain any byte, so fields are counted from its last parenthesis.
 fn parse(stat: &str) -> Option<Process> {
     let (head, tail) = stat.rsplit_once(')')?;
     let pid = head.split(' ').next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What each request does.
+//! Handling requests.
 
 use std::io;
 
@@ -6,21 +6,19 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::Host;
-use super::open::{Launch, Opening, Refusal};
+use super::open::Opening;
+use super::program::Launch;
+use super::refusal::{Answer, Refusal};
 use super::slots::Key;
 use super::terminal::Life;
 use crate::log::{Cursor, Item, Progress};
 use crate::wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
 
-/// The most data of one `LogChunk`.
+/// The most bytes of data in one `LogChunk`.
 const MAX_CHUNK: usize = 1 << 20;
 
-/// What a request leads to: an answer at once, or later.
-pub(super) type Answer = Result<Option<Event>, Refusal>;
-
 impl Host {
-    /// Answers what a connection has asked, until it has asked no more or does not read its
-    /// answers.
+    /// Handles the requests of a connection until there are no more, or its answers are not read.
     pub(super) fn answer_requests(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
             if !connection.has_room() {
@@ -31,14 +29,14 @@ impl Host {
             }
             match next(&mut connection.decoder) {
                 Ok(None) => return,
-                Ok(Some(Asked::Known(request))) => self.answer(key, request),
-                Ok(Some(Asked::Unknown { seq, code })) => {
+                Ok(Some(Decoded::Known(request))) => self.answer(key, request),
+                Ok(Some(Decoded::Unknown { seq, code })) => {
                     if let Some(seq) = seq {
                         connection.push(&Event::Reply { seq, code, message: String::new() });
                     }
                 }
                 Err(_) => {
-                    // Frame borders are lost: nothing that follows can be trusted.
+                    // The frame boundaries are lost: nothing that follows can be trusted.
                     self.disconnect(key);
                     return;
                 }
@@ -48,7 +46,7 @@ impl Host {
 
     fn answer(&mut self, connection: Key, request: Request) {
         let Some(seq) = request.seq() else {
-            // The greeting alone has no number.
+            // Only `Hello` has no number.
             if let Some(connection) = self.connections.get_mut(connection) {
                 connection.greeted = true;
             }
@@ -220,7 +218,7 @@ impl Host {
             Code::Ok => {}
             code => return Err(Refusal(code, String::new())),
         }
-        self.drive(key, |driver, at, _| driver.typed(data, at));
+        self.drive(key, |driver, at, effects| driver.typed(data, at, effects));
         self.counters.bytes_in += data.len() as u64;
         self.await_input(key);
         Ok(())
@@ -287,18 +285,17 @@ impl Host {
     }
 }
 
-/// A frame as far as it is understood.
-enum Asked {
+enum Decoded {
     Known(Request),
     Unknown { seq: Option<u32>, code: Code },
 }
 
-fn next(decoder: &mut crate::wire::Decoder) -> Result<Option<Asked>, Malformed> {
+fn next(decoder: &mut crate::wire::Decoder) -> Result<Option<Decoded>, Malformed> {
     let Some(frame) = decoder.next_frame()? else { return Ok(None) };
     Ok(Some(match Request::decode(&frame) {
-        Ok(Some(request)) => Asked::Known(request),
-        Ok(None) => Asked::Unknown { seq: frame.seq(), code: Code::Unsupported },
-        Err(_) => Asked::Unknown { seq: frame.seq(), code: Code::BadRequest },
+        Ok(Some(request)) => Decoded::Known(request),
+        Ok(None) => Decoded::Unknown { seq: frame.seq(), code: Code::Unsupported },
+        Err(_) => Decoded::Unknown { seq: frame.seq(), code: Code::BadRequest },
     }))
 }
 

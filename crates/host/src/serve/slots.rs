@@ -1,29 +1,28 @@
-//! A table whose keys are never mistaken: a key of something that is gone finds nothing, even when
-//! its place was given out again in the same turn.
+//! A table with generational keys: the key of a removed value finds nothing, even if its slot was reused
+//! in the same turn.
 
-/// The place of a thing in a [`Slots`].
+/// The key of a value in [`Slots`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     index: u32,
     generation: u32,
 }
 
-/// Generations are cut to what fits a token beside the kind of thing it is.
+/// Generations wrap, so that a key fits into a token together with the token's kind.
 const GENERATIONS: u32 = 1 << 24;
 
 impl Key {
-    /// The key in the lower 56 bits of a number.
+    /// Returns the key as the lower 56 bits of a number.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The key from the lower 56 bits of a number.
+    /// Returns the key in the lower 56 bits of a number.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 % GENERATIONS }
     }
 }
 
-/// Things by key.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -43,7 +42,6 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Puts a thing in.
     pub(crate) fn insert(&mut self, value: T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, value: None });
@@ -54,7 +52,6 @@ impl<T> Slots<T> {
         Key { index, generation: slot.generation }
     }
 
-    /// Takes a thing out.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation != key.generation {
@@ -66,29 +63,24 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// The thing of a key.
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.value.as_ref() } else { None }
     }
 
-    /// The thing of a key, to change it.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// All keys.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.iter().map(|(key, _)| key).collect()
     }
 
-    /// All things with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let key = Key { index: index as u32, generation: slot.generation };
@@ -96,7 +88,6 @@ impl<T> Slots<T> {
         })
     }
 
-    /// All things, to change them.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
     }

@@ -1,37 +1,37 @@
-//! From the PTY to the log and to those attached.
+//! The path of output: from the PTY to the log and to the attached connections.
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
-use super::connection::SOFT;
+use super::connection::SOFT_LIMIT_BYTES;
 use super::slots::Key;
-use super::terminal::{Exit, Life, Place, Terminal, Watcher};
+use super::terminal::{Exit, Life, Terminal, WatchState, Watcher};
 use super::timers::Due;
-use super::{BUFFER, Host, SYNC_DELAY, Token, now_ms};
+use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, Token, now_ms};
 use crate::log::{Cursor, Item, Progress};
 use crate::wire::{self, Event, RecordKind};
 
-/// How much is read from one PTY in one turn.
-const BUDGET: usize = 16 << 10;
+/// How many bytes of one PTY are read in one turn.
+const READ_BUDGET_BYTES: usize = 16 << 10;
 
-/// A read shorter than this has most likely emptied the PTY: asking again would cost an echo more
-/// than the next turn costs a flood.
-const LIKELY_ALL: usize = 1 << 10;
+/// A read shorter than this has probably emptied the PTY: another read would delay an echo more than
+/// the next turn delays a flood.
+const SHORT_READ_BYTES: usize = 1 << 10;
 
-/// The most that is read after a program's end. The kernel holds less than 20 KiB; what comes beyond
-/// is from someone else who still has the terminal open, and could go on for ever.
-const LAST_WORDS: usize = 128 << 10;
+/// The most bytes that are read after a program's exit. The kernel buffers less than 20 KiB; more comes
+/// from other processes that still have the terminal open, and may never end.
+const MAX_FINAL_BYTES: usize = 128 << 10;
 
-/// How much a watcher that is behind reads from the log before the next one has its turn.
-const CATCH_UP: usize = 64 << 10;
+/// How many bytes a watcher that is behind reads from the log before the next one has its turn.
+const CATCH_UP_BYTES: usize = 64 << 10;
 
-/// How many such reads one turn of a connection does.
+/// How many of these reads one turn of a connection does.
 const CATCH_UP_READS: usize = 8;
 
 impl Host {
     pub(super) fn terminal_ready(&mut self, key: Key, flags: EventFlags) {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            self.read_terminal(key, BUDGET);
+            self.read_terminal(key, READ_BUDGET_BYTES);
         }
         if flags.contains(EventFlags::OUT)
             && let Some(terminal) = self.terminals.get_mut(key)
@@ -41,7 +41,7 @@ impl Host {
         }
     }
 
-    /// Waits for the PTY to take input while some is left, and not otherwise.
+    /// Waits for the PTY to become writable as long as input is left.
     pub(super) fn await_input(&mut self, key: Key) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         let wanted = !terminal.input.pending.is_empty();
@@ -56,15 +56,15 @@ impl Host {
         }
     }
 
-    /// Reads at most `budget` bytes; how many there were.
+    /// Reads at most `budget` bytes. Returns how many there were.
     fn read_terminal(&mut self, key: Key, budget: usize) -> usize {
         let Some(pty) = self.terminals.get(key).and_then(Terminal::pty) else { return 0 };
         let mut filled = 0;
-        while filled < budget.min(BUFFER) {
+        while filled < budget.min(READ_BUFFER_BYTES) {
             match rustix::io::read(&pty.master, &mut self.buffer[filled..]) {
                 Ok(count) => {
                     filled += count;
-                    if count < LIKELY_ALL && budget <= BUDGET {
+                    if count < SHORT_READ_BYTES && budget <= READ_BUDGET_BYTES {
                         break;
                     }
                 }
@@ -79,15 +79,15 @@ impl Host {
         filled
     }
 
-    /// Shows bytes of our own on a terminal's screen, in the same offset space as output.
+    /// Shows a notice on a terminal's screen, in the same offset space as output.
     pub(super) fn show(&mut self, key: Key, bytes: &[u8]) {
-        for piece in bytes.chunks(BUFFER) {
+        for piece in bytes.chunks(READ_BUFFER_BYTES) {
             self.buffer[..piece.len()].copy_from_slice(piece);
             self.publish(key, RecordKind::Notice, piece.len());
         }
     }
 
-    /// Logs what is in the buffer, then sends it to those who have everything before it.
+    /// Logs the buffer, then sends it to the watchers that are up to date.
     fn publish(&mut self, key: Key, kind: RecordKind, length: usize) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         let bytes = &self.buffer[..length];
@@ -97,7 +97,7 @@ impl Host {
         let offset = terminal.log.append(kind, time_ms, bytes);
         let mut written = Vec::new();
         for watcher in &mut terminal.watchers {
-            if !matches!(watcher.place, Place::Head) {
+            if !matches!(watcher.state, WatchState::Head) {
                 continue;
             }
             let Some(connection) = self.connections.get_mut(watcher.connection) else { continue };
@@ -105,7 +105,7 @@ impl Host {
                 let buffer = connection.buffer();
                 let _ = wire::put_output(buffer, &terminal.id, offset, time_ms, bytes);
             } else {
-                watcher.place = Place::Behind(Cursor::new(offset));
+                watcher.state = WatchState::Behind(Cursor::new(offset));
                 connection.behind.push_back(key);
             }
             written.push(watcher.connection);
@@ -116,7 +116,7 @@ impl Host {
         }
     }
 
-    /// Sees to it that what was logged is synced in time.
+    /// Schedules a sync of the log.
     pub(super) fn note_written(&mut self, key: Key) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if terminal.log.is_due()
@@ -131,14 +131,14 @@ impl Host {
         }
     }
 
-    /// Gives a terminal another size, tells its program, the log and those attached.
+    /// Resizes a terminal. Its program, the log and the watchers are notified.
     pub(super) fn resize(&mut self, key: Key, cols: u16, rows: u16) -> Result<(), Errno> {
         let Some(terminal) = self.terminals.get_mut(key) else { return Ok(()) };
         if (terminal.cols, terminal.rows) == (cols, rows) {
             return Ok(());
         }
-        // What the program wrote at the old size belongs before the resize.
-        self.read_terminal(key, BUDGET);
+        // Output that the program wrote at the old size belongs before the resize.
+        self.read_terminal(key, READ_BUDGET_BYTES);
         let Some(terminal) = self.terminals.get_mut(key) else { return Ok(()) };
         if let Some(pty) = terminal.pty() {
             pty.resize(cols, rows)?;
@@ -149,8 +149,8 @@ impl Host {
         let event = Event::Resized { terminal: terminal.id.clone(), offset, cols, rows, time_ms };
         let mut written = Vec::new();
         for watcher in &mut terminal.watchers {
-            // One that is behind finds it in the log.
-            if matches!(watcher.place, Place::Head)
+            // A watcher that is behind finds it in the log.
+            if matches!(watcher.state, WatchState::Head)
                 && let Some(connection) = self.connections.get_mut(watcher.connection)
             {
                 connection.push(&event);
@@ -164,19 +164,19 @@ impl Host {
         Ok(())
     }
 
-    /// Sets a connection's cursor on a terminal.
+    /// Attaches a connection to a terminal, or moves its cursor.
     pub(super) fn attach(&mut self, connection: Key, key: Key, from: u64) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         terminal.watchers.retain(|watcher| watcher.connection != connection);
-        let place = Place::Behind(Cursor::new(from));
-        terminal.watchers.push(Watcher { connection, place });
+        let state = WatchState::Behind(Cursor::new(from));
+        terminal.watchers.push(Watcher { connection, state });
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.behind.retain(|behind| *behind != key);
             connection.behind.push_back(key);
         }
     }
 
-    /// Takes a connection's cursor off a terminal.
+    /// Detaches a connection from a terminal.
     pub(super) fn detach(&mut self, connection: Key, key: Key) {
         if let Some(terminal) = self.terminals.get_mut(key) {
             terminal.watchers.retain(|watcher| watcher.connection != connection);
@@ -186,7 +186,7 @@ impl Host {
         }
     }
 
-    /// Lets a connection's terminals catch up from their logs, in turn, as far as there is room.
+    /// Sends logged output to a connection that is behind, terminal by terminal, while there is room.
     pub(super) fn pump(&mut self, connection: Key) {
         for _ in 0..CATCH_UP_READS {
             let Some(behind) = self.connections.get_mut(connection) else { return };
@@ -202,43 +202,43 @@ impl Host {
         }
     }
 
-    /// One read of the log for one watcher.
+    /// Reads the log once for one watcher.
     fn catch_up(&mut self, key: Key, terminal: Key) -> Progress {
         let Some(terminal) = self.terminals.get_mut(terminal) else { return Progress::End };
         let Some(connection) = self.connections.get_mut(key) else { return Progress::End };
         let watcher = terminal.watchers.iter_mut().find(|watcher| watcher.connection == key);
         let Some(watcher) = watcher else { return Progress::End };
-        let Place::Behind(cursor) = &mut watcher.place else { return Progress::End };
+        let WatchState::Behind(cursor) = &mut watcher.state else { return Progress::End };
         let id = &terminal.id;
         let out = connection.buffer();
         let start = out.len();
         let mut send = |item: Item<'_>| {
             let _ = put(out, id, item);
         };
-        let limit = CATCH_UP.min(SOFT);
+        let limit = CATCH_UP_BYTES.min(SOFT_LIMIT_BYTES);
         let progress = cursor.advance(terminal.log.dir(), &mut self.scratch, limit, &mut send);
         if progress.is_ok_and(|progress| progress == Progress::More) {
             return Progress::More;
         }
-        // Everything readable was read. What the log has not got, for its disk was full or it cannot
-        // be read, is told as missing.
+        // Everything readable was read. The rest is reported as a gap: the disk was full, or the log
+        // cannot be read.
         if cursor.offset() < terminal.log.end() {
             send(Item::Gap { from: cursor.offset(), to: terminal.log.end() });
         }
-        watcher.place = Place::Head;
+        watcher.state = WatchState::Head;
         debug_assert!(connection.buffer().len() >= start);
         if let Life::Exited(exit) = terminal.life {
-            watcher.place = Place::Told;
+            watcher.state = WatchState::Ended;
             connection.push(&exited(terminal, exit));
         }
         Progress::End
     }
 
-    /// The program ended: what it said last is read, then its end is told.
+    /// Handles a program's exit: its last output is read, then the exit is reported.
     pub(super) fn program_ended(&mut self, key: Key, exit: Exit) {
-        let mut left = LAST_WORDS;
+        let mut left = MAX_FINAL_BYTES;
         while left > 0 {
-            let count = self.read_terminal(key, BUFFER.min(left));
+            let count = self.read_terminal(key, READ_BUFFER_BYTES.min(left));
             if count == 0 {
                 break;
             }
@@ -249,27 +249,27 @@ impl Host {
         }
     }
 
-    /// Closes the PTY of a terminal whose program has ended for good, and tells those attached.
+    /// Closes the PTY of a terminal whose program has exited for good, and notifies the watchers.
     pub(super) fn terminal_ended(&mut self, key: Key, exit: Exit) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if let Some(pty) = terminal.pty() {
             let _ = epoll::delete(&self.epoll, &pty.master);
         }
-        // Closes the PTY: whoever still has it open is told by a hang-up, as when a window closes.
+        // Closes the PTY: processes that still have it open get a hang-up, as when a window closes.
         terminal.life = Life::Exited(exit);
         terminal.input.pending.clear();
         if let Some(job) = terminal.log.sync() {
             self.syncer.submit(job);
         }
         let event = exited(terminal, exit);
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for watcher in &mut terminal.watchers {
-            if matches!(watcher.place, Place::Head) {
-                watcher.place = Place::Told;
-                told.push(watcher.connection);
+            if matches!(watcher.state, WatchState::Head) {
+                watcher.state = WatchState::Ended;
+                notified.push(watcher.connection);
             }
         }
-        for connection in told {
+        for connection in notified {
             if let Some(connection) = self.connections.get_mut(connection) {
                 connection.push(&event);
             }
@@ -287,7 +287,7 @@ fn exited(terminal: &Terminal, exit: Exit) -> Event {
     }
 }
 
-/// Writes what was read from a log as the frame that would have been sent at the time.
+/// Writes a log record as the frame that was sent when it was recorded.
 fn put(out: &mut Vec<u8>, terminal: &str, item: Item<'_>) -> Result<(), wire::TooLarge> {
     match item {
         Item::Record { kind: RecordKind::Resize, offset, time_ms, data } => {

@@ -1,4 +1,4 @@
-//! One terminal: its PTY, its log, who watches it, and what was typed but not yet taken.
+//! One terminal: its PTY, its log, its watchers, and its pending input.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -14,13 +14,12 @@ use crate::pty::Pty;
 use crate::shell::{At, Driver};
 use crate::wire::{Code, Shell, TerminalInfo};
 
-/// How much typed input may wait for a program that does not read.
-const INPUT_LIMIT: usize = 64 << 10;
+/// How many bytes of input may wait for a program that does not read.
+const MAX_INPUT_BYTES: usize = 64 << 10;
 
 /// How many write ids are remembered.
-const IDS_LIMIT: usize = 128;
+const MAX_WRITE_IDS: usize = 128;
 
-/// A terminal.
 #[derive(Debug)]
 pub(super) struct Terminal {
     pub(super) id: String,
@@ -32,17 +31,17 @@ pub(super) struct Terminal {
     pub(super) log: Log,
     pub(super) watchers: Vec<Watcher>,
     pub(super) input: Input,
-    /// Runs commands in its shell.
+    /// The driver of its shell.
     pub(super) driver: Option<Box<Driver>>,
-    /// The directory of its cgroup.
+    /// The directory of the terminal's cgroup.
     pub(super) cgroup: Option<PathBuf>,
     pub(super) opened_ms: u64,
     pub(super) output_ms: u64,
-    /// It is in the list of those to sync.
+    /// The log is in the list of logs to sync.
     pub(super) awaits_sync: bool,
 }
 
-/// Whether its program runs.
+/// Whether the terminal's program runs.
 #[derive(Debug)]
 pub(super) enum Life {
     Running { pty: Pty, pid: Pid, session: Pid },
@@ -56,22 +55,21 @@ pub(crate) struct Exit {
     pub(crate) signal: i32,
 }
 
-/// A connection that is attached.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) connection: Key,
-    pub(super) place: Place,
+    pub(super) state: WatchState,
 }
 
-/// How far an attached connection is.
+/// How far a watcher is.
 #[derive(Debug)]
-pub(super) enum Place {
-    /// It has everything and gets what is read from the PTY straight.
+pub(super) enum WatchState {
+    /// Up to date: it gets output straight from the PTY.
     Head,
-    /// It reads from the log.
+    /// Behind: it reads from the log.
     Behind(Cursor),
-    /// It was told of the end.
-    Told,
+    /// The exit was reported to it.
+    Ended,
 }
 
 impl Terminal {
@@ -89,7 +87,7 @@ impl Terminal {
         }
     }
 
-    /// The session its program is in.
+    /// Returns the session of the program.
     pub(super) fn session(&self) -> Option<Pid> {
         match &self.life {
             Life::Running { session, .. } => Some(*session),
@@ -97,7 +95,7 @@ impl Terminal {
         }
     }
 
-    /// The foreground process group, when there is one.
+    /// Returns the foreground process group, if there is one.
     pub(super) fn foreground(&self) -> Option<Pid> {
         self.pty().and_then(|pty| rustix::termios::tcgetpgrp(&pty.master).ok())
     }
@@ -126,7 +124,7 @@ impl Terminal {
             cgroup: self.cgroup.as_ref().map_or(Vec::new(), |path| {
                 std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
             }),
-            commands: self.driver.as_ref().map_or(Vec::new(), |driver| driver.list()),
+            commands: self.driver.as_ref().map_or(Vec::new(), |driver| driver.commands().list()),
         }
     }
 
@@ -140,14 +138,14 @@ impl Terminal {
         }
     }
 
-    /// Types bytes: at once as far as the PTY takes them, the rest as it does. A write id that was
-    /// seen is not typed again.
+    /// Types bytes: as many as the PTY accepts at once, the rest later. A write with a known id is not
+    /// typed again.
     pub(super) fn type_once(&mut self, write_id: &str, data: &[u8]) -> Code {
         let Life::Running { pty, .. } = &self.life else { return Code::Exited };
         if self.input.seen(write_id) {
             return Code::AlreadyApplied;
         }
-        if self.input.pending.len() + data.len() > INPUT_LIMIT {
+        if self.input.pending.len() + data.len() > MAX_INPUT_BYTES {
             return Code::InputFull;
         }
         self.input.remember(write_id);
@@ -156,7 +154,6 @@ impl Terminal {
         Code::Ok
     }
 
-    /// Goes on typing what waits.
     pub(super) fn type_on(&mut self) {
         if let Life::Running { pty, .. } = &self.life {
             self.input.write(pty);
@@ -164,13 +161,13 @@ impl Terminal {
     }
 }
 
-/// What was typed but not yet taken, and the ids of what was.
+/// The pending input, and the ids of past writes.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub(super) pending: VecDeque<u8>,
     /// Fingerprints of the latest write ids, oldest first.
     pub(super) ids: VecDeque<u64>,
-    /// The loop waits for the PTY to take more.
+    /// The loop waits for the PTY to become writable.
     pub(super) awaited: bool,
 }
 
@@ -183,7 +180,7 @@ impl Input {
         if write_id.is_empty() {
             return;
         }
-        if self.ids.len() == IDS_LIMIT {
+        if self.ids.len() == MAX_WRITE_IDS {
             self.ids.pop_front();
         }
         self.ids.push_back(fingerprint(write_id));
@@ -207,8 +204,8 @@ impl Input {
     }
 }
 
-/// FNV-1a: the same in every build, so that ids survive an upgrade. Someone who looks for two ids of
-/// the same fingerprint can only fool himself.
+/// FNV-1a: the same in every build, so that ids survive an upgrade. A client that constructs colliding
+/// ids harms only itself.
 fn fingerprint(write_id: &str) -> u64 {
     write_id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -222,13 +219,13 @@ mod tests {
     #[test]
     fn only_the_latest_write_ids_are_remembered() {
         let mut input = Input::default();
-        for number in 0..=IDS_LIMIT {
+        for number in 0..=MAX_WRITE_IDS {
             let id = format!("write-{number}");
             assert!(!input.seen(&id));
             input.remember(&id);
             assert!(input.seen(&id));
         }
-        assert_eq!(input.ids.len(), IDS_LIMIT);
+        assert_eq!(input.ids.len(), MAX_WRITE_IDS);
         assert!(!input.seen("write-0"));
         assert!(!input.seen(""));
     }

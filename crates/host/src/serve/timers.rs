@@ -1,38 +1,37 @@
-//! What is to be done at a later time.
+//! Timers of the loop.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Something that falls due.
+/// A kind of timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
-    /// Hand written logs to the syncer.
+    /// Pass written logs to the syncer.
     Sync,
-    /// Look whether the processes of closed terminals are gone.
+    /// Check whether the processes of closed terminals are gone.
     Closing,
-    /// Look for the records of shells that have no inotify watch.
+    /// Poll the records of shells that have no inotify watch.
     Records,
-    /// Let connections in again.
     Listen,
-    /// The executable under test had its time.
+    /// Kill the executable that is being checked.
     Check,
-    /// Whoever this host waits for had time to greet it.
+    /// Shut down if no server has connected.
     Greeting,
 }
 
-/// Times, soonest first. Each thing is due at one time only.
+/// The pending timers, soonest first, at most one of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BTreeSet<(Instant, Due)>);
 
 impl Timers {
-    /// Sets a timer, unless it is set already.
+    /// Sets a timer unless one of its kind is set already.
     pub(super) fn arm(&mut self, due: Due, after: Duration) {
         if !self.0.iter().any(|(_, set)| *set == due) {
             self.0.insert((Instant::now() + after, due));
         }
     }
 
-    /// Takes out one that is due.
+    /// Takes out a timer that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Due> {
         let (at, due) = *self.0.first()?;
         (at <= now).then(|| {
@@ -41,7 +40,7 @@ impl Timers {
         })
     }
 
-    /// How long until the next.
+    /// Returns the time until the next timer.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         self.0.first().map(|(at, _)| at.saturating_duration_since(now))
     }

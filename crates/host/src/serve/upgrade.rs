@@ -1,10 +1,10 @@
-//! Replacing the host's executable in place: the process stays, and with it the PTYs and the right
-//! to collect its children; only the program in it changes.
+//! Replacing the host's executable in place: the process stays, with its PTYs and its children; only the
+//! program changes.
 //!
 //! ```text
-//! asked ─▶ try the executable (`host --check`) ─▶ no: answer, go on as before
-//!                                              └▶ yes: answer, image into memory, execve
-//!                                                    ─▶ `host --resume FD` takes it all over
+//! request ─▶ check the executable (`host --check`) ─▶ failed: answer, continue as before
+//!                                                  └▶ passed: answer, image into memory, execve
+//!                                                        ─▶ `host --resume FD` takes over
 //! ```
 
 use std::ffi::{CString, OsString};
@@ -18,33 +18,25 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 
-use super::image::Image;
-use super::open::Refusal;
+use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{Exit, Input, Life, Terminal};
 use super::timers::Due;
+use super::trial::Trial;
 use super::{Host, Settings};
 use crate::cgroup::Cgroup;
+use crate::image::Image;
 use crate::log::{Log, Position};
 use crate::pty::Pty;
 use crate::shell::{At, Driver};
 use crate::sys::{self, Session, Spawn};
 use crate::wire::{Code, Event, Shell};
 
-/// How long an executable may take to say that it works.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// An executable that is being tried.
-#[derive(Debug)]
-pub(super) struct Trial {
-    path: PathBuf,
-    pid: Pid,
-    asked: (Key, u32),
-    passed: bool,
-}
+/// How long the check of an executable may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Host {
-    /// Tries an executable; the answer comes when it has ended.
+    /// Checks an executable. The request is answered when the check has ended.
     pub(super) fn try_executable(
         &mut self,
         path: &[u8],
@@ -80,18 +72,18 @@ impl Host {
         .map_err(|error| refused(&error))?;
         self.trial =
             Some(Trial { path, pid: spawned.pid, asked: (connection, seq), passed: false });
-        self.timers.arm(Due::Check, PATIENCE);
+        self.timers.arm(Due::Check, CHECK_TIMEOUT);
         Ok(())
     }
 
-    /// The trial's process had its time.
+    /// Kills a check that takes too long.
     pub(super) fn trial_is_due(&mut self) {
         if let Some(trial) = self.trial.as_ref().filter(|trial| !trial.passed) {
             let _ = rustix::process::kill_process(trial.pid, Signal::KILL);
         }
     }
 
-    /// A child ended; whether it was the trial.
+    /// Handles the exit of a child. Returns whether it was the check.
     pub(super) fn trial_ended(&mut self, pid: Pid, exit: Exit) -> bool {
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.pid == pid) else {
             return false;
@@ -106,9 +98,9 @@ impl Host {
         true
     }
 
-    /// Changes the executable when one was tried and nothing stands in the way.
+    /// Replaces the executable if one has passed its check and no terminal is in a transition.
     pub(super) fn upgrade(&mut self) {
-        // Processes that are being ended have to be seen to their end by who began it.
+        // The same executable must finish ending the processes of closed terminals.
         let unsettled =
             |terminal: &Terminal| terminal.driver.as_ref().is_some_and(|driver| !driver.settled());
         if !self.closing.is_empty() || self.terminals.iter().any(|(_, found)| unsettled(found)) {
@@ -122,7 +114,7 @@ impl Host {
         }
     }
 
-    /// Returns only when it failed; everything is as before then.
+    /// Returns only on failure; then nothing has changed.
     fn become_executable(&mut self, path: &Path) -> io::Result<()> {
         let image = self.image().write()?;
         let running = self.terminals.iter().filter(|(_, terminal)| terminal.pty().is_some());
@@ -171,7 +163,7 @@ impl Host {
         image
     }
 
-    /// Takes over what another executable left in this process.
+    /// Takes over the state that another executable left in this process.
     pub(crate) fn resume(image: RawFd) -> io::Result<Self> {
         let image = Image::read(sys::inherited(image)?)?;
         let path = |name: &str| {
@@ -195,7 +187,7 @@ impl Host {
                 Err(error) => eprintln!("stead host: cannot take a terminal over: {error}"),
             }
         }
-        // Children may have ended while nobody looked.
+        // Children may have exited during the replacement.
         host.reap();
         Ok(host)
     }

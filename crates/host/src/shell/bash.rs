@@ -1,45 +1,46 @@
-//! bash: how it is started, driven, read out and restored.
+//! bash: how it is started, driven, dumped and restored.
 //!
 //! Its rc file binds keys with `bind -x` to sourcing the drive file, in the current shell and in
 //! every keymap. Nothing of ours stays in the shell: no variable, no function, no trap, no option.
 
-mod told;
+mod dump;
+mod text;
 
-pub use told::{dump, parse, restore};
+pub use dump::{dump, parse, restore};
+pub use text::find;
 
-use super::dialect::{Drive, Paths, put};
+use super::drive::{Drive, put};
+use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 use super::unclosed;
+use text::{OR_ELSE, old_directory};
 
-/// What the bound keys run, in the order they are tried: a command may have redefined any of these.
-/// A backslash keeps aliases out.
+/// The builtins that the bound keys run, in the order they are tried: a command may have redefined any of
+/// them. A backslash prevents alias expansion.
 const SOURCES: [&str; 4] = ["\\.", "\\builtin .", "\\command .", "\\source"];
-
-/// Succeeds whatever is redefined, so that `errexit` and the ERR trap keep out of what it follows.
-const OR_ELSE: &[u8] = b" || ((1))\n";
 
 /// How many keys there are to try.
 pub const KEYS: usize = SOURCES.len();
 
-/// One more key: what it runs keeps standard error as it is.
+/// The number of one more key, whose binding does not redirect standard error.
 const PLAIN: usize = KEYS;
 
-/// The bytes to type for a key.
+/// Returns the bytes to type for a key.
 pub fn key(which: usize) -> Vec<u8> {
     format!("\x1b[5477;{}~", which + 1).into_bytes()
 }
 
-/// Puts away what is half typed and ends the empty line, so that the prompt is drawn.
-pub const REFRESH: &[u8] = b"\x1b[5477;8~";
+/// The key that puts the half-typed line away and ends the empty line, so that the prompt is drawn.
+pub const REDRAW: &[u8] = b"\x1b[5477;8~";
 
-/// Gives back what was put away.
+/// The key that restores the half-typed line.
 pub const UNSTASH: &[u8] = b"\x1b[5477;9~";
 
-/// The record that says it is put away.
+/// The record that the half-typed line is put away.
 pub const STASHED: &str = "p";
 
-/// The rc file: the person's own for a first start, `restore` for a later one.
+/// Returns the rc file: the person's own for a first start, `restore` for a later one.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = Vec::new();
     if restore.is_none() {
@@ -52,10 +53,10 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
         );
     }
     bind(&mut text, paths);
-    // The last part is one group, so that it is read before anything in it can change how.
+    // The last part is one group, so that it is parsed before anything in it can change the parser.
     let restore = restore.unwrap_or(NOTHING);
     text.extend_from_slice(restore);
-    // A subshell keeps a DEBUG trap out, but has no job control.
+    // A subshell does not run the DEBUG trap, but has no job control.
     let debug = find(restore, b" DEBUG\n").is_some();
     let monitored = debug && find(restore, b"set -o monitor\n").is_some();
     text.extend_from_slice(if debug { b"(" } else { b"" });
@@ -64,10 +65,10 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     text
 }
 
-/// The beginning of that group, where nothing is restored.
+/// The beginning of that group if nothing is restored.
 pub const NOTHING: &[u8] = b"{\n";
 
-/// Tells what a subshell cannot: that job control is on.
+/// Reports that job control is on, which a subshell cannot see.
 const MONITORED: &[u8] = b"\\builtin printf 'monitor\\n'; ";
 
 /// Binds the keys in every keymap.
@@ -98,22 +99,22 @@ fn bind(text: &mut Vec<u8>, paths: &Paths) {
     }
 }
 
-/// Whether the prompt may show what no state tells: what a program of the prompt's finds.
-pub fn asks_others(state: &State) -> bool {
+/// Returns whether the prompt may show more than the state: the output of a program.
+pub fn shows_program_output(state: &State) -> bool {
     let vars = state.get("vars");
     find(vars, b" PROMPT_COMMAND=").is_some()
         || quote::lines(vars)
             .any(|line| find(line, b" PS1=").is_some() && find(line, b"\\$(").is_some())
 }
 
-/// Whether the line can be put away unnoticed and safely.
-pub fn may_refresh(state: &State) -> bool {
+/// Returns whether the half-typed line can be put away safely.
+pub fn can_redraw(state: &State) -> bool {
     let overridden =
         state.lines("functions").any(|line| line == b"printf () " || line == b"builtin () ");
     !overridden && !has_trap(state, b" DEBUG") && state.get("enable").is_empty()
 }
 
-/// The script that gives back what was put away; `None` when that was nothing.
+/// Returns the script that restores the half-typed line, or `None` if it was empty.
 pub fn unstash(stashed: &[u8]) -> Option<Vec<u8>> {
     let newline = stashed.iter().position(|byte| *byte == b'\n')?;
     let point: u32 = std::str::from_utf8(&stashed[..newline]).ok()?.parse().ok()?;
@@ -124,17 +125,17 @@ pub fn unstash(stashed: &[u8]) -> Option<Vec<u8>> {
     (!line.is_empty()).then_some(script)
 }
 
-/// The key for a command's drive file.
+/// Returns the bytes to type for a command's drive file.
 pub fn key_for(drive: &Drive) -> Vec<u8> {
     key(if drive.harmless || redirects_all(drive) { PLAIN } else { drive.key })
 }
 
-/// Whether the shell as a whole is redirected for this command. A shell that ends takes its
-/// redirections back before it runs its EXIT trap, so the trap's output would be lost otherwise. An
-/// ERR trap runs for the sourcing itself once more, and that must not be seen.
+/// Returns whether the whole shell is redirected for this command. A shell that exits undoes its
+/// redirections before it runs its EXIT trap, so the trap's output would be lost otherwise. An ERR trap
+/// runs once more for the sourcing itself, and that must not be visible.
 pub fn redirects_all(drive: &Drive) -> bool {
     let sets = |word: &[u8]| find(drive.text, word).is_some();
-    // Not by `builtin exec`: that takes its redirections back.
+    // Not by `builtin exec`, which undoes its redirections.
     let overridden = drive.state.lines("functions").any(|line| line == b"exec () ");
     drive.key == 0
         && !overridden
@@ -142,7 +143,7 @@ pub fn redirects_all(drive: &Drive) -> bool {
         && (has_trap(drive.state, b" EXIT") || sets(b"trap") && (sets(b"EXIT") || sets(b" 0")))
 }
 
-/// The drive file for a command.
+/// Returns the drive file for a command.
 pub fn drive(drive: &Drive) -> Vec<u8> {
     if drive.harmless {
         return brief(drive);
@@ -153,18 +154,18 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[b">|", &single(&paths.drive()), b"\n"]);
     }
     put(&mut text, &[b">|", &single(&paths.begun()), b"\n"]);
-    // Without job control a command is what it would be in a script: no notices of jobs in its
-    // output, and one that stops itself is waited for.
+    // Without job control a command runs as in a script: no job notices in its output, and a process that
+    // stops itself is waited for.
     text.extend_from_slice(
         b"\\builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK\n\\builtin set +m\n",
     );
     if !has_trap(drive.state, b"SIGTERM") {
-        text.extend_from_slice(HEED_TERM);
+        text.extend_from_slice(RESET_TERM);
     }
     if quote::lines(drive.state.get("traps")).any(|line| line.trim_ascii_end() == NO_DEBUG) {
         text.extend_from_slice(b"\\builtin trap - DEBUG\n");
     }
-    // At a prompt under TMOUT an alarm is set, which would end the shell within the command.
+    // With TMOUT the prompt sets an alarm, which would end the shell during the command.
     let alarmed = drive.state.lines("vars").any(is_tmout)
         && !has_trap(drive.state, b"SIGALRM")
         && find(drive.text, b"trap").is_none();
@@ -190,7 +191,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         text.extend_from_slice(b"if ");
     }
     let command = single(&paths.command());
-    // A substitution that is not closed can end the shell that reads it; another one reads it first.
+    // An unclosed substitution can end the shell that parses it, so another shell parses it first.
     let doubtful = unclosed::may_be(drive.text);
     if doubtful {
         put(&mut text, &[b"{ /proc/$$/exe -O extglob -n ", &command, b" && "]);
@@ -198,7 +199,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     for (name, value) in drive.env {
         put(&mut text, &[name, b"=", &single(value), b" "]);
     }
-    // A special builtin keeps the assignments before it in posix mode; `command` takes that away.
+    // In posix mode assignments before a special builtin persist; `command` prevents that.
     if !drive.env.is_empty() && option(drive.state, "posix") {
         text.extend_from_slice(b"command ");
     }
@@ -229,28 +230,28 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         go_back(&mut after, drive.state);
     }
     if traps.debug && !after.is_empty() {
-        // What the trap prints for our own sake is not to be seen.
+        // The output of the trap for our own commands must not be visible.
         after = [b"{ ", after.as_slice(), b"} >/dev/null 2>&1\n"].concat();
     }
     text.append(&mut after);
     if has_trap(drive.state, b" DEBUG") {
-        // Whoever sourced this file gives a trap back that is not set at its end; one that the
-        // command took away must stay away.
+        // `source` restores the DEBUG trap if none is set at the end of the file; a trap that the command
+        // removed must stay removed.
         text.extend_from_slice(
             b"( [[ -n $(\\builtin trap -p DEBUG) ]] ) || \\builtin trap -- '' DEBUG\n",
         );
     }
-    tell(&mut text, drive, b"");
+    dump_state(&mut text, drive, b"");
     text
 }
 
-/// The drive file for a command that leaves the shell alone. Its text was understood whole, so it can
-/// stand in the file; the end of job control's leave is one with the record, for nothing comes behind.
+/// Returns the drive file for a harmless command. Its text was parsed completely, so it can be part of
+/// the file. Job control is restored in the same command as the record, because nothing follows.
 fn brief(drive: &Drive) -> Vec<u8> {
     let paths = drive.paths;
     let mut text = Vec::with_capacity(768 + drive.text.len());
     put(&mut text, &[b"\\builtin unset -v READLINE_LINE READLINE_POINT READLINE_MARK >|"]);
-    put(&mut text, &[&single(&paths.begun()), b"\n\\builtin set +m\n", HEED_TERM]);
+    put(&mut text, &[&single(&paths.begun()), b"\n\\builtin set +m\n", RESET_TERM]);
     put(&mut text, &[b"{ ", drive.text, b"\n} <", &single(&drive.stdin)]);
     put(&mut text, &[b" >", &single(&drive.stdout), b" 2>", &single(&drive.stderr), b"\n"]);
     let monitor: &[u8] = if option(drive.state, "monitor") { b"\\builtin set -m " } else { b"" };
@@ -258,7 +259,7 @@ fn brief(drive: &Drive) -> Vec<u8> {
     text
 }
 
-/// Whether this line of `declare -p` is of the time after which bash leaves an idle prompt.
+/// Returns whether this line of `declare -p` declares TMOUT, after which bash exits at an idle prompt.
 fn is_tmout(line: &[u8]) -> bool {
     line.starts_with(b"declare -")
         && line
@@ -267,7 +268,7 @@ fn is_tmout(line: &[u8]) -> bool {
             .is_some_and(|rest| rest.starts_with(b"TMOUT="))
 }
 
-/// The shell left its prompt by itself: the next one does not wait for that again.
+/// Removes TMOUT: the shell exited at its prompt, and the next one must not.
 pub fn forget_tmout(state: &mut State) {
     if state.lines("vars").any(is_tmout) {
         let vars: Vec<&[u8]> =
@@ -280,8 +281,8 @@ pub fn forget_tmout(state: &mut State) {
     }
 }
 
-/// What comes before the command's own text, on its first line: traps that sourcing a file takes
-/// away, or that had to be taken away, are the command's all the same.
+/// Returns the text before the command's own, on its first line: it sets the traps that `source` or the
+/// drive file removed.
 pub fn preamble(drive: &Drive) -> Vec<u8> {
     let traps = Traps::of(drive);
     let mut text = Vec::new();
@@ -291,7 +292,7 @@ pub fn preamble(drive: &Drive) -> Vec<u8> {
         }
     }
     if !text.is_empty() && drive.status != 0 {
-        // They left `$?` at zero.
+        // These commands left `$?` at zero.
         put(&mut text, &[b"(exit ", drive.status.to_string().as_bytes(), b") && ((1)); "]);
     }
     text
@@ -299,10 +300,10 @@ pub fn preamble(drive: &Drive) -> Vec<u8> {
 
 /// The traps that sourcing the command's text would run at the wrong time.
 struct Traps {
-    /// It is not run for commands in a sourced file, but would be for those of the drive file.
+    /// The DEBUG trap is not run for commands in a sourced file, but would be for those of the drive file.
     debug: bool,
-    /// It would be run once more for a sourced file that fails. Where `errexit` counts, nothing can
-    /// be done about it: what keeps the one out keeps out the other.
+    /// The ERR trap would be run once more for a sourced file that fails. With `errexit` that cannot be
+    /// avoided: what prevents the one prevents the other.
     err: bool,
 }
 
@@ -319,7 +320,7 @@ impl Traps {
     }
 }
 
-/// Whether `set -…` with this flag is in the text.
+/// Returns whether the text contains `set -…` with this flag.
 fn mentions_flag(text: &[u8], flag: u8) -> bool {
     let start = b"set -";
     text.windows(start.len()).enumerate().any(|(at, window)| {
@@ -328,44 +329,43 @@ fn mentions_flag(text: &[u8], flag: u8) -> bool {
     })
 }
 
-/// The drive file that only reads the state out: after a person's command, or to find out what an
-/// interrupted one left.
+/// Returns the drive file that only dumps the state, after a person's command or an interrupted one.
 pub fn capture(drive: &Drive) -> Vec<u8> {
     let mut text = Vec::with_capacity(768);
     if drive.once {
         put(&mut text, &[b">|", &single(&drive.paths.drive()), b"\n"]);
     }
-    // First, while `$?` is still what the person's command left.
+    // First, while `$?` is still that of the person's command.
     put(&mut text, &[&record(drive), b"\n"]);
     if drive.interrupted && option(drive.state, "monitor") {
-        // What was interrupted was so with job control off.
+        // The command was interrupted while job control was off.
         put(&mut text, &[b"\\builtin set -m", OR_ELSE]);
     }
     if drive.interrupted && has_trap(drive.state, b" EXIT") {
         text.extend_from_slice(BACK);
     }
-    // The history need not have what was typed again; the number of commands has it.
+    // The history may lack a repeated command; the number of commands includes it.
     let typed =
         b"\\builtin : '\\#'; \\builtin printf 'typed %s\\n' \"${_@P}\"; \\builtin history 1; ";
-    tell(&mut text, drive, typed);
+    dump_state(&mut text, drive, typed);
     text
 }
 
-/// A redirection whose file name carries the status.
+/// Returns a redirection whose file name contains the status.
 fn record(drive: &Drive) -> Vec<u8> {
     let name = single(&drive.paths.ctl(&format!("{}.", drive.number)));
     [b">", name.as_slice(), b"\"$?\""].concat()
 }
 
-/// Interactive bash ignores SIGTERM; a command that sends it to the shell means it. Inside a sourced
-/// file `trap -` gives back the disposition the shell was started with, when there was a trap to take
-/// away.
-const HEED_TERM: &[u8] = b"\\builtin trap : TERM; \\builtin trap - TERM\n";
+/// Interactive bash ignores SIGTERM, but a command that sends it to the shell expects an effect. Inside a
+/// sourced file `trap -` restores the disposition that the shell was started with, if a trap was set.
+const RESET_TERM: &[u8] = b"\\builtin trap : TERM; \\builtin trap - TERM\n";
 
-/// Takes the redirection of the whole shell back.
+/// Undoes the redirection of the whole shell.
 const BACK: &[u8] = b"\\exec >/dev/tty 2>/dev/tty\n";
 
-/// Hands the last exit code over, and an empty `$_`. `&&` keeps `errexit` and the ERR trap out of it.
+/// Sets `$?` to the last exit code, and `$_` to the empty string. `&&` disables `errexit` and the ERR
+/// trap for it.
 fn status(text: &mut Vec<u8>, drive: &Drive) {
     match drive.status {
         0 => text.extend_from_slice(b"\\builtin : ''; ((1))\n"),
@@ -387,17 +387,9 @@ fn go_back(text: &mut Vec<u8>, state: &State) {
     old_directory(text, state);
 }
 
-/// `OLDPWD` as it was: exported without a value, too.
-fn old_directory(text: &mut Vec<u8>, state: &State) {
-    put(text, &[b"\\builtin unset -v OLDPWD", OR_ELSE]);
-    if !state.get("oldpwd").is_empty() {
-        put(text, &[b"\\builtin ", state.get("oldpwd"), b"\n"]);
-    }
-}
-
-/// Prints the state into the FIFO. Where a DEBUG trap would run for each of our commands a subshell
-/// does it, which has no such trap but still tells of it; job control is off there.
-fn tell(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
+/// Dumps the state into the FIFO. If a DEBUG trap would run for each of our commands, a subshell does it:
+/// it does not run the trap but still lists it. Job control is off there.
+fn dump_state(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
     let target = single(&drive.paths.state());
     if !Traps::of(drive).debug {
         dump(text, &target, first, b"");
@@ -409,27 +401,23 @@ fn tell(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
     text.extend_from_slice(b")\n");
 }
 
-/// Whether a trap is set for a signal, by the name `trap -p` prints.
+/// Returns whether a trap is set for a signal, by the name that `trap -p` prints.
 pub fn has_trap(state: &State, signal: &[u8]) -> bool {
     trap(state, signal).is_some()
 }
 
-/// The line that sets the trap for a signal.
+/// Returns the line that sets the trap for a signal.
 pub fn trap<'a>(state: &'a State, signal: &[u8]) -> Option<&'a [u8]> {
     quote::lines(state.get("traps"))
         .map(<[u8]>::trim_ascii_end)
         .find(|line| line.ends_with(signal) && *line != NO_DEBUG)
 }
 
-/// How a DEBUG trap that a command took away is kept away until the next.
+/// The line that keeps a removed DEBUG trap removed until the next command.
 const NO_DEBUG: &[u8] = b"trap -- '' DEBUG";
 
-/// Whether a `set -o` option is on.
+/// Returns whether a `set -o` option is on.
 pub fn option(state: &State, name: &str) -> bool {
     let wanted = format!("set -o {name}");
     state.lines("set").any(|line| line == wanted.as_bytes())
-}
-
-pub fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len()).position(|window| window == wanted)
 }

@@ -1,110 +1,41 @@
-//! The commands a driver remembers: what they wrote, how they ended.
+//! The commands of a driver: their output, and how they ended.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::fd::OwnedFd;
-
-use super::output::{Keep, Output};
+use super::output::{Keep, Output, Piece};
 use super::pipes::Pipe;
-use super::state::Changes;
-use crate::wire::{Event, Outcome, Phase};
+use super::status::Status;
+use super::stdin::Stdin;
+use crate::wire::{CommandInfo, Event, Phase};
 
 /// How many commands' output is kept on disk.
-const FILES: usize = 512;
+const MAX_STORED_COMMANDS: usize = 512;
 
 /// How many bytes of output are kept on disk, over all commands.
-const BYTES: u64 = 256 << 20;
+const MAX_STORED_BYTES: u64 = 256 << 20;
 
-/// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// How.
-    pub outcome: Outcome,
-    /// Exit code, when it has one.
-    pub exit_code: Option<i32>,
-    /// The signal that ended it, when one did.
-    pub signal: Option<i32>,
-    /// From its start to its end.
-    pub duration: Duration,
-    /// Written to standard output so far.
-    pub stdout_bytes: u64,
-    /// Written to standard error so far.
-    pub stderr_bytes: u64,
-    /// The shell had to be replaced.
-    pub shell_restarted: bool,
-    /// What it changed.
-    pub changes: Changes,
-}
-
-impl Status {
-    /// As the wire has it.
-    pub fn event(self, command: String, terminal: String, offset: u64) -> Event {
-        let (changed, removed) = self.changes;
-        Event::Done {
-            command,
-            terminal,
-            outcome: self.outcome,
-            exit_code: self.exit_code,
-            signal: self.signal,
-            duration_us: self.duration.as_micros() as u64,
-            stdout_bytes: self.stdout_bytes,
-            stderr_bytes: self.stderr_bytes,
-            shell_restarted: self.shell_restarted,
-            offset,
-            changed,
-            removed,
-        }
-    }
-}
-
-/// A command.
 #[derive(Debug)]
 pub struct Command {
     /// Its number among this driver's commands.
     pub index: u64,
-    /// What it wrote: standard output, standard error.
+    /// Standard output and standard error.
     pub outputs: [Output; 2],
-    /// The FIFOs it, or a process it left behind, may still write to.
+    /// The FIFOs to which the command or its background processes may still write.
     pub pipes: [Option<Pipe>; 2],
-    /// The other end of its standard input.
+    /// The writing end of its standard input.
     pub stdin: Option<Stdin>,
-    /// How far it is.
     pub phase: Phase,
-    /// When it began.
     pub started: Option<Instant>,
     /// The same by the wall clock.
     pub started_ms: u64,
-    /// Whether it waits for input from the terminal.
+    /// The command waits for input from the terminal.
     pub waiting: bool,
-    /// How it ended.
     pub status: Option<Status>,
-    /// Nobody will ask for it again.
+    /// The command is dropped as soon as its streams are closed.
     pub forgotten: bool,
-    /// How often it was tried to start it.
-    pub attempts: u32,
-}
-
-/// The writing end of a command's standard input.
-#[derive(Debug)]
-pub struct Stdin {
-    /// Where the command opens it.
-    pub path: PathBuf,
-    /// Open for both, so that neither side waits for the other.
-    pub fd: OwnedFd,
-    /// What the pipe has no room for yet.
-    pub pending: VecDeque<u8>,
-    /// Nothing comes after what is pending.
-    pub eof: bool,
-    /// The ids of writes that were taken.
-    pub taken: Vec<String>,
-}
-
-impl Drop for Stdin {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 impl Command {
@@ -123,24 +54,31 @@ impl Command {
             waiting: false,
             status: None,
             forgotten: false,
-            attempts: 0,
         }
     }
 }
 
-/// All commands that were not forgotten, and what is on disk of the others.
+/// The events that have reported a command.
+#[derive(Debug, Default)]
+pub struct Reported {
+    pub started: Option<Event>,
+    /// The events that follow its output.
+    pub ended: Vec<Event>,
+}
+
+/// All commands that were not forgotten, and the stored output of the others.
 #[derive(Debug)]
 pub struct Commands {
     dir: PathBuf,
     by_id: HashMap<String, Command>,
     by_index: HashMap<u64, String>,
     next: u64,
-    /// Forgotten ones that are still on disk, oldest first, with their limits and lengths.
+    /// Forgotten commands whose output is still on disk, oldest first.
     settled: VecDeque<(String, [Output; 2])>,
 }
 
 impl Commands {
-    /// None yet; output that grows goes into `dir`, and what is there from before counts.
+    /// Creates an empty table. Large output is stored in `dir`, which may contain older output.
     pub fn new(dir: PathBuf) -> Self {
         let settled = VecDeque::new();
         let (by_id, by_index) = (HashMap::new(), HashMap::new());
@@ -170,7 +108,7 @@ impl Commands {
         }
     }
 
-    /// Adds one; false when there is one of that id.
+    /// Adds a command. Returns `false` if the id exists already.
     pub fn add(&mut self, id: &str, keep: Keep) -> bool {
         if self.by_id.contains_key(id) {
             return false;
@@ -183,38 +121,34 @@ impl Commands {
         true
     }
 
-    /// The command of that id.
     pub fn get(&self, id: &str) -> Option<&Command> {
         self.by_id.get(id)
     }
 
-    /// The command of that id.
     pub fn get_mut(&mut self, id: &str) -> Option<&mut Command> {
         self.by_id.get_mut(id)
     }
 
-    /// The commands that have ended and whose streams are still open.
+    /// Returns the commands that have ended and whose streams are still open.
     pub fn done(&self) -> Vec<String> {
         let done = self.by_id.iter().filter(|(_, command)| command.phase == Phase::Done);
         done.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The id of a command by its number.
+    /// Returns the id of a command by its number.
     pub fn id(&self, index: u64) -> Option<&String> {
         self.by_index.get(&index)
     }
 
-    /// Every command.
     pub fn all(&self) -> impl Iterator<Item = &Command> {
         self.by_id.values()
     }
 
-    /// Every id.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
         self.by_id.keys()
     }
 
-    /// One stream of a command, forgotten or not.
+    /// Returns one stream of a command, forgotten or not.
     pub fn output(&self, id: &str, stream: usize) -> Option<&Output> {
         match self.by_id.get(id) {
             Some(command) => command.outputs.get(stream),
@@ -225,8 +159,8 @@ impl Commands {
         }
     }
 
-    /// Drops a command from memory, now or when nobody holds its streams any more; its output stays
-    /// on disk until newer ones need the room. False when there is none.
+    /// Drops a command from memory as soon as its streams are closed. Its output stays on disk until newer
+    /// output needs the room. Returns `false` if there is no such command.
     pub fn forget(&mut self, id: &str) -> bool {
         match self.by_id.get_mut(id) {
             None => return false,
@@ -250,9 +184,72 @@ impl Commands {
         true
     }
 
-    /// The forgotten ones whose output is still on disk.
+    /// Returns whether a command is forgotten but its output is still on disk.
     pub fn is_settled(&self, id: &str) -> bool {
         self.settled.iter().any(|(name, _)| name == id)
+    }
+
+    /// Reads a part of a command's output; `None` if there is no such command. The flag says that
+    /// nothing will ever follow it.
+    pub fn read(
+        &self,
+        id: &str,
+        stream: usize,
+        from: u64,
+        limit: usize,
+    ) -> Option<io::Result<(Piece, bool)>> {
+        let output = self.output(id, stream)?;
+        let sealed = self.get(id).is_none_or(|found| found.phase == Phase::Sealed);
+        Some(output.read(from, limit).map(|piece| {
+            let end = sealed && piece.next == output.written();
+            (piece, end)
+        }))
+    }
+
+    /// Returns the commands that were not forgotten, ordered by id.
+    pub fn list(&self) -> Vec<CommandInfo> {
+        let mut list: Vec<CommandInfo> = self
+            .by_id
+            .iter()
+            .map(|(id, found)| CommandInfo {
+                command: id.clone(),
+                phase: found.phase,
+                stdout_bytes: found.outputs[0].written(),
+                stderr_bytes: found.outputs[1].written(),
+            })
+            .collect();
+        list.sort_by(|one, other| one.command.cmp(&other.command));
+        list
+    }
+
+    /// Returns the events that have reported a command so far.
+    pub fn reported(&self, id: &str, terminal: String, offset: u64) -> Reported {
+        let mut reported = Reported::default();
+        let Some(found) = self.get(id) else { return reported };
+        if found.started.is_some() {
+            let (command, terminal) = (id.to_owned(), terminal.clone());
+            reported.started =
+                Some(Event::Started { command, terminal, offset, time_ms: found.started_ms });
+        }
+        if found.waiting {
+            reported.ended.push(Event::Waiting { command: id.to_owned(), waiting: true });
+        }
+        if let Some(status) = &found.status {
+            reported.ended.push(status.clone().event(id.to_owned(), terminal, offset));
+        }
+        if found.phase == Phase::Sealed {
+            reported.ended.push(Event::Sealed {
+                command: id.to_owned(),
+                stdout_bytes: found.outputs[0].written(),
+                stderr_bytes: found.outputs[1].written(),
+            });
+        }
+        reported
+    }
+
+    /// Returns whether anything is known of a command.
+    pub fn knows(&self, id: &str) -> bool {
+        self.by_id.contains_key(id) || self.is_settled(id)
     }
 
     fn trim(&mut self) {
@@ -263,7 +260,7 @@ impl Commands {
                 .sum()
         };
         let mut bytes: u64 = self.settled.iter().map(|(_, outputs)| size(outputs)).sum();
-        while self.settled.len() > FILES || bytes > BYTES {
+        while self.settled.len() > MAX_STORED_COMMANDS || bytes > MAX_STORED_BYTES {
             let Some((_, outputs)) = self.settled.pop_front() else {
                 break;
             };
@@ -275,7 +272,7 @@ impl Commands {
     }
 }
 
-/// What is on disk of a command.
+/// Opens the stored output of a command.
 fn stored(dir: &Path, id: &str) -> [Output; 2] {
     [".out", ".err"].map(|end| {
         let path = dir.join(format!("{id}{end}"));

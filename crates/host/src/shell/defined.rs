@@ -1,19 +1,18 @@
-//! The functions that a piece of shell text defines, found in the text itself: for shells that cannot
-//! list theirs. What is found may never have been defined, or be taken away since; whoever asks has
-//! the shell say which of the names are functions.
+//! Finds the functions that a shell text defines, for shells that cannot list theirs. A function that is
+//! found may never have been defined, or be removed since; the shell itself reports which of the names are
+//! functions.
 
 use super::quote;
 
 /// A function: its name, and the text that defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
     pub name: Vec<u8>,
-    /// From its name to the end of its body.
+    /// The text from the name to the end of the body.
     pub source: Vec<u8>,
 }
 
-/// The functions of all texts, in order; of those with the same name the last.
+/// Returns the functions of all texts, in order; of several with the same name the last.
 pub fn functions<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
     for function in texts.into_iter().flat_map(definitions) {
@@ -29,7 +28,7 @@ fn definitions(text: &[u8]) -> Vec<Function> {
     while scan.at < text.len() {
         let start = scan.at;
         let definition = if scan.starts_command { definition(text, start) } else { Ok(None) };
-        // Behind one that does not end nothing can be told; to try would take for ever.
+        // After an unclosed definition nothing can be found, and trying takes quadratic time.
         let Ok(definition) = definition else { break };
         if let Some(end) = definition {
             let name = text[start..].iter().take_while(|byte| is_word(**byte));
@@ -44,11 +43,11 @@ fn definitions(text: &[u8]) -> Vec<Function> {
     found
 }
 
-/// It has a beginning, but no end.
-struct Endless;
+/// A definition without an end.
+struct Unclosed;
 
-/// The end of the definition that begins at `start`, if one does.
-fn definition(text: &[u8], start: usize) -> Result<Option<usize>, Endless> {
+/// Returns the end of the definition that begins at `start`, if there is one.
+fn definition(text: &[u8], start: usize) -> Result<Option<usize>, Unclosed> {
     let name = text[start..].iter().take_while(|byte| is_word(**byte)).count();
     if !quote::is_name(&text[start..start + name]) {
         return Ok(None);
@@ -86,18 +85,18 @@ fn definition(text: &[u8], start: usize) -> Result<Option<usize>, Endless> {
         }
         scan.step();
     }
-    Err(Endless)
+    Err(Unclosed)
 }
 
-/// Goes over shell text, and over what is quoted in it at once.
+/// Walks over shell text, and over a quoted part in one step.
 struct Scan<'a> {
     text: &'a [u8],
     at: usize,
-    /// Whether a command may begin here.
+    /// A command may begin here.
     starts_command: bool,
-    /// Whether a word begins here.
+    /// A word begins here.
     starts_word: bool,
-    /// Ends of here-documents that begin behind this line.
+    /// The delimiters of here-documents that begin after this line.
     documents: Vec<Vec<u8>>,
 }
 
@@ -106,7 +105,7 @@ impl<'a> Scan<'a> {
         Self { text, at: 0, starts_command: true, starts_word: true, documents: Vec::new() }
     }
 
-    /// Goes on by one byte, or by all that belongs to it.
+    /// Advances by one byte, or over a part that belongs together.
     fn step(&mut self) {
         let (text, at) = (self.text, self.at);
         let (was_word, was_command) = (self.starts_word, self.starts_command);
@@ -140,7 +139,7 @@ impl<'a> Scan<'a> {
             byte if is_word(byte) && was_command => {
                 let length = text[at..].iter().take_while(|byte| is_word(**byte)).count();
                 self.at = at + length;
-                // What a command may follow without a separator.
+                // The keywords that a command may follow without a separator.
                 self.starts_command = matches!(
                     &text[at..at + length],
                     b"then" | b"do" | b"else" | b"elif" | b"if" | b"while" | b"until"

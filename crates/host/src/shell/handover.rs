@@ -1,233 +1,214 @@
-//! What a driver leaves for the next executable of its host, and taking it over again. The shell and
-//! its commands notice nothing: their FIFOs stay open.
+//! What a driver leaves for the next executable of its host, and taking it over again.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 
-use super::commands::{Command, Status, Stdin};
-use super::dialect::Paths;
-use super::driver::{Driver, Phase};
+use super::commands::Command;
+use super::dump::DumpReader;
+use super::executor::{Executor, LiveRun, ShellProcess};
+use super::kind::Kind;
+use super::machine::{HandedRun, Handover, Job, Machine, Waiting};
 use super::output::{Keep, Output};
+use super::paths::Paths;
 use super::pipes::Pipe;
 use super::procs::Moment;
-use super::queue::Waiting;
-use super::run::{Job, Run};
+use super::spec::{Setup, Spec};
 use super::state::State;
-use super::{At, Kind, Setup, Spec};
-use crate::serve::Image;
-use crate::wire::{
-    IfBusy, Outcome, Phase as Progress, StdinMode, decode_sections, encode_sections,
-};
+use super::status::Status;
+use super::stdin::Stdin;
+use super::streams::Streams;
+use crate::image::Image;
+use crate::wire::{IfBusy, Outcome, Phase, StdinMode, decode_sections, encode_sections};
 
-/// Gets an open descriptor by its number.
+/// Returns an open descriptor by its number.
 type Inherit<'a> = &'a dyn Fn(RawFd) -> io::Result<OwnedFd>;
 
-impl Driver {
-    /// Whether it can be handed over now; if not, it soon can.
-    pub fn settled(&self) -> bool {
-        if self.queue.iter().any(|waiting| matches!(waiting, Waiting::Quiet { .. })) {
-            return false;
-        }
-        match &self.phase {
-            Phase::Idle | Phase::Over => true,
-            Phase::Running(run) => matches!(run.job, Job::Command { .. }),
-            Phase::Absent | Phase::Starting { .. } | Phase::Refreshing(_) | Phase::Ending(_) => {
-                false
-            }
+/// Returns everything the next executable must know.
+pub fn image(executor: &Executor, machine: &Machine) -> Image {
+    let mut image = Image::default();
+    let (setup, snapshot, shell) = (&executor.setup, &executor.snapshot, executor.shell);
+    image.put("terminal", setup.terminal.as_bytes());
+    image.put_number("kind", kind_number(setup.kind));
+    for word in &setup.program {
+        image.put("program", word.clone());
+    }
+    image.put("env", pairs(&setup.env));
+    image.put("cwd", setup.cwd.as_os_str().as_bytes());
+    image.put("dir", setup.dir.as_os_str().as_bytes());
+    if let Some(cgroup) = &setup.cgroup {
+        image.put("cgroup", cgroup.as_os_str().as_bytes());
+    }
+    image.put("run", executor.paths.run.as_os_str().as_bytes());
+    image.put_number("state_pipe", executor.dump.pipe.fd.as_raw_fd());
+    image.put("dump", executor.dump.bytes.clone());
+    image.put_number("pid", shell.pid);
+    image.put_number("session", shell.session);
+    image.put_number("generation", shell.generation);
+    image.put_number("number", machine.number());
+    image.put_number("status", snapshot.status);
+    image.put_number("key", machine.key() as u64);
+    image.put_number("pipe_number", executor.streams.pair_number);
+    image.put_number("ends_with_program", u8::from(machine.ends_with_shell()));
+    image.put("state", encode_sections(&snapshot.state.sections()));
+    if let Some(history) = &snapshot.history {
+        image.put("history", history.clone());
+    }
+    if let Some(typed) = snapshot.typed_count {
+        image.put_number("typed", typed);
+    }
+    let commands = &executor.streams.commands;
+    for command in commands.all() {
+        if let Some(id) = commands.id(command.index) {
+            image.put_image("command", &command_image(id, command));
         }
     }
-
-    /// The descriptors that the next executable needs.
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let mut kept = vec![self.state_pipe.fd.as_fd()];
-        for command in self.commands.all() {
-            kept.extend(command.pipes.iter().flatten().map(|pipe| pipe.fd.as_fd()));
-            kept.extend(command.stdin.iter().map(|stdin| stdin.fd.as_fd()));
+    for waiting in machine.queue().iter() {
+        if let Waiting::Command { spec, .. } = waiting {
+            image.put_image("queued", &spec_image(spec));
         }
-        kept
     }
-
-    /// Everything the next executable must know.
-    pub(crate) fn image(&mut self, at: At) -> Image {
-        self.uncook(at);
-        self.look_begun();
-        let mut image = Image::default();
-        let setup = &self.setup;
-        image.put("terminal", setup.terminal.as_bytes());
-        image.put_number("kind", kind_number(setup.kind));
-        for word in &setup.program {
-            image.put("program", word.clone());
+    if let Some(run) = machine.run()
+        && let Job::Command { spec, .. } = &run.job
+        && let Some(live) = &executor.live
+    {
+        let mut running = spec_image(spec);
+        running.put_number("number", run.number);
+        running.put_number("tick", live.moment.tick);
+        running.put_number("last_pid", live.moment.last_pid);
+        running.put_number("elapsed_us", run.started.elapsed().as_micros() as u64);
+        running.put_number("begun", u8::from(run.has_begun()));
+        running.put_number("harmless", u8::from(run.harmless));
+        if let Some(status) = run.status() {
+            running.put_number("exit", status);
         }
-        image.put("env", pairs(&setup.env));
-        image.put("cwd", setup.cwd.as_os_str().as_bytes());
-        image.put("dir", setup.dir.as_os_str().as_bytes());
-        if let Some(cgroup) = &setup.cgroup {
-            image.put("cgroup", cgroup.as_os_str().as_bytes());
-        }
-        image.put("run", self.paths.run.as_os_str().as_bytes());
-        image.put_number("state_pipe", self.state_pipe.fd.as_raw_fd());
-        image.put("dump", self.dump.clone());
-        image.put_number("pid", self.pid);
-        image.put_number("session", self.session);
-        image.put_number("generation", self.generation);
-        image.put_number("number", self.number);
-        image.put_number("status", self.status);
-        image.put_number("key", self.key as u64);
-        image.put_number("pipe_number", self.pipe_number);
-        image.put_number("ends_with_program", u8::from(self.ends_with_program));
-        image.put("state", encode_sections(&self.state.sections()));
-        if let Some(history) = &self.history {
-            image.put("history", history.clone());
-        }
-        if let Some(typed) = self.typed {
-            image.put_number("typed", typed);
-        }
-        for command in self.commands.all() {
-            if let Some(id) = self.commands.id(command.index) {
-                image.put_image("command", &command_image(id, command));
-            }
-        }
-        for waiting in &self.queue {
-            if let Waiting::Command { spec, .. } = waiting {
-                image.put_image("queued", &spec_image(spec));
-            }
-        }
-        if let Phase::Running(run) = &self.phase
-            && let Job::Command { spec, .. } = &run.job
-        {
-            let mut running = spec_image(spec);
-            running.put_number("number", run.number);
-            running.put_number("tick", run.moment.tick);
-            running.put_number("last_pid", run.moment.last_pid);
-            running.put_number("elapsed_us", run.started.elapsed().as_micros() as u64);
-            running.put_number("begun", u8::from(run.begun));
-            running.put_number("harmless", u8::from(run.harmless));
-            if let Some(status) = run.status {
-                running.put_number("exit", status);
-            }
-            image.put_image("running", &running);
-        }
-        image
+        image.put_image("running", &running);
     }
+    image
+}
 
-    /// Goes on where another executable left off.
-    pub(crate) fn resume(image: &Image, inherit: Inherit<'_>) -> io::Result<Self> {
-        let path = |name: &str| {
-            image.bytes(name).map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
+/// Continues where another executable stopped.
+pub fn resume(
+    image: &Image,
+    inherit: Inherit<'_>,
+    now: Instant,
+) -> io::Result<(Executor, Machine)> {
+    let path = |name: &str| {
+        image.bytes(name).map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
+    };
+    let need = || io::Error::from(io::ErrorKind::InvalidData);
+    let setup = Setup {
+        terminal: image.text("terminal").ok_or_else(need)?,
+        kind: match image.number::<u8>("kind") {
+            Some(2) => Kind::Zsh,
+            Some(3) => Kind::Sh,
+            _ => Kind::Bash,
+        },
+        program: image.all("program").map(<[u8]>::to_vec).collect(),
+        env: unpair(image.bytes("env").unwrap_or_default()),
+        cwd: path("cwd").ok_or_else(need)?,
+        dir: path("dir").ok_or_else(need)?,
+        cgroup: path("cgroup"),
+    };
+    let state = decode_sections(image.bytes("state").unwrap_or_default()).unwrap_or_default();
+    let state_pipe = inherit(image.number("state_pipe").ok_or_else(need)?)?;
+    let paths = Paths::at_run(path("run").ok_or_else(need)?, &setup);
+    let mut streams = Streams::new(setup.dir.join("commands"))?;
+    streams.pair_number = image.number("pipe_number").unwrap_or(1 << 32);
+    for command in image.images("command") {
+        adopt_command(&mut streams, &setup.dir, &command, inherit)?;
+    }
+    let dumped = image.bytes("dump").unwrap_or_default().to_vec();
+    let dump = DumpReader::adopt(&paths, state_pipe, dumped, &streams.epoll)?;
+    let state = State::from_sections(state);
+    let mut executor = Executor::assemble(setup, paths, state, streams, dump)?;
+    let pid = image.number("pid").unwrap_or(0);
+    executor.shell = ShellProcess {
+        pid,
+        session: image.number("session").unwrap_or(pid),
+        generation: image.number("generation").unwrap_or(1),
+    };
+    executor.snapshot.status = image.number("status").unwrap_or(0);
+    executor.snapshot.history = image.bytes("history").map(<[u8]>::to_vec);
+    executor.snapshot.typed_count = image.number("typed");
+    let mut handover = Handover {
+        number: image.number("number").unwrap_or(1 << 32),
+        key: image.number::<u64>("key").map_or(0, |key| key as usize),
+        ends_with_shell: image.number::<u8>("ends_with_program") == Some(1),
+        queue: image.images("queued").filter_map(|spec| read_spec(&spec)).collect(),
+        running: None,
+    };
+    if let Some(running) = image.images("running").next()
+        && let Some(spec) = read_spec(&running)
+    {
+        let moment = Moment {
+            tick: running.number("tick").unwrap_or(u64::MAX),
+            last_pid: running.number("last_pid").unwrap_or(0),
         };
-        let need = || io::Error::from(io::ErrorKind::InvalidData);
-        let setup = Setup {
-            terminal: image.text("terminal").ok_or_else(need)?,
-            kind: match image.number::<u8>("kind") {
-                Some(2) => Kind::Zsh,
-                Some(3) => Kind::Sh,
-                _ => Kind::Bash,
-            },
-            program: image.all("program").map(<[u8]>::to_vec).collect(),
-            env: unpair(image.bytes("env").unwrap_or_default()),
-            cwd: path("cwd").ok_or_else(need)?,
-            dir: path("dir").ok_or_else(need)?,
-            cgroup: path("cgroup"),
-        };
-        let state = decode_sections(image.bytes("state").unwrap_or_default()).unwrap_or_default();
-        let state_pipe = inherit(image.number("state_pipe").ok_or_else(need)?)?;
-        let paths = Paths::at_run(path("run").ok_or_else(need)?, &setup);
-        let mut driver = Self::adopted(setup, paths, State::from_sections(state), state_pipe)?;
-        driver.dump = image.bytes("dump").unwrap_or_default().to_vec();
-        driver.pid = image.number("pid").unwrap_or(0);
-        driver.session = image.number("session").unwrap_or(driver.pid);
-        driver.generation = image.number("generation").unwrap_or(1);
-        driver.number = image.number("number").unwrap_or(1 << 32);
-        driver.status = image.number("status").unwrap_or(0);
-        driver.key =
-            image.number::<u64>("key").map_or(0, |key| key as usize % driver.setup.kind.keys());
-        driver.pipe_number = image.number("pipe_number").unwrap_or(1 << 32);
-        driver.ends_with_program = image.number::<u8>("ends_with_program") == Some(1);
-        driver.history = image.bytes("history").map(<[u8]>::to_vec);
-        driver.typed = image.number("typed");
-        for command in image.images("command") {
-            driver.adopt_command(&command, inherit)?;
-        }
-        let now = Instant::now();
-        driver.queue = image
-            .images("queued")
-            .filter_map(|spec| read_spec(&spec))
-            .map(|spec| {
-                let until = spec.timeout.map(|timeout| now + timeout);
-                Waiting::Command { spec: Box::new(spec), until }
-            })
-            .collect::<VecDeque<_>>();
-        driver.phase = Phase::Idle;
-        if let Some(running) = image.images("running").next()
-            && let Some(spec) = read_spec(&running)
-        {
-            let moment = Moment {
-                tick: running.number("tick").unwrap_or(u64::MAX),
-                last_pid: running.number("last_pid").unwrap_or(0),
-            };
-            let elapsed = Duration::from_micros(running.number("elapsed_us").unwrap_or(0));
-            let started = now.checked_sub(elapsed).unwrap_or(now);
-            let number = running.number("number").unwrap_or(0);
-            let job = Job::Command { id: spec.command.clone(), spec: Box::new(spec) };
-            let mut run = Run::new(number, job, started, moment);
-            run.begun = running.number::<u8>("begun") == Some(1);
-            run.harmless = running.number::<u8>("harmless") == Some(1);
-            run.status = running.number("exit");
-            run.ended = run.status.map(|_| now);
-            driver.phase = Phase::Running(Box::new(run));
-        }
-        driver.poll_soon(now);
-        Ok(driver)
+        executor.live = Some(LiveRun::new(Some(spec.command.clone()), moment));
+        let elapsed = Duration::from_micros(running.number("elapsed_us").unwrap_or(0));
+        handover.running = Some(HandedRun {
+            number: running.number("number").unwrap_or(0),
+            spec: Box::new(spec),
+            started: now.checked_sub(elapsed).unwrap_or(now),
+            begun: running.number::<u8>("begun") == Some(1),
+            harmless: running.number::<u8>("harmless") == Some(1),
+            status: running.number("exit"),
+        });
     }
+    let machine = Machine::resume(executor.setup.kind.capabilities(), handover, now);
+    Ok((executor, machine))
+}
 
-    fn adopt_command(&mut self, image: &Image, inherit: Inherit<'_>) -> io::Result<()> {
-        let Some(id) = image.text("id") else { return Ok(()) };
-        let keep = Keep {
-            head: image.number("keep_head").unwrap_or(0),
-            tail: image.number("keep_tail").unwrap_or(0),
+fn adopt_command(
+    streams: &mut Streams,
+    dir: &Path,
+    image: &Image,
+    inherit: Inherit<'_>,
+) -> io::Result<()> {
+    let Some(id) = image.text("id") else { return Ok(()) };
+    let keep = Keep {
+        head: image.number("keep_head").unwrap_or(0),
+        tail: image.number("keep_tail").unwrap_or(0),
+    };
+    streams.commands.add(&id, keep);
+    let dir = dir.join("commands");
+    let Some(command) = streams.commands.get_mut(&id) else { return Ok(()) };
+    for (nth, name) in ["out", "err"].into_iter().enumerate() {
+        let path = dir.join(format!("{id}.{name}"));
+        command.outputs[nth] = match image.bytes(name) {
+            Some(bytes) => Output::remembered(path, keep, bytes.to_vec()),
+            None => Output::open(path.clone()).unwrap_or_else(|_| Output::new(path, keep)),
         };
-        self.commands.add(&id, keep);
-        let dir = self.setup.dir.join("commands");
-        let Some(command) = self.commands.get_mut(&id) else { return Ok(()) };
-        for (nth, name) in ["out", "err"].into_iter().enumerate() {
-            let path = dir.join(format!("{id}.{name}"));
-            command.outputs[nth] = match image.bytes(name) {
-                Some(bytes) => Output::remembered(path, keep, bytes.to_vec()),
-                None => Output::open(path.clone()).unwrap_or_else(|_| Output::new(path, keep)),
-            };
-            let pipe =
-                (image.number(&format!("{name}_pipe")), image.bytes(&format!("{name}_path")));
-            if let (Some(fd), Some(path)) = pipe {
-                let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-                command.pipes[nth] = Some(Pipe::adopt(path, inherit(fd)?));
-            }
+        let pipe = (image.number(&format!("{name}_pipe")), image.bytes(&format!("{name}_path")));
+        if let (Some(fd), Some(path)) = pipe {
+            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+            command.pipes[nth] = Some(Pipe::adopt(path, inherit(fd)?));
         }
-        if let (Some(fd), Some(path)) = (image.number("stdin"), image.bytes("stdin_path")) {
-            command.stdin = Some(Stdin {
-                path: PathBuf::from(OsString::from_vec(path.to_vec())),
-                fd: inherit(fd)?,
-                pending: image.bytes("stdin_pending").unwrap_or_default().iter().copied().collect(),
-                eof: image.number::<u8>("stdin_eof") == Some(1),
-                taken: image
-                    .all("stdin_taken")
-                    .filter_map(|id| String::from_utf8(id.to_vec()).ok())
-                    .collect(),
-            });
-        }
-        command.phase = Progress::from(image.number::<u8>("phase").unwrap_or(3));
-        command.forgotten = image.number::<u8>("forgotten") == Some(1);
-        command.started_ms = image.number("started_ms").unwrap_or(0);
-        command.started = (command.started_ms > 0).then(Instant::now);
-        command.status = read_status(image, command);
-        self.watch_command(&id)
     }
+    if let (Some(fd), Some(path)) = (image.number("stdin"), image.bytes("stdin_path")) {
+        command.stdin = Some(Stdin {
+            path: PathBuf::from(OsString::from_vec(path.to_vec())),
+            fd: inherit(fd)?,
+            pending: image.bytes("stdin_pending").unwrap_or_default().iter().copied().collect(),
+            eof: image.number::<u8>("stdin_eof") == Some(1),
+            taken: image
+                .all("stdin_taken")
+                .filter_map(|id| String::from_utf8(id.to_vec()).ok())
+                .collect(),
+        });
+    }
+    command.phase = Phase::from(image.number::<u8>("phase").unwrap_or(3));
+    command.forgotten = image.number::<u8>("forgotten") == Some(1);
+    command.started_ms = image.number("started_ms").unwrap_or(0);
+    command.started = (command.started_ms > 0).then(Instant::now);
+    command.status = read_status(image, command);
+    streams.watch(&id)
 }
 
 fn kind_number(kind: Kind) -> u8 {

@@ -1,28 +1,27 @@
-//! Which command texts plainly leave a bash as it is, so that its state need not be told after them.
+//! Recognizes commands that certainly leave a bash unchanged, so that its state need not be dumped after
+//! them.
 //!
-//! Pure, and wrong on one side alone: what is not understood is not harmless. A harmless text is a list
-//! of simple commands of literal words, each a program or one of the few builtins that change nothing,
-//! in a shell where nothing else runs beside them: no trap, no hook of the prompt, no function or alias
-//! of that name. What it cannot rule out by the told state alone, code that was loaded into the shell,
-//! its caller looks at.
+//! Pure and conservative: a text that is not understood is not harmless. A harmless text is a list of
+//! simple commands of literal words, each a program or one of the few builtins without side effects, in a
+//! shell that runs nothing else by itself: no trap, no prompt hook, no function or alias of that name. The
+//! state does not show builtins that were loaded from a file; the caller checks for those.
 
 use std::collections::HashSet;
 
 use super::quote;
 use super::state::State;
 
-/// Longer texts are not looked at: what they do takes longer than to tell the state.
-const LONGEST: usize = 4 << 10;
+/// Longer texts are not parsed: they run for longer than a dump takes.
+const MAX_TEXT_BYTES: usize = 4 << 10;
 
-/// What bash would not look for among the programs. Those that change nothing are told apart by
-/// [`is_idle`].
-const OWN: &str = ". : [ ] alias bg bind break builtin caller case cd command compgen complete compopt \
+/// Builtins and keywords of bash. [`has_no_effect`] recognizes the uses without side effects.
+const BUILTINS_AND_KEYWORDS: &str = ". : [ ] alias bg bind break builtin caller case cd command compgen complete compopt \
     continue coproc declare dirs disown do done echo elif else enable esac eval exec exit export false fc \
     fg fi for function getopts hash help history if in jobs kill let local logout mapfile popd printf \
     pushd pwd read readarray readonly return select set shift shopt source suspend test then time times \
     trap true type typeset ulimit umask unalias unset until wait while";
 
-/// Options under which a simple command may do more than it says, or end the shell.
+/// Options under which a simple command may have side effects or end the shell.
 const OPTIONS: [&[u8]; 9] = [
     b"set -o errexit",
     b"set -o keyword",
@@ -35,16 +34,15 @@ const OPTIONS: [&[u8]; 9] = [
     b"shopt -s failglob",
 ];
 
-/// A shell in which commands do no more than they say.
+/// Recognizes harmless commands in a shell with a given state.
 #[derive(Debug)]
-pub struct Calm {
+pub struct HarmlessFilter {
     /// Names that are functions or aliases.
     taken: HashSet<Vec<u8>>,
 }
 
-impl Calm {
-    /// What the state says of a shell; `None` when something may run beside a command, or when that
-    /// cannot be told.
+impl HarmlessFilter {
+    /// Returns `None` if the shell may run something by itself beside a command, or if that is unknown.
     pub fn of(state: &State) -> Option<Self> {
         let whole = ["vars", "functions", "set", "shopt"].into_iter().all(|name| state.has(name));
         let quiet = state.get("traps").is_empty() && state.get("enable").is_empty();
@@ -52,7 +50,7 @@ impl Calm {
         if !whole
             || !quiet
             || state.lines("set").chain(state.lines("shopt")).any(option)
-            || state.lines("vars").any(acts)
+            || state.lines("vars").any(runs_by_itself)
         {
             return None;
         }
@@ -66,19 +64,19 @@ impl Calm {
             Some(name[..name.iter().position(|byte| *byte == b'=')?].to_vec())
         });
         let taken: HashSet<Vec<u8>> = functions.chain(aliases).collect();
-        // The drive file itself relies on it.
+        // The drive file itself calls it.
         (!taken.contains(&b"builtin"[..])).then_some(Self { taken })
     }
 
-    /// Whether this text plainly changes nothing in the shell.
-    pub fn leaves_alone(&self, text: &[u8]) -> bool {
-        text.len() <= LONGEST && Scan { text, at: 0 }.list(&self.taken).is_some()
+    /// Returns whether this text certainly changes nothing in the shell.
+    pub fn accepts(&self, text: &[u8]) -> bool {
+        text.len() <= MAX_TEXT_BYTES && Scan { text, at: 0 }.list(&self.taken).is_some()
     }
 }
 
-/// Whether a variable, by its line of `declare -p`, makes the shell do something by itself: before or
-/// in a prompt, after a time, or when a coprocess ends.
-fn acts(line: &[u8]) -> bool {
+/// Returns whether a variable, by its line of `declare -p`, makes the shell run something by itself: at a
+/// prompt, after a time, or when a coprocess exits.
+fn runs_by_itself(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"declare -") else { return false };
     let Some(space) = rest.iter().position(|byte| *byte == b' ') else { return true };
     let rest = &rest[space + 1..];
@@ -91,14 +89,14 @@ fn acts(line: &[u8]) -> bool {
     }
 }
 
-/// Whether to expand this may change something, or run something.
+/// Returns whether the expansion of this value may assign a variable or run a command.
 fn assigns(value: &[u8]) -> bool {
     let has = |wanted: &[u8]| value.windows(wanted.len()).any(|window| window == wanted);
     let runs = [&b"`"[..], b"$(", b"$[", b"${ ", b"${|"].into_iter().any(has);
     runs || has(b"$") && [&b"="[..], b"++", b"--"].into_iter().any(has)
 }
 
-/// A word, and whether it stands there without quotes.
+/// A word, and whether it has no quotes.
 struct Word {
     text: Vec<u8>,
     bare: bool,
@@ -110,7 +108,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Goes over the whole text; `None` as soon as something is not understood.
+    /// Parses the whole text. Returns `None` as soon as something is not understood.
     fn list(&mut self, taken: &HashSet<Vec<u8>>) -> Option<()> {
         self.skip(b" \t\n");
         loop {
@@ -119,9 +117,11 @@ impl Scan<'_> {
             if !name.bare || taken.contains(&name.text) {
                 return None;
             }
-            let own = OWN.split_ascii_whitespace().any(|known| known.as_bytes() == name.text);
+            let own = BUILTINS_AND_KEYWORDS
+                .split_ascii_whitespace()
+                .any(|known| known.as_bytes() == name.text);
             let harmless =
-                if own { is_idle(&name.text, arguments) } else { is_program(&name.text) };
+                if own { has_no_effect(&name.text, arguments) } else { is_program(&name.text) };
             if !harmless {
                 return None;
             }
@@ -143,7 +143,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The words of a simple command, without its redirections; ends at what separates commands.
+    /// Parses a simple command up to its separator. Returns its words, without redirections.
     fn command(&mut self) -> Option<Vec<Word>> {
         let mut words = Vec::new();
         loop {
@@ -160,7 +160,7 @@ impl Scan<'_> {
         }
     }
 
-    /// One that is taken back when the command has ended.
+    /// Parses a redirection that ends with the command.
     fn redirection(&mut self) -> Option<()> {
         match self.text[self.at..] {
             [b'>', b'&', b'1' | b'2', ref rest @ ..] => {
@@ -222,37 +222,37 @@ fn is_blank_or_end(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b';' | b'&' | b'|')
 }
 
-/// Whether this stands for itself, or for names of files, outside of quotes.
+/// Returns whether an unquoted byte is literal, or a part of a file name pattern.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_./+,:=@%^-*?~".contains(&byte)
 }
 
-/// Whether this stands for itself within these quotes, in every locale.
+/// Returns whether a byte is literal within these quotes, in every locale.
 fn is_literal(byte: u8, quote: u8) -> bool {
     let control = byte < b' ' && byte != b'\n' && byte != b'\t' || byte == 0x7f;
     !control && (quote == b'\'' || !b"$`\\!".contains(&byte))
 }
 
-/// Whether bash looks for a program of this name, when nothing else has it.
+/// Returns whether this can be the name of a program.
 fn is_program(name: &[u8]) -> bool {
     let starts = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/');
     name.first().is_some_and(starts)
         && name.iter().all(|byte| starts(byte) || matches!(byte, b'+' | b'-'))
 }
 
-/// Whether this builtin, with these words, changes nothing.
-fn is_idle(name: &[u8], arguments: &[Word]) -> bool {
+/// Returns whether this builtin has no side effects with these arguments.
+fn has_no_effect(name: &[u8], arguments: &[Word]) -> bool {
     match name {
         b":" | b"true" | b"false" | b"echo" => true,
         b"pwd" => arguments.is_empty(),
         b"printf" => arguments.first().is_some_and(|format| only_prints(&format.text)),
-        // `-v` and `-R` evaluate the subscript of what they are asked about.
+        // `-v` and `-R` evaluate the subscript of their operand.
         b"test" | b"[" => !arguments.iter().any(|word| matches!(&word.text[..], b"-v" | b"-R")),
         _ => false,
     }
 }
 
-/// Whether a format of `printf` only prints: `-v` and `%n` set variables.
+/// Returns whether a format of `printf` only prints: `-v` and `%n` set variables.
 fn only_prints(format: &[u8]) -> bool {
     let mut parts = format.split(|byte| *byte == b'%');
     let begins = parts.next().is_some_and(|first| !first.starts_with(b"-"));
@@ -292,14 +292,14 @@ mod tests {
         state
     }
 
-    /// One text a line; `\n` in it is a newline.
+    /// Returns one text per line; `\n` stands for a newline.
     fn texts(lines: &str) -> impl Iterator<Item = String> {
         lines.lines().map(|line| line.replace("\\n", "\n"))
     }
 
     #[test]
     fn commands_that_only_run_programs_or_print_are_harmless() {
-        let calm = Calm::of(&state(&[])).unwrap();
+        let filter = HarmlessFilter::of(&state(&[])).unwrap();
         let harmless = r#":
 true
 false\n
@@ -325,13 +325,13 @@ nosuchprogram
 2to3 x
 cat 2> /dev/null x"#;
         for text in texts(harmless) {
-            assert!(calm.leaves_alone(text.as_bytes()), "{text:?}");
+            assert!(filter.accepts(text.as_bytes()), "{text:?}");
         }
     }
 
     #[test]
     fn whatever_may_do_more_is_not() {
-        let calm = Calm::of(&state(&[])).unwrap();
+        let filter = HarmlessFilter::of(&state(&[])).unwrap();
         let more = r#"
  
 \n
@@ -420,13 +420,13 @@ true && cd /
 true | cd /
 true | read x"#;
         for text in texts(more).chain(["true\r".into(), "echo 'a\u{1}b'".into()]) {
-            assert!(!calm.leaves_alone(text.as_bytes()), "{text:?}");
+            assert!(!filter.accepts(text.as_bytes()), "{text:?}");
         }
-        assert!(!calm.leaves_alone(&[b"echo ".as_slice(), &[b'x'; LONGEST]].concat()));
+        assert!(!filter.accepts(&[b"echo ".as_slice(), &[b'x'; MAX_TEXT_BYTES]].concat()));
     }
 
     #[test]
-    fn a_shell_in_which_something_runs_by_itself_is_not_calm() {
+    fn a_shell_in_which_something_runs_by_itself_has_no_filter() {
         for change in [
             ("traps", "trap -- 'x=1' USR1"),
             ("traps", "trap -- 'x=1' DEBUG"),
@@ -446,13 +446,14 @@ true | read x"#;
             ("functions", "builtin () \n{ \n    :\n}\n"),
             ("aliases", "alias builtin='x'"),
         ] {
-            assert!(Calm::of(&state(&[change])).is_none(), "{change:?}");
+            assert!(HarmlessFilter::of(&state(&[change])).is_none(), "{change:?}");
         }
-        assert!(Calm::of(&State::default()).is_none());
-        let calm =
-            Calm::of(&state(&[("functions", "function a/b () \n{ \n:\n}\nf.x () \n")])).unwrap();
+        assert!(HarmlessFilter::of(&State::default()).is_none());
+        let filter =
+            HarmlessFilter::of(&state(&[("functions", "function a/b () \n{ \n:\n}\nf.x () \n")]))
+                .unwrap();
         for text in ["a/b", "f.x", "true; f.x 1"] {
-            assert!(!calm.leaves_alone(text.as_bytes()), "{text:?}");
+            assert!(!filter.accepts(text.as_bytes()), "{text:?}");
         }
     }
 
@@ -462,20 +463,20 @@ true | read x"#;
             .args(["-c", "compgen -b; compgen -k"])
             .output()
             .unwrap();
-        let calm = Calm { taken: HashSet::new() };
+        let filter = HarmlessFilter { taken: HashSet::new() };
         let idle = ["echo", ":", "true", "false", "pwd", "test", "["];
         for word in String::from_utf8(output.stdout).unwrap().lines() {
-            assert_eq!(calm.leaves_alone(word.as_bytes()), idle.contains(&word), "{word}");
+            assert_eq!(filter.accepts(word.as_bytes()), idle.contains(&word), "{word}");
         }
     }
 
     proptest! {
         #[test]
         fn no_text_makes_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Calm { taken: HashSet::new() }.leaves_alone(&bytes);
+            let _ = HarmlessFilter { taken: HashSet::new() }.accepts(&bytes);
         }
 
-        /// Whatever stands before or behind it: a command that changes something is found.
+        /// A command with side effects is found whatever precedes or follows it.
         #[test]
         fn nothing_hides_a_command(
             before in "((true|ls -l|echo 'a;b'|cat <x >y 2>&1|[ a = b ])( ?; ?| && | \\|\\| | ?\\| ?|\n)){0,3}",
@@ -483,7 +484,7 @@ true | read x"#;
             after in "(( ?; ?| && |\n)(true|id)){0,2}",
         ) {
             let text = format!("{before}{command}{after}");
-            let harmless = Calm { taken: HashSet::new() }.leaves_alone(text.as_bytes());
+            let harmless = HarmlessFilter { taken: HashSet::new() }.accepts(text.as_bytes());
             prop_assert!(!harmless, "{:?}", text);
         }
     }

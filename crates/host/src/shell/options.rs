@@ -1,4 +1,4 @@
-//! Which options of bash are on, as the lines that set them again.
+//! Options of bash, as the lines that set them.
 
 /// Every option of `set -o`.
 const OPTIONS: [&str; 27] = [
@@ -31,7 +31,7 @@ const OPTIONS: [&str; 27] = [
     "xtrace",
 ];
 
-/// What `set +o` would print, from the names of the options that are on.
+/// Returns what `set +o` would print, from the names of the options that are on.
 pub fn set(on: &[u8]) -> Vec<u8> {
     let line = |name: &&str| {
         let is_on = on.split(|byte| *byte == b':').any(|found| found == name.as_bytes());
@@ -41,7 +41,7 @@ pub fn set(on: &[u8]) -> Vec<u8> {
     OPTIONS.iter().map(line).collect::<Vec<_>>().join(&b'\n')
 }
 
-/// What `shopt -ps` would print, from the same.
+/// Returns what `shopt -ps` would print, from the names of the options that are on.
 pub fn shopt(on: &[u8]) -> Vec<u8> {
     let names = on.split(|byte| *byte == b':').filter(|name| !name.is_empty());
     names.map(|name| [b"shopt -s ", name].concat()).collect::<Vec<_>>().join(&b'\n')
@@ -58,10 +58,10 @@ mod tests {
             output.stdout.trim_ascii_end().to_vec()
         };
         for change in ["", "set -f -u -o pipefail -C; shopt -s extglob; shopt -u cmdhist; "] {
-            let told = run(&format!("{change}echo $SHELLOPTS"));
-            assert_eq!(set(&told), run(&format!("{change}set +o")));
-            let told = run(&format!("{change}echo $BASHOPTS"));
-            assert_eq!(shopt(&told), run(&format!("{change}shopt -ps")));
+            let listed = run(&format!("{change}echo $SHELLOPTS"));
+            assert_eq!(set(&listed), run(&format!("{change}set +o")));
+            let listed = run(&format!("{change}echo $BASHOPTS"));
+            assert_eq!(shopt(&listed), run(&format!("{change}shopt -ps")));
         }
         assert_eq!(shopt(b""), b"");
     }

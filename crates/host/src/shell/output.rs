@@ -1,26 +1,25 @@
-//! What a command wrote to one stream: the start and the end are kept, bounded, with the offset of
-//! every byte; what lies between is counted and gone.
+//! The output of one stream of a command: a bounded head and tail are kept, with the offset of every byte;
+//! the bytes between are only counted.
 //!
 //! ```text
 //! file:  [ "STEADOUT" | keep_head | keep_tail | written | head: keep_head bytes | ring: keep_tail bytes ]
 //! offset o < keep_head lies at o, any other at keep_head + (o - keep_head) % keep_tail
 //! ```
-//! Little output of a short command stays in memory and does not meet the disk while the command is
-//! remembered. A file
-//! tells its own limits, so that the server can read it when the host that wrote it is gone.
+//! Short output of a short command stays in memory while the command is remembered. A file contains its own
+//! limits, so that the server can read it when the host that wrote it is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Up to here output stays in memory.
-const SMALL: usize = 32 << 10;
+/// Output up to this size stays in memory.
+const MAX_MEMORY_BYTES: usize = 32 << 10;
 
-/// What every file begins with.
+/// The first bytes of every file.
 const MAGIC: &[u8; 8] = b"STEADOUT";
 
-/// How long what comes before the head is.
+/// The length of the header.
 const HEADER: u64 = 32;
 
 /// How much of a stream is kept.
@@ -38,49 +37,49 @@ pub struct Output {
     path: PathBuf,
     keep: Keep,
     written: u64,
-    place: Place,
-    /// Whether what is written next goes to disk at once, however little it is.
+    place: Storage,
+    /// The next bytes go to disk at once, however few they are.
     persistent: bool,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Storage {
     Memory(Vec<u8>),
     Disk(File),
-    /// On disk, and no descriptor spent on it.
+    /// On disk, without an open descriptor.
     Settled,
-    /// The disk would not take it: everything but the count is gone.
+    /// Writing failed: only the count is left.
     Nowhere,
 }
 
-/// A piece of output.
+/// A part of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Of the first byte; beyond the one asked for where bytes were not kept.
+    /// The offset of the first byte; larger than requested if bytes were not kept.
     pub offset: u64,
-    /// Where to read on.
+    /// The offset for the next read.
     pub next: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 impl Output {
-    /// Nothing yet; `path` is where it goes when it becomes much.
+    /// Creates an empty output, which moves to a file at `path` when it grows.
     pub fn new(path: PathBuf, keep: Keep) -> Self {
-        let place = Place::Memory(Vec::new());
+        let place = Storage::Memory(Vec::new());
         Self { path, keep, written: 0, place, persistent: false }
     }
 
-    /// Output that was in memory when another executable of this host took over.
+    /// Returns output that another executable of this host had in memory.
     pub fn remembered(path: PathBuf, keep: Keep, bytes: Vec<u8>) -> Self {
         let written = bytes.len() as u64;
-        Self { path, keep, written, place: Place::Memory(bytes), persistent: false }
+        Self { path, keep, written, place: Storage::Memory(bytes), persistent: false }
     }
 
-    /// Output that is on disk, to be read or gone on with.
+    /// Opens output on disk, to be read or continued.
     ///
     /// # Errors
-    /// When there is no such file or it is none of ours.
+    /// If there is no such file, or it has another format.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
         let mut header = [0; HEADER as usize];
@@ -94,14 +93,14 @@ impl Output {
         }
         let keep = Keep { head: u64::from_le_bytes(*head), tail: u64::from_le_bytes(*tail) };
         let written = u64::from_le_bytes(*written);
-        Ok(Self { path, keep, written, place: Place::Disk(file), persistent: true })
+        Ok(Self { path, keep, written, place: Storage::Disk(file), persistent: true })
     }
 
-    /// Output that a host left behind, only to be read. One that was killed did not note how much there
-    /// is: then the head tells, as far as it is there.
+    /// Opens the output of another host, only to be read. A host that was killed did not store the length:
+    /// then it is taken from the size of the file, up to the head.
     ///
     /// # Errors
-    /// When there is no such file or it is none of ours.
+    /// If there is no such file, or it has another format.
     pub fn left(path: PathBuf) -> io::Result<Self> {
         let length = std::fs::metadata(&path)?.len().saturating_sub(HEADER);
         let mut output = Self::open(path)?;
@@ -109,28 +108,29 @@ impl Output {
         Ok(output)
     }
 
-    /// How many bytes were written, kept or not.
+    /// Returns how many bytes were written, kept or not.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// The limits it was made with.
+    /// Returns the limits of the output.
     pub fn keep(&self) -> Keep {
         self.keep
     }
 
-    /// The bytes, where they are in memory.
+    /// Returns the bytes if they are in memory.
     pub fn memory(&self) -> Option<&[u8]> {
         match &self.place {
-            Place::Memory(bytes) => Some(bytes),
-            Place::Disk(_) | Place::Settled | Place::Nowhere => None,
+            Storage::Memory(bytes) => Some(bytes),
+            Storage::Disk(_) | Storage::Settled | Storage::Nowhere => None,
         }
     }
 
-    /// Takes in what was written next.
+    /// Appends bytes.
     pub fn append(&mut self, bytes: &[u8]) {
-        if let Place::Memory(kept) = &mut self.place {
-            let most = SMALL.min(usize::try_from(self.keep.head).unwrap_or(SMALL));
+        if let Storage::Memory(kept) = &mut self.place {
+            let most =
+                MAX_MEMORY_BYTES.min(usize::try_from(self.keep.head).unwrap_or(MAX_MEMORY_BYTES));
             if kept.len() + bytes.len() <= most && (!self.persistent || bytes.is_empty()) {
                 kept.extend_from_slice(bytes);
                 self.written += bytes.len() as u64;
@@ -138,43 +138,43 @@ impl Output {
             }
             let kept = std::mem::take(kept);
             self.place = match spill(&self.path, self.keep, &kept) {
-                Ok(file) => Place::Disk(file),
-                Err(_) => Place::Nowhere,
+                Ok(file) => Storage::Disk(file),
+                Err(_) => Storage::Nowhere,
             };
         }
-        if let Place::Disk(file) = &self.place
+        if let Storage::Disk(file) = &self.place
             && write(file, self.keep, self.written, bytes).is_err()
         {
-            self.place = Place::Nowhere;
+            self.place = Storage::Nowhere;
         }
         self.written += bytes.len() as u64;
     }
 
-    /// Puts what is in memory on disk, and everything that is written from now on: a reader of the file
-    /// finds it there if this process is killed.
+    /// Moves the output to disk, now and for all further bytes, so that it survives if this process is
+    /// killed.
     pub fn persist(&mut self) {
         self.persistent = true;
-        if let Place::Memory(kept) = &self.place
+        if let Storage::Memory(kept) = &self.place
             && !kept.is_empty()
         {
-            self.place = spill(&self.path, self.keep, kept).map_or(Place::Nowhere, Place::Disk);
+            self.place = spill(&self.path, self.keep, kept).map_or(Storage::Nowhere, Storage::Disk);
         }
     }
 
-    /// What lies between the end and a later offset was written and not kept.
+    /// Skips to a later offset: the bytes between were written but not kept.
     pub fn skip_to(&mut self, offset: u64) {
         if offset <= self.written {
             return;
         }
-        if let Place::Memory(kept) = &self.place {
-            self.place = spill(&self.path, self.keep, kept).map_or(Place::Nowhere, Place::Disk);
+        if let Storage::Memory(kept) = &self.place {
+            self.place = spill(&self.path, self.keep, kept).map_or(Storage::Nowhere, Storage::Disk);
         }
         self.written = offset;
     }
 
-    /// Takes the last occurrence of `bytes` out, while all is in memory.
+    /// Removes the last occurrence of `bytes`, if the output is in memory.
     pub fn remove_last(&mut self, bytes: &[u8]) {
-        if let Place::Memory(kept) = &mut self.place
+        if let Storage::Memory(kept) = &mut self.place
             && let Some(at) = kept.windows(bytes.len()).rposition(|window| window == bytes)
         {
             kept.drain(at..at + bytes.len());
@@ -182,7 +182,7 @@ impl Output {
         }
     }
 
-    /// At most `limit` bytes from `from` on, or from the next byte that was kept.
+    /// Returns at most `limit` bytes from `from` on, or from the next byte that was kept.
     pub fn read(&self, from: u64, limit: usize) -> io::Result<Piece> {
         let from = self.kept_from(from);
         let available = if from < self.keep.head && from < self.written {
@@ -193,53 +193,53 @@ impl Output {
         let length = usize::try_from(available).unwrap_or(limit).min(limit);
         let mut bytes = vec![0; length];
         match &self.place {
-            Place::Memory(kept) => {
+            Storage::Memory(kept) => {
                 let start = usize::try_from(from).unwrap_or(kept.len()).min(kept.len());
                 bytes.copy_from_slice(&kept[start..start + length]);
             }
-            Place::Disk(file) => read(file, self.keep, from, &mut bytes)?,
-            Place::Settled => read(&File::open(&self.path)?, self.keep, from, &mut bytes)?,
-            Place::Nowhere => {
+            Storage::Disk(file) => read(file, self.keep, from, &mut bytes)?,
+            Storage::Settled => read(&File::open(&self.path)?, self.keep, from, &mut bytes)?,
+            Storage::Nowhere => {
                 return Ok(Piece { offset: self.written, next: self.written, bytes: Vec::new() });
             }
         }
         Ok(Piece { offset: from, next: from + length as u64, bytes })
     }
 
-    /// The first offset at or behind `from` that was kept.
+    /// Returns the first offset at or after `from` that was kept.
     fn kept_from(&self, from: u64) -> u64 {
         let from = from.min(self.written);
         let tail = self.written.saturating_sub(self.keep.tail).max(self.keep.head);
         if from >= self.keep.head && from < tail { tail.min(self.written) } else { from }
     }
 
-    /// Puts what is still in memory on disk, so that neither memory nor descriptor is spent on it.
+    /// Moves the output to disk and closes the file, so that it uses neither memory nor a descriptor.
     pub fn settle(&mut self) {
         match &mut self.place {
-            Place::Memory(kept) if kept.is_empty() => {}
-            Place::Memory(kept) => {
+            Storage::Memory(kept) if kept.is_empty() => {}
+            Storage::Memory(kept) => {
                 let kept = std::mem::take(kept);
                 let spilled = spill(&self.path, self.keep, &kept);
-                self.place = spilled.map_or(Place::Nowhere, |_| Place::Settled);
+                self.place = spilled.map_or(Storage::Nowhere, |_| Storage::Settled);
             }
-            Place::Disk(file) => {
+            Storage::Disk(file) => {
                 let written = file.write_all_at(&self.written.to_le_bytes(), HEADER - 8);
-                self.place = written.map_or(Place::Nowhere, |()| Place::Settled);
+                self.place = written.map_or(Storage::Nowhere, |()| Storage::Settled);
             }
-            Place::Settled | Place::Nowhere => {}
+            Storage::Settled | Storage::Nowhere => {}
         }
     }
 
-    /// Makes the file tell how much there is, for whoever goes on with it.
+    /// Stores the length in the file, for the executable that continues it.
     pub fn note(&self) {
-        if let Place::Disk(file) = &self.place {
+        if let Storage::Disk(file) = &self.place {
             let _ = file.write_all_at(&self.written.to_le_bytes(), HEADER - 8);
         }
     }
 
-    /// Removes what is on disk.
+    /// Removes the file.
     pub fn remove(&self) {
-        if !matches!(self.place, Place::Memory(_)) {
+        if !matches!(self.place, Storage::Memory(_)) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -257,7 +257,7 @@ fn spill(path: &Path, keep: Keep, bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where `offset` lies in the file, and how many bytes follow it there.
+/// Returns the position of `offset` in the file, and how many bytes follow contiguously.
 fn place(keep: Keep, offset: u64) -> (u64, u64) {
     if offset < keep.head {
         return (HEADER + offset, keep.head - offset);
@@ -275,7 +275,7 @@ fn write(file: &File, keep: Keep, mut offset: u64, mut bytes: &[u8]) -> io::Resu
         if room == 0 {
             return Ok(());
         }
-        // A piece longer than the whole ring overwrites itself: only its end need be written.
+        // Of a write longer than the ring only the end is written.
         if offset >= keep.head && bytes.len() as u64 > keep.tail {
             let skipped = bytes.len() - usize::try_from(keep.tail).unwrap_or(bytes.len());
             offset += skipped as u64;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
 use rustix::io::Errno;
@@ -11,26 +12,26 @@ use rustix::pipe::fcntl_setpipe_size;
 /// A FIFO's reading end.
 #[derive(Debug)]
 pub struct Pipe {
-    /// Where writers open it.
+    /// The path at which writers open it.
     pub path: PathBuf,
-    /// Our end; it never blocks.
+    /// Our end, in non-blocking mode.
     pub fd: OwnedFd,
     grown: bool,
 }
 
-/// How a reading ended.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes, and perhaps more.
+    /// This many bytes; there may be more.
     Some(usize),
-    /// Nothing there, but somebody may still write.
+    /// No bytes, but a writer may exist.
     Empty,
-    /// Nothing there, and nobody holds the writing end.
+    /// No bytes, and no writer.
     Closed,
 }
 
 impl Pipe {
-    /// Makes the FIFO, or takes the one that is there.
+    /// Creates the FIFO, or opens an existing one.
     pub fn make(path: PathBuf) -> io::Result<Self> {
         match mkfifoat(CWD, &path, Mode::from_raw_mode(0o600)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -40,18 +41,17 @@ impl Pipe {
         Ok(Self { path, fd, grown: false })
     }
 
-    /// Takes over an end that is open already.
+    /// Takes over an open descriptor.
     pub fn adopt(path: PathBuf, fd: OwnedFd) -> Self {
         Self { path, fd, grown: false }
     }
 
-    /// Reads what is there.
     pub fn read(&mut self, buffer: &mut [u8]) -> Read {
         loop {
             return match rustix::io::read(&self.fd, &mut *buffer) {
                 Ok(0) => Read::Closed,
                 Ok(length) => {
-                    // A full pipe means a fast writer: a larger one saves both sides wake-ups.
+                    // A full pipe means a fast writer: a larger pipe saves wake-ups on both sides.
                     if !self.grown && length >= 64 << 10 {
                         self.grown = true;
                         let _ = fcntl_setpipe_size(self.fd.as_fd(), 1 << 20);
@@ -65,7 +65,14 @@ impl Pipe {
         }
     }
 
-    /// Whether it may serve another command: a grown one is given back to the kernel.
+    /// Waits for bytes in an epoll set. Edge-triggered: a FIFO whose writers are gone would be ready
+    /// for ever.
+    pub fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::ET | epoll::EventFlags::IN;
+        Ok(epoll::add(epoll, &self.fd, epoll::EventData::new_u64(token), flags)?)
+    }
+
+    /// Returns whether another command may use it. A grown pipe is closed instead.
     pub fn reusable(&self) -> bool {
         !self.grown
     }
@@ -77,8 +84,8 @@ impl Drop for Pipe {
     }
 }
 
-/// Lets go whoever waits for a reader of a FIFO in `directory`: a shell whose host was killed while it
-/// opened one would wait for ever, and be left.
+/// Wakes up writers that wait for a reader of a FIFO in `directory`: a shell whose host was killed would
+/// otherwise wait for ever.
 pub fn release(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -90,26 +97,12 @@ pub fn release(directory: &Path) {
     }
 }
 
-/// Writes a file that was not there: a truncated one would be flushed by some file systems.
-pub fn write_fresh(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    match std::fs::remove_file(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_writer_that_waits_for_a_reader_is_let_go() {
+    fn a_writer_that_waits_for_a_reader_is_woken() {
         let directory = std::env::temp_dir().join(format!("stead-pipes-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("state");

@@ -1,11 +1,11 @@
-//! Where the files are through which a shell is driven: in memory where this machine has a place for
-//! that which is nobody else's, in the terminal's directory otherwise.
+//! The directory of the files through which a shell is driven: in memory if this machine has a private
+//! directory there, in the terminal's directory otherwise.
 //!
 //! ```text
 //!  TERMINAL/run ──link──▶ /dev/shm/.stead-UID/OWNER.RANDOM/   as long as the host that made it lives
 //! ```
-//! The name tells whose it is from the first instant: what a killed host left is found by it. Hidden,
-//! so that `rm -rf /dev/shm/*` does not reach it.
+//! The name identifies the owner, so that the directories of killed hosts are found. It is hidden, so that
+//! `rm -rf /dev/shm/*` does not remove it.
 
 use std::fs;
 use std::hash::BuildHasher;
@@ -16,41 +16,41 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, fstatvfs, open, stat};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 
+use super::files::private_dir;
 use super::pipes;
 use super::procs::Process;
-use super::start::private_dir;
 
-/// Where a system has files in memory.
+/// The system's directory for files in memory.
 const SHARED: &str = "/dev/shm";
 
-/// There where logins are counted: when the last of a user ends, all that is the user's in memory is
-/// removed (`RemoveIPC` of logind), whoever still uses it. Numbers below [`PEOPLE`] are spared.
+/// Exists on systems with logind, which removes a user's files in memory when the user's last login ends
+/// (`RemoveIPC`), even if they are in use. User ids below [`PEOPLE`] are exempt.
 const LOGINS: &str = "/run/systemd/seats";
 
-/// The first number of a user who is a person.
+/// The first user id of a person.
 const PEOPLE: u32 = 1000;
 
-/// Bytes and files that have to be free there.
+/// How many bytes and files must be free in memory.
 const ROOM: (u64, u64) = (4 << 20, 256);
 
-/// The name of the place, or of the link to it, in a terminal's directory.
+/// The name of the directory, or of the link to it, in a terminal's directory.
 const RUN: &str = "run";
 
-/// The place of a terminal: the one this process made, or a new one.
+/// Returns the run directory of a terminal: the one this process created, or a new one.
 pub(super) fn of(terminal: &Path) -> io::Result<PathBuf> {
     Memory::at(Path::new(SHARED)).place(terminal)
 }
 
-/// Removes the place of a terminal whose shell has ended, or whose host has.
+/// Removes the run directory of a terminal whose shell or host is gone.
 pub(crate) fn forget(terminal: &Path) {
     Memory::at(Path::new(SHARED)).forget(terminal);
 }
 
-/// Removes the directory of a terminal that nobody will open again, and its place. In a sandbox the
-/// directory is the instance's own, and `terminal` is a link to it: both go.
+/// Removes the directory of a terminal that will not be opened again, and its run directory. In a sandbox
+/// `terminal` is a link to the instance's own directory: both are removed.
 ///
 /// # Errors
-/// When something of it cannot be removed.
+/// If a file cannot be removed.
 pub fn remove(terminal: &Path) -> io::Result<()> {
     forget(terminal);
     if let Ok(directory) = fs::read_link(terminal) {
@@ -59,12 +59,12 @@ pub fn remove(terminal: &Path) -> io::Result<()> {
     remove_all(terminal)
 }
 
-/// Removes the places that hosts left which were killed.
+/// Removes the run directories of killed hosts.
 pub fn sweep() {
     Memory::at(Path::new(SHARED)).sweep();
 }
 
-/// The places of one user.
+/// The run directories of one user.
 struct Memory {
     base: PathBuf,
     root: PathBuf,
@@ -72,7 +72,7 @@ struct Memory {
 
 impl Memory {
     fn at(base: &Path) -> Self {
-        // The kernel tells where a descriptor leads by the name without links.
+        // The kernel reports the path of a descriptor without links.
         let base = fs::canonicalize(base).unwrap_or_else(|_| base.to_owned());
         let root = base.join(format!(".stead-{}", geteuid().as_raw()));
         Self { base, root }
@@ -99,7 +99,7 @@ impl Memory {
         Ok(on_disk)
     }
 
-    /// A new place; `None` where there is no memory for it, or none that is private.
+    /// Creates a run directory. Returns `None` if there is not enough memory, or no private directory.
     fn make(&self) -> Option<PathBuf> {
         if goes_at_logout(geteuid().as_raw(), Path::new(LOGINS)) {
             return None;
@@ -110,7 +110,7 @@ impl Memory {
         if !(base.st_uid == 0 || base.st_uid == geteuid().as_raw()) || writable && !sticky {
             return None;
         }
-        // Who it belongs to is looked at behind this, whoever made it.
+        // The owner is checked below, whichever process created it.
         let _ = fs::DirBuilder::new().mode(0o700).create(&self.root);
         if !self.is_private() || !self.has_room() {
             return None;
@@ -120,7 +120,7 @@ impl Memory {
         fs::DirBuilder::new().mode(0o700).create(&place).ok().map(|()| place)
     }
 
-    /// Whether our directory is a directory, in memory, and ours alone.
+    /// Returns whether our directory is a directory, in memory, and private.
     fn is_private(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(root) = open(&self.root, flags, Mode::empty()) else { return false };
@@ -128,7 +128,7 @@ impl Memory {
             && fstatfs(&root).is_ok_and(|is| is.f_type == libc::TMPFS_MAGIC)
     }
 
-    /// None of all is a limit that is not set.
+    /// A total of zero means that there is no limit.
     fn has_room(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         open(&self.root, flags, Mode::empty()).and_then(fstatvfs).is_ok_and(|is| {
@@ -137,7 +137,7 @@ impl Memory {
         })
     }
 
-    /// What a terminal's link points to, if that is a place of ours.
+    /// Returns the target of a terminal's link, if it is a run directory of ours.
     fn target(&self, terminal: &Path) -> Option<PathBuf> {
         let target = fs::read_link(terminal.join(RUN)).ok()?;
         let ours = target.parent() == Some(&self.root) && target.file_name().is_some();
@@ -164,13 +164,13 @@ impl Memory {
     }
 }
 
-/// Whether what this user has in memory goes when the user does. Shells stay.
+/// Returns whether logind removes this user's files in memory at logout, although shells survive.
 fn goes_at_logout(user: u32, logins: &Path) -> bool {
     user >= PEOPLE && logins.exists()
 }
 
-/// Whether the host that made the place of this name is gone. In doubt it is not: one of another
-/// namespace of processes has numbers that mean nothing here.
+/// Returns whether the host that created the run directory of this name is gone. In doubt it is not: the
+/// process ids of another pid namespace have no meaning here.
 fn is_left(name: &str, space: &str) -> bool {
     let mut parts = name.split('.');
     let (own, pid, start) = (parts.next() == Some(space), parts.next(), parts.next());
@@ -183,13 +183,13 @@ fn is_left(name: &str, space: &str) -> bool {
     }
 }
 
-/// This process, as the names of its places begin.
+/// Returns the prefix of this process's run directories.
 fn owner() -> Option<String> {
     let pid = getpid().as_raw_nonzero().get();
     Some(format!("{}.{pid}.{}.", space()?, Process::read(pid)?.start))
 }
 
-/// The namespace in which our processes have their numbers.
+/// Returns the id of our pid namespace.
 fn space() -> Option<String> {
     let space = fs::read_link("/proc/self/ns/pid").ok()?;
     let digits = space.to_str()?.chars().filter(char::is_ascii_digit).collect::<String>();
@@ -200,7 +200,7 @@ fn name(place: &Path) -> String {
     place.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Removes a place, and lets go the shells that wait for somebody at its FIFOs.
+/// Removes a run directory, and wakes up the shells that wait at its FIFOs.
 fn clear(place: &Path) -> io::Result<()> {
     for run in fs::read_dir(place).into_iter().flatten().flatten() {
         pipes::release(&run.path());
@@ -208,7 +208,7 @@ fn clear(place: &Path) -> io::Result<()> {
     remove_all(place)
 }
 
-/// Removes a directory. A shell whose host was killed may write into it while it dies.
+/// Removes a directory. A dying shell whose host was killed may still write into it.
 fn remove_all(directory: &Path) -> io::Result<()> {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound};
     for _ in 0..100 {
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A memory of one's own, and a terminal's directory; gone at the end.
+    /// A private directory in memory and a terminal's directory, removed at the end.
     struct Trial {
         memory: Memory,
         terminal: PathBuf,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     impl Trial {
-        /// `None` where the machine has no files in memory.
+        /// Returns `None` if the machine has no files in memory.
         fn new() -> Option<Self> {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let nth = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -355,7 +355,7 @@ mod tests {
         check(&trial.memory, "open to others");
         fs::remove_dir(&trial.memory.root).unwrap();
         mode(&trial.base, 0o777);
-        check(&trial.memory, "anybody can replace it");
+        check(&trial.memory, "other users can replace it");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 

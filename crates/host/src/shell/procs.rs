@@ -1,4 +1,4 @@
-//! Which processes there are, which of them a command brought into being, and how to end them.
+//! Processes: which of them a command started, and what they wait for.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,54 +10,51 @@ use rustix::time::{ClockId, clock_gettime};
 /// The kernel counts a process's start in hundredths of a second (`USER_HZ`).
 const TICK_NANOSECONDS: i64 = 10_000_000;
 
-/// A moment between two forks: any process is from before it or from after it.
+/// A moment between two forks: every process was started before or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Ticks since boot.
     pub tick: u64,
-    /// The last process id given out.
+    /// The process id that was assigned last.
     pub last_pid: i32,
 }
 
 impl Moment {
-    /// This moment.
+    /// Returns the current moment.
     #[must_use]
     pub fn now() -> Self {
         let time = clock_gettime(ClockId::Boottime);
         let ticks =
             time.tv_sec * (1_000_000_000 / TICK_NANOSECONDS) + time.tv_nsec / TICK_NANOSECONDS;
-        let last_pid = told("/proc/loadavg")
+        let last_pid = read_short_file("/proc/loadavg")
             .and_then(|text| text.rsplit(' ').next()?.trim().parse().ok())
             .unwrap_or(0);
         Self { tick: u64::try_from(ticks).unwrap_or(0), last_pid }
     }
 
-    /// Whether a process was born after it. Within one tick the ids tell, which rise but for a wrap.
+    /// Returns whether a process was started later. Within one tick the ids decide, which rise until they
+    /// wrap.
     #[must_use]
     pub fn precedes(&self, process: &Process) -> bool {
         process.start > self.tick || (process.start == self.tick && process.pid > self.last_pid)
     }
 }
 
-/// A process as `/proc/PID/stat` tells it.
+/// A process as `/proc/PID/stat` describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
     pub pid: i32,
-    /// One letter.
+    /// The letter of its state.
     pub state: u8,
-    /// Its parent.
     pub parent: i32,
-    /// Its process group.
     pub group: i32,
-    /// Its session.
     pub session: i32,
     /// Ticks since boot.
     pub start: u64,
 }
 
 impl Process {
-    /// The process of that id.
+    /// Returns the process with that id.
     #[must_use]
     pub fn read(pid: i32) -> Option<Self> {
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -65,7 +62,7 @@ impl Process {
     }
 
     fn parse(pid: i32, text: &[u8]) -> Option<Self> {
-        // The name is in parentheses and may itself hold any byte.
+        // The name is in parentheses and may itself contain any byte.
         let behind = text.iter().rposition(|byte| *byte == b')')? + 2;
         let rest = std::str::from_utf8(text.get(behind..)?).ok()?;
         let fields: Vec<&str> = rest.split(' ').collect();
@@ -79,14 +76,13 @@ impl Process {
         })
     }
 
-    /// Whether it still runs.
+    /// Returns whether the process has not exited.
     #[must_use]
     pub fn alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
     }
 }
 
-/// Every process there is.
 #[must_use]
 pub fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -98,24 +94,22 @@ pub fn all() -> Vec<Process> {
         .collect()
 }
 
-/// What belongs to a command: where it runs, and since when.
+/// The criteria for the processes of a command.
 #[derive(Debug)]
 pub struct Family<'a> {
-    /// The shell.
     pub shell: i32,
-    /// The shell's session.
     pub session: i32,
-    /// The terminal's id, as its processes have it in their environment.
+    /// The terminal's id, which is in the environment of its processes.
     pub terminal: &'a str,
-    /// The terminal's cgroup, where there is one.
+    /// The terminal's cgroup, if there is one.
     pub cgroup: Option<&'a Path>,
     /// When the command began.
     pub since: Moment,
 }
 
 impl Family<'_> {
-    /// The processes alive that the command brought into being, the shell left out. `known` are
-    /// those found before: a child of one of them belongs to it even when its parent is gone.
+    /// Returns the living processes that the command started, without the shell. `known` are those found
+    /// before: their children belong to the command even when the parents are gone.
     #[must_use]
     pub fn born(&self, known: &HashSet<i32>) -> Vec<Process> {
         let processes = all();
@@ -174,14 +168,14 @@ fn marked(pid: i32, terminal: &str) -> bool {
         .is_ok_and(|text| text.split(|byte| *byte == 0).any(|pair| pair == wanted.as_bytes()))
 }
 
-/// Sends a signal to one process; one that is gone does not matter.
+/// Sends a signal to a process, if it still exists.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Whether a process sleeps in a read of a terminal.
+/// Returns whether a process sleeps in a read of a terminal.
 #[must_use]
 pub fn reads_terminal(pid: i32) -> bool {
     let Ok(text) = fs::read_to_string(format!("/proc/{pid}/syscall")) else {
@@ -201,7 +195,7 @@ pub fn reads_terminal(pid: i32) -> bool {
         .is_ok_and(|target| target.starts_with("/dev/pts") || target.starts_with("/dev/tty"))
 }
 
-/// Whether a process sleeps as a line editor does: in a read or a select.
+/// Returns whether a process sleeps as a line editor does: in a read or a select.
 #[must_use]
 pub fn waits_for_key(pid: i32) -> bool {
     if Process::read(pid).is_none_or(|found| found.state != b'S') {
@@ -209,21 +203,21 @@ pub fn waits_for_key(pid: i32) -> bool {
     }
     match fs::read_to_string(format!("/proc/{pid}/syscall")) {
         Ok(text) => text.split(' ').next().is_some_and(|number| WAITS.contains(&number)),
-        // Not ours to read: the state has to do.
+        // We may not read the system call: the state has to suffice.
         Err(_) => true,
     }
 }
 
-/// What a short file of the kernel's says. Each read of one makes its text anew, so there is one.
+/// Returns the text of a short kernel file. Each read generates the text again, so there is only one.
 #[must_use]
-pub fn told(path: &str) -> Option<String> {
+pub fn read_short_file(path: &str) -> Option<String> {
     use std::io::Read;
     let mut text = [0; 4 << 10];
     let length = fs::File::open(path).ok()?.read(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
-/// The libraries that a shell is linked with, as their file names begin.
+/// The prefixes of the libraries that a shell is linked with.
 const LINKED: [&str; 11] = [
     "ld-",
     "ld.",
@@ -238,8 +232,8 @@ const LINKED: [&str; 11] = [
     "libtinfo",
 ];
 
-/// Whether the shell `pid` has no code in it but its own and that of the libraries it is linked with:
-/// none was loaded since, as `enable -f` does.
+/// Returns whether the shell `pid` has only its own code and that of its linked libraries: none was loaded
+/// later, as by `enable -f`.
 #[must_use]
 pub fn is_unextended(pid: i32) -> bool {
     let own = fs::read_link(format!("/proc/{pid}/exe"));
@@ -256,13 +250,13 @@ pub fn is_unextended(pid: i32) -> bool {
     })
 }
 
-/// Whether a process sleeps in a select.
+/// Returns whether a process sleeps in a select.
 #[must_use]
 pub fn selects(pid: i32) -> bool {
     sleeps_in(pid, &[SELECT])
 }
 
-/// Whether a process sleeps in a poll.
+/// Returns whether a process sleeps in a poll.
 #[must_use]
 pub fn polls(pid: i32) -> bool {
     sleeps_in(pid, &POLLS)

@@ -7,16 +7,17 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use rustix::termios::{InputModes, LocalModes, Termios, tcgetattr, tcgetpgrp};
 
-use super::{Kind, procs};
+use super::kind::Kind;
+use super::procs;
 
-/// Whether the shell `pid` sits in its line editor. `read -n1` and the like keep `ICRNL`.
+/// Returns whether the shell `pid` is in its line editor. `read -n1` and the like keep `ICRNL`.
 pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
     in_foreground(pid, master)
         && tcgetattr(master).is_ok_and(|modes| raw(&modes))
         && procs::waits_for_key(pid)
 }
 
-/// Whether the shell `pid`, which has no line editor or one without keys to bind, reads its next
+/// Returns whether the shell `pid`, which has no line editor or one without keys to bind, reads its next
 /// command from the terminal.
 pub fn at_plain_prompt(pid: i32, master: BorrowedFd) -> bool {
     in_foreground(pid, master)
@@ -26,20 +27,20 @@ pub fn at_plain_prompt(pid: i32, master: BorrowedFd) -> bool {
                     .is_ok_and(|modes| !modes.local_modes.contains(LocalModes::ICANON)))
 }
 
-/// Whether the shell `pid` has the terminal and waits in a poll.
+/// Returns whether the shell `pid` has the terminal and waits in a poll.
 pub fn polls_in_foreground(pid: i32, master: BorrowedFd) -> bool {
     in_foreground(pid, master) && procs::polls(pid)
 }
 
-/// Whether the shell itself, and no program it started, has the terminal.
+/// Returns whether the shell itself, and no program it started, has the terminal.
 pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
     tcgetpgrp(master).is_ok_and(|group| group.as_raw_nonzero().get() == pid)
 }
 
-/// Whether a shell that ran a drive file has left it for its line editor, whatever the terminal's
-/// modes are: the file, and the command within, run with output and errors elsewhere. When the whole
-/// shell is redirected, what tells is that the line editor selects before it reads. A shell without a
-/// line editor that reads something else waits for a substitution in the file.
+/// Returns whether a shell that ran a drive file is back in its line editor, whatever the terminal's modes
+/// are: during the drive file, output and errors are redirected. If the whole shell is redirected, the
+/// line editor is recognized by its select before each read. A shell without a line editor that reads
+/// something else waits for a substitution in the file.
 pub fn left_drive(pid: i32, kind: Kind, master: BorrowedFd) -> bool {
     if !kind.edits_lines() {
         return at_plain_prompt(pid, master);
@@ -54,12 +55,12 @@ pub fn left_drive(pid: i32, kind: Kind, master: BorrowedFd) -> bool {
         && (to_terminal(1) && to_terminal(2) || procs::selects(pid))
 }
 
-/// Whether the shell is within a command: its output goes to one of the FIFOs in `run`.
+/// Returns whether the shell is within a command: its output goes to one of the FIFOs in `run`.
 pub fn in_command(pid: i32, run: &Path) -> bool {
     fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|target| target.starts_with(run))
 }
 
-/// Whether the modes are a line editor's: readline takes a return as it is, ZLE swaps it with a
+/// Returns whether the modes are a line editor's: readline reads a return unchanged, ZLE swaps it with a
 /// newline, and `read -n1` does neither.
 pub fn raw(modes: &Termios) -> bool {
     let input = modes.input_modes;
@@ -67,9 +68,24 @@ pub fn raw(modes: &Termios) -> bool {
         && (!input.contains(InputModes::ICRNL) || input.contains(InputModes::INLCR))
 }
 
-/// Whether the shell has written to the terminal what nobody has read.
+/// Returns whether there is terminal output that the host has not read.
 pub fn has_unread(master: BorrowedFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(master, PollFlags::IN)];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Returns whether a process of the foreground group sleeps in a read of its terminal.
+pub fn foreground_reads(master: BorrowedFd) -> bool {
+    let Ok(group) = tcgetpgrp(master) else {
+        return false;
+    };
+    let leader = group.as_raw_nonzero().get();
+    if procs::reads_terminal(leader) {
+        return true;
+    }
+    procs::all()
+        .iter()
+        .filter(|process| process.group == leader && process.pid != leader && process.state == b'S')
+        .any(|process| procs::reads_terminal(process.pid))
 }

@@ -1,7 +1,7 @@
 //! Shell quoting, both ways: bytes to a word that every shell reads back as those bytes, and the
 //! words that `declare -p`, `alias -p`, `trap -p` and `printf %q` print back to bytes.
 
-/// `bytes` as one word in single quotes. NUL cannot be part of a word and is left out.
+/// Returns `bytes` as one word in single quotes. NUL cannot be part of a word and is omitted.
 #[must_use]
 pub fn single(bytes: &[u8]) -> Vec<u8> {
     let mut word = Vec::with_capacity(bytes.len() + 2);
@@ -17,7 +17,7 @@ pub fn single(bytes: &[u8]) -> Vec<u8> {
     word
 }
 
-/// Whether `name` can be a variable of every shell.
+/// Returns whether `name` can be a variable in every shell.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
     match name.split_first() {
@@ -29,7 +29,7 @@ pub fn is_name(name: &[u8]) -> bool {
     }
 }
 
-/// The end of the logical line that begins at `start`: behind the first newline outside quotes, or
+/// Returns the end of the logical line that begins at `start`: after the first newline outside quotes, or
 /// the end of `text`.
 #[must_use]
 pub fn line_end(text: &[u8], start: usize) -> usize {
@@ -47,7 +47,7 @@ pub fn line_end(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// The logical lines of `text`, each with its end.
+/// Returns the logical lines of `text`, each with its line end.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -57,7 +57,7 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Behind what stands at `at`: a byte, or all that is quoted or substituted there.
+/// Returns the position after the byte, the quoted text or the substitution at `at`.
 #[must_use]
 pub fn skip(text: &[u8], at: usize) -> usize {
     match text[at] {
@@ -75,8 +75,8 @@ pub fn skip(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// Behind the byte that closes what was opened before `at`. Counts, and so does not nest: the text is
-/// anybody's.
+/// Returns the position after the byte that closes what was opened before `at`. It counts instead of
+/// recursing, because the text is untrusted.
 fn skip_to(text: &[u8], mut at: usize, close: u8) -> usize {
     let open = match close {
         b')' => b'(',
@@ -170,7 +170,7 @@ pub fn word(text: &[u8]) -> (Vec<u8>, usize) {
     (value, at.min(text.len()))
 }
 
-/// All words of a line.
+/// Returns all words of a line.
 #[must_use]
 pub fn words(line: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
@@ -187,7 +187,7 @@ pub fn words(line: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// What lies between an opening quote and the closing one that ends before `end`.
+/// Returns the text between an opening quote and the closing quote that ends before `end`.
 fn inner(text: &[u8], from: usize, end: usize) -> &[u8] {
     text.get(from..end.saturating_sub(1).max(from)).unwrap_or_default()
 }

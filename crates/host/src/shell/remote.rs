@@ -1,31 +1,31 @@
-//! Commands with state where nothing but `sh -c` can be run: each is wrapped in a script that gives a
-//! fresh shell the state, runs the command, and prints the state behind its output.
+//! Commands with state on machines that can only run `sh -c`: each command is wrapped in a script that
+//! restores the state in a new shell, runs the command, and prints the state after its output.
 //!
 //! ```text
-//! stdout:  what the command wrote | MARK shell status newline | the state
+//! stdout:  the command's output | MARK shell status newline | the state
 //! ```
-//! Where the output goes to files, so may the state ([`Command::told`]): then nothing but the command's own
-//! output is in them.
+//! If the output goes to files, the state may have its own file ([`Command::told`]).
 //!
-//! The mark is random for each command and made by the caller, so that nothing a command prints can be
-//! taken for it. Standard error is the command's alone. bash is used where there is one, else `sh`,
-//! whose functions are known from the commands that define them. An EXIT trap is run in bash when a command leaves its
-//! shell, not when it ends; in any other shell it belongs to the command that sets it, as each has a shell of its own.
+//! The mark is random for each command and chosen by the caller, so that no output of a command can forge
+//! it. Standard error belongs to the command alone. bash is used if it exists, else `sh`, whose functions
+//! are known from the commands that define them. In bash an EXIT trap runs when a command exits the shell,
+//! not at its end; in any other shell it belongs to the command that sets it, because each has its own
+//! shell.
 //!
-//! Nothing here runs anything: [`wrap`] makes the script, [`read`] takes its output apart.
+//! This module runs nothing: [`wrap`] returns the script, [`read`] parses its output.
 
 use super::defined::functions;
-use super::dialect::put;
+use super::drive::put;
 use super::quote::{self, is_name, single};
 use super::state::State;
 use super::{bash, sh};
 
-/// A command and what it starts with.
+/// A command and its context.
 #[derive(Debug, Clone, Copy)]
 pub struct Command<'a> {
     /// The shell text.
     pub text: &'a [u8],
-    /// The state as it was last told.
+    /// The state after the last command.
     pub state: &'a State,
     /// Variables for this command alone.
     pub env: &'a [(Vec<u8>, Vec<u8>)],
@@ -33,26 +33,26 @@ pub struct Command<'a> {
     pub cwd: Option<&'a [u8]>,
     /// Random letters and digits, at least twenty, never used before.
     pub mark: &'a str,
-    /// A file that is told the state, instead of standard output. When it is whole, one of the same
-    /// name with [`WHOLE`] behind it is there.
+    /// A file for the state, instead of standard output. When it is complete, a file exists whose name has
+    /// [`WHOLE`] appended.
     pub told: Option<&'a [u8]>,
 }
 
-/// What the name of the file ends with that says that the state was told whole.
+/// The suffix of the file that marks a complete state.
 pub const WHOLE: &str = ".whole";
 
-/// What came of it.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// What the command wrote to standard output.
+    /// The command's standard output.
     pub stdout: Vec<u8>,
     /// Its exit code.
     pub exit_code: i32,
-    /// The sections that were told; empty when the shell ended before it could. To be absorbed.
+    /// The printed sections, to be absorbed; empty if the shell exited before it could print them.
     pub state: State,
 }
 
-/// The script to run with `sh -c`. One longer than 128 KiB has to be run from a file.
+/// Returns the script to run with `sh -c`. A script longer than 128 KiB has to be run from a file.
 #[must_use]
 pub fn wrap(command: &Command<'_>) -> Vec<u8> {
     let mut text =
@@ -62,10 +62,10 @@ pub fn wrap(command: &Command<'_>) -> Vec<u8> {
     text
 }
 
-/// Where a script tells the state: what a redirection to it has behind its `>`, first and then.
+/// Returns the target of the redirections that print the state: of the first, and of the others.
 fn targets(command: &Command<'_>) -> (Vec<u8>, Vec<u8>) {
     match command.told {
-        // Whatever the command has set: `|` for noclobber.
+        // `|` overrides noclobber, which the command may have set.
         Some(path) => ([b"|", &single(path)[..]].concat(), [b">", &single(path)[..]].concat()),
         None => (b"&1".to_vec(), b"&1".to_vec()),
     }
@@ -77,14 +77,14 @@ fn whole(text: &mut Vec<u8>, command: &Command<'_>) {
     }
 }
 
-/// The script for bash alone.
+/// Returns the script for bash.
 #[must_use]
 pub fn in_bash(command: &Command<'_>) -> Vec<u8> {
     let state = command.state;
     let mut text = Vec::new();
     clear_env(&mut text, state);
     text.extend_from_slice(b"shopt -s expand_aliases\n");
-    // What follows is one group, so that it is read before anything in it can change how.
+    // The rest is one group, so that it is parsed before anything in it can change the parser.
     text.extend_from_slice(&match state.is_empty() {
         true => bash::NOTHING.to_vec(),
         false => bash::restore(&without_late(state), cwd_of(state), true),
@@ -93,18 +93,18 @@ pub fn in_bash(command: &Command<'_>) -> Vec<u8> {
     let set = |name: &[u8]| {
         bash::has_trap(state, name) || mentions(b"trap") && mentions(name.trim_ascii())
     };
-    // A subshell keeps a DEBUG trap out, but still tells of it.
-    let place = if set(b" DEBUG") { Tells::InSubshell } else { Tells::Here };
+    // A subshell does not run the DEBUG trap, but still lists it.
+    let place = if set(b" DEBUG") { DumpingShell::InSubshell } else { DumpingShell::Here };
     let (first, rest) = tell(command, place);
     let (open, close): (&[u8], &[u8]) = match place {
-        Tells::InSubshell => (b"(", b")\n"),
-        Tells::Here => (b"", b""),
+        DumpingShell::InSubshell => (b"(", b")\n"),
+        DumpingShell::Here => (b"", b""),
     };
     match bash::trap(state, b" EXIT") {
-        // It is run when the command leaves its shell, as it would be; nobody tells the state then.
+        // It runs when the command exits its shell; then no state is printed.
         Some(line) => put(&mut text, &[b"\\builtin ", line, b"\n"]),
         None => {
-            // A shell that `errexit` has ended is followed by one without it.
+            // After a shell that `errexit` has ended, the next one has it off.
             let left = [open, &first, b"\\builtin set +e\n", &rest, close].concat();
             put(&mut text, &[b"\\builtin trap ", &single(&left), b" EXIT\n"]);
         }
@@ -112,7 +112,7 @@ pub fn in_bash(command: &Command<'_>) -> Vec<u8> {
     extras(&mut text, command);
     let errexit = late(&mut text, state);
     put(&mut text, &[&status_of(state), b"\n"]);
-    // It would be run once more for the sourcing; where `errexit` counts, that cannot be helped.
+    // It would run once more for the sourcing; with `errexit` that cannot be avoided.
     let err = set(b" ERR") && !errexit;
     // Sourced, so that `return` works and a syntax error stays inside.
     put(&mut text, &[if err { b"if " } else { b"" }, b"\\builtin . /dev/fd/9 9<<'"]);
@@ -126,24 +126,24 @@ pub fn in_bash(command: &Command<'_>) -> Vec<u8> {
     text
 }
 
-/// Which shell tells the state.
+/// The shell that prints the state.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tells {
-    /// The command's own.
+enum DumpingShell {
+    /// The command's own shell.
     Here,
-    /// One that a DEBUG trap is not run in.
+    /// A subshell, which does not run a DEBUG trap.
     InSubshell,
 }
 
-/// Tells the state: how the command ended, and the rest.
-fn tell(command: &Command<'_>, place: Tells) -> (Vec<u8>, Vec<u8>) {
+/// Appends the commands that print the status and the state.
+fn tell(command: &Command<'_>, place: DumpingShell) -> (Vec<u8>, Vec<u8>) {
     let (first, then) = targets(command);
     let mut status = b"\\builtin printf '%s bash %d\\n' ".to_vec();
     put(&mut status, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
     let mut rest = Vec::new();
     let disabled = !command.state.get("enable").is_empty();
     if disabled || bash::find(command.text, b"enable").is_some() {
-        // What is disabled is needed from here on.
+        // Disabled builtins are needed from here on.
         put(&mut rest, &[b"\\builtin enable -n >", &then, b"\n"]);
         rest.extend_from_slice(b"\\builtin eval \"$(\\builtin enable -n | sed 's/ -n / /')\"\n");
     }
@@ -153,8 +153,8 @@ fn tell(command: &Command<'_>, place: Tells) -> (Vec<u8>, Vec<u8>) {
     if command.cwd.is_some() {
         put(&mut rest, &[b"\\builtin cd -- ", &single(cwd_of(command.state)), b" || ((1))\n"]);
     }
-    // Our own is not part of what is told. A subshell that takes it away tells of no other.
-    if place == Tells::Here {
+    // Our own trap is not part of the state. A subshell that removes it lists no other trap.
+    if place == DumpingShell::Here {
         put(&mut rest, &[b"case $(\\builtin trap -p EXIT) in *", command.mark.as_bytes()]);
         rest.extend_from_slice(b"*) \\builtin trap - EXIT;; esac\n");
     }
@@ -163,8 +163,8 @@ fn tell(command: &Command<'_>, place: Tells) -> (Vec<u8>, Vec<u8>) {
     (status, rest)
 }
 
-/// What is told of a shell that ends, and lives on in one that does not: its limits, and when it began (a second
-/// more or less is none). What follows needs room: the limit of files is told first, and lifted.
+/// Appends the commands that print the limits and the start time, which a new shell would lose. The rest
+/// needs disk space, so the file size limit is printed first, and lifted.
 fn more(state: &State) -> Vec<u8> {
     let began = std::str::from_utf8(state.get("began")).ok().and_then(|text| text.parse().ok());
     let began: i64 = began.unwrap_or(i64::MAX / 2);
@@ -176,7 +176,7 @@ fn more(state: &State) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The state without what comes later, as it would be in the way of our own words.
+/// Returns the state without the parts that are restored later, because they would disturb our commands.
 fn without_late(state: &State) -> State {
     let mut early = state.clone();
     let mut keep = |section: &str, kept: &dyn Fn(&[u8]) -> bool| {
@@ -189,7 +189,7 @@ fn without_late(state: &State) -> State {
     early
 }
 
-/// What is set last; whether `errexit` is.
+/// Returns the commands that are run last, and whether `errexit` is set.
 fn late(text: &mut Vec<u8>, state: &State) -> bool {
     let limits = state.get("limits");
     if !limits.is_empty() {
@@ -208,8 +208,8 @@ fn late(text: &mut Vec<u8>, state: &State) -> bool {
     bash::option(state, "errexit")
 }
 
-/// What comes before the command's own text, on its first line: what would keep it from being sourced, or be run
-/// for that.
+/// Returns the text before the command's own, on its first line: settings that would prevent it from being
+/// sourced, or traps that would run for the sourcing.
 fn preamble(state: &State) -> Vec<u8> {
     let mut text = Vec::new();
     let traps = [&b" ERR"[..], b" DEBUG"].into_iter().filter_map(|name| bash::trap(state, name));
@@ -218,13 +218,13 @@ fn preamble(state: &State) -> Vec<u8> {
     }
     let status = state.get("status");
     if !text.is_empty() && !status.is_empty() && status != b"0" {
-        // They left `$?` at zero.
+        // These commands left `$?` at zero.
         put(&mut text, &[&status_of(state), b"; "]);
     }
     text
 }
 
-/// The script for any other shell.
+/// Returns the script for any other shell.
 #[must_use]
 pub fn in_sh(command: &Command<'_>) -> Vec<u8> {
     let mut text = Vec::new();
@@ -260,7 +260,7 @@ pub fn in_sh(command: &Command<'_>) -> Vec<u8> {
     text
 }
 
-/// Takes the variables away that the state does not have. What names a shell's own is left.
+/// Unsets the variables that the state does not have, except the shell's own.
 fn clear_env(text: &mut Vec<u8>, state: &State) {
     if state.has("env") {
         text.extend_from_slice(
@@ -279,7 +279,7 @@ fn extras(text: &mut Vec<u8>, command: &Command<'_>) {
     }
 }
 
-/// Makes a variable what it was before a command that had its own.
+/// Restores a variable after a command that had its own value for it.
 fn restore_variable(text: &mut Vec<u8>, state: &State, name: &[u8]) {
     put(text, &[b"builtin unset -v ", name, b"\n"]);
     for line in quote::lines(state.get("vars")) {
@@ -297,17 +297,17 @@ fn cwd_of(state: &State) -> &[u8] {
     }
 }
 
-/// Hands the last exit code over; `&&` keeps `errexit` and an ERR trap out of it.
+/// Sets `$?` to the last exit code; `&&` disables `errexit` and an ERR trap for it.
 fn status_of(state: &State) -> Vec<u8> {
     let status = std::str::from_utf8(state.get("status")).unwrap_or_default();
     format!("(\\exit {}) && ((1))", status.parse::<u8>().unwrap_or(0)).into_bytes()
 }
 
-/// Takes apart what the script printed. `exit_code` is the script's own, for a command whose shell
-/// ended before it could tell.
+/// Parses the output of the script. `exit_code` is the script's own, for a command whose shell exited
+/// before it could print the status.
 #[must_use]
 pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> Ran {
-    let told = stdout
+    let parsed = stdout
         .windows(mark.len().max(1))
         .position(|window| window == mark.as_bytes())
         .and_then(|at| {
@@ -317,10 +317,10 @@ pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> Ran {
             let (shell, status) = (words.next()?, words.next()?.parse().ok()?);
             Some((at, shell, status, &rest[end + 1..]))
         });
-    let Some((at, shell, status, dump)) = told else {
+    let Some((at, shell, status, dump)) = parsed else {
         return Ran { stdout: stdout.to_vec(), exit_code, state: State::default() };
     };
-    // What had to be told before the rest.
+    // The values that were printed before the rest.
     let disabled: Vec<&[u8]> =
         quote::lines(dump).take_while(|line| line.starts_with(b"enable -n ")).collect();
     let disabled = disabled.concat();

@@ -1,10 +1,10 @@
-//! The copy of a command's output that a watcher sees: bounded, with line ends for a raw terminal,
-//! and without what would make the screen's emulator answer or change modes behind the shell's back.
+//! The copy of a command's output on the screen: bounded, with line ends for a raw terminal, and without
+//! sequences that would make the emulator answer or change modes without the shell's knowledge.
 
 /// How much of a command's output is copied to the screen.
-const BOUND: u64 = 64 << 10;
+const MAX_COPIED_BYTES: u64 = 64 << 10;
 
-/// Parses just enough of a terminal's language to leave sequences out whole.
+/// A parser of escape sequences, just enough to omit whole sequences.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Within {
     #[default]
@@ -19,7 +19,7 @@ enum Within {
     Intermediate,
 }
 
-/// The copy as it goes on.
+/// The state of the copy.
 #[derive(Debug, Default)]
 pub struct Copy {
     shown: u64,
@@ -34,9 +34,9 @@ struct Filter {
 }
 
 impl Copy {
-    /// What to show for `bytes` that came next on a stream (0 or 1).
+    /// Returns what to show for the next `bytes` of a stream (0 or 1).
     pub fn take(&mut self, stream: usize, bytes: &[u8]) -> Vec<u8> {
-        let room = usize::try_from(BOUND.saturating_sub(self.shown)).unwrap_or(0);
+        let room = usize::try_from(MAX_COPIED_BYTES.saturating_sub(self.shown)).unwrap_or(0);
         let taken = bytes.len().min(room);
         self.shown += taken as u64;
         self.hidden += (bytes.len() - taken) as u64;
@@ -45,7 +45,7 @@ impl Copy {
         shown
     }
 
-    /// What to show at the end.
+    /// Returns what to show at the end.
     pub fn end(&self) -> Vec<u8> {
         if self.hidden == 0 {
             return Vec::new();
@@ -64,7 +64,7 @@ impl Filter {
                         shown.extend_from_slice(b"\r\n");
                         Within::Text
                     }
-                    // ENQ asks for an answer; SO and SI change the charset.
+                    // ENQ requests an answer; SO and SI change the charset.
                     0 | 5 | 14 | 15 => Within::Text,
                     other => {
                         shown.push(other);
@@ -113,7 +113,7 @@ impl Filter {
         }
     }
 
-    /// Colours and the erasing of a line are kept: progress bars and test reports live by them.
+    /// Keeps colours and the erasing of a line, which progress bars and test reports need.
     fn sequence(&mut self, last: u8, shown: &mut Vec<u8>) {
         let plain = self.held.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'));
         if plain && matches!(last, b'm' | b'K') {
@@ -124,11 +124,11 @@ impl Filter {
     }
 }
 
-/// What to show when a shell starts without what kept the one before from its prompt.
+/// The notice for a shell that starts without start-up files, because the one before failed.
 pub const BARE: &[u8] =
     b"\r\n\x1b[2m[the shell did not come to its prompt; this one has no start-up files]\x1b[0m\r\n";
 
-/// What to show when a shell exited and another takes its place.
+/// Returns the notice that a shell exited and another takes its place.
 pub fn restarted(code: Option<i32>, signal: Option<i32>) -> Vec<u8> {
     let how = match (code, signal) {
         (_, Some(signal)) => format!("was ended by signal {signal}"),
@@ -139,7 +139,7 @@ pub fn restarted(code: Option<i32>, signal: Option<i32>) -> Vec<u8> {
         .into_bytes()
 }
 
-/// What to show when a fresh shell cannot be where the one before was.
+/// Returns the notice that a new shell cannot start in the directory of the one before.
 pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut shown = b"\r\n\x1b[2m[".to_vec();
     let mut filter = Filter::default();
@@ -150,9 +150,9 @@ pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// What takes the line of the old prompt off the screen, when this was drawn behind it: a line end,
-/// what the prompt's own programs said, the new prompt. Nothing when lines may have been folded or the
-/// cursor moved, for then nobody knows where the old one is.
+/// Returns the bytes that remove the line of the old prompt from the screen. `drawn` was printed after it:
+/// a line end, the output of the prompt's own programs, the new prompt. Returns nothing if lines may have
+/// been wrapped or the cursor moved, because then the position of the old prompt is unknown.
 pub fn without_old_prompt(drawn: &[u8], columns: usize) -> Vec<u8> {
     let clear = b"\r\x1b[K\r";
     let start = drawn.windows(clear.len()).position(|window| window == clear);
@@ -165,7 +165,7 @@ pub fn without_old_prompt(drawn: &[u8], columns: usize) -> Vec<u8> {
     format!("\x1b7\x1b[{}A\x1b[M\x1b8\x1b[A", lines.len() - 1).into_bytes()
 }
 
-/// How many columns a line takes at most; `None` if it does more than show text in colours.
+/// Returns how many columns a line takes at most, or `None` if it contains more than coloured text.
 fn width(line: &[u8]) -> Option<usize> {
     let mut rest = line;
     let mut width = 0;
@@ -186,30 +186,29 @@ fn width(line: &[u8]) -> Option<usize> {
             }
             (b'\r' | 1 | 2 | 7, _) => {}
             (0..0x20, _) => return None,
-            // A character outside of ASCII is counted as bytes: never too few.
+            // Non-ASCII characters are counted as bytes, which is never too few.
             _ => width += 1,
         }
     }
     Some(width)
 }
 
-/// What the shell's prompt looks like, as far as it was seen. The line editor takes its prompt off
-/// the screen when a key of ours runs, and draws it again afterwards; the next command may begin
-/// before it has.
+/// The shell's prompt, as far as it was seen. The line editor erases its prompt when a key of ours runs and
+/// draws it again afterwards; the next command may begin before that.
 #[derive(Debug, Default)]
 pub struct Prompt {
     text: Vec<u8>,
-    /// What was drawn since a command ended; `None` while that is not known.
+    /// The bytes drawn since a command ended; `None` while that is unknown.
     drawn: Option<Vec<u8>>,
 }
 
 impl Prompt {
-    /// A command ended: the prompt comes next.
+    /// Notes that a command has ended: the prompt comes next.
     pub fn expect(&mut self) {
         self.drawn = Some(Vec::new());
     }
 
-    /// The shell printed something while nothing ran.
+    /// Notes what the shell printed while nothing ran.
     pub fn see(&mut self, bytes: &[u8]) {
         if let Some(drawn) = &mut self.drawn
             && drawn.len() + bytes.len() <= 4 << 10
@@ -218,7 +217,7 @@ impl Prompt {
         }
     }
 
-    /// The shell drew its prompt anew: this is all it printed for that.
+    /// Notes that the shell redrew its prompt by printing these bytes.
     pub fn drawn(&mut self, bytes: &[u8]) {
         let start = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
         let line = &bytes[start..];
@@ -226,14 +225,14 @@ impl Prompt {
         self.drawn = Some(line[skip..].to_vec());
     }
 
-    /// What to show when a command begins, as if it had been typed.
+    /// Returns what to show when a command begins, as if it had been typed.
     pub fn typed(&mut self, command: &[u8], half_typed: bool) -> Vec<u8> {
         let mut shown = Vec::new();
         match self.drawn.take() {
             _ if half_typed => shown.extend_from_slice(b"\r\x1b[K$ "),
             Some(drawn) if drawn.is_empty() => shown.extend_from_slice(&self.text),
             Some(drawn) => {
-                // Behind the last time the line was cleared.
+                // After the last time the line was cleared.
                 let clear = b"\r\x1b[K\r";
                 let start = drawn.windows(clear.len()).rposition(|window| window == clear);
                 self.text = drawn[start.map_or(0, |start| start + clear.len())..].to_vec();

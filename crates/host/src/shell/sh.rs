@@ -1,18 +1,19 @@
 //! dash, busybox sh and other POSIX shells: no key can be bound, so a line is typed that sources the
-//! drive file, with the terminal's echo off. It is typed only at an empty prompt: what a person has
-//! half typed makes a command wait.
+//! drive file, with the terminal's echo off. It is typed only at an empty prompt: a half-typed line makes
+//! a command wait.
 //!
 //! A POSIX shell cannot list its functions: they are remembered from the commands that defined them,
-//! and the shell only says which of them there are. One that came from a file or from a person's
-//! keyboard is lost when the shell is replaced. A syntax error takes the shell back to its prompt; its
+//! and the shell only lists which of them exist. A function that a sourced file or a person defined is
+//! lost when the shell is replaced. A syntax error takes the shell back to its prompt; its
 //! status is read from there.
 
 use super::defined::{Function, functions};
-use super::dialect::{Drive, Dump, Manner, Paths, put};
+use super::drive::{Drive, Dump, Syntax, put};
+use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 
-/// Variables of the shell's own, or of the moment.
+/// Variables that the shell sets itself, or that are transient.
 const OWN: [&[u8]; 12] = [
     b"LINENO",
     b"OPTIND",
@@ -28,14 +29,14 @@ const OWN: [&[u8]; 12] = [
     b"FUNCNAME",
 ];
 
-/// The line to type.
+/// Returns the line to type.
 pub fn key(paths: &Paths) -> Vec<u8> {
     let mut line = b" command . ".to_vec();
     put(&mut line, &[&single(&paths.drive()), b"\n"]);
     line
 }
 
-/// The file that `ENV` names: `restore` for a later start.
+/// Returns the file that `ENV` names: `restore` for a later start.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = b"unset ENV\n".to_vec();
     let restore = restore.unwrap_or_default();
@@ -45,39 +46,39 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     text
 }
 
-/// How such a shell is spoken to.
-const MANNER: Manner = Manner { call: b"command ", to: b">", cd: b"command cd -- " };
+/// The syntax of a POSIX shell.
+const SYNTAX: Syntax = Syntax { call: b"command ", to: b">", cd: b"command cd -- " };
 
-/// The drive file for a command.
+/// Returns the drive file for a command.
 pub fn drive(drive: &Drive) -> Vec<u8> {
     let paths = drive.paths;
     let mut text = Vec::with_capacity(1024);
-    MANNER.once(&mut text, drive);
-    MANNER.mark(&mut text, &paths.ctl(&format!("{}.s", drive.number)), b"");
+    SYNTAX.once(&mut text, drive);
+    SYNTAX.mark(&mut text, &paths.ctl(&format!("{}.s", drive.number)), b"");
     text.extend_from_slice(b"set +m 2>/dev/null\n");
     if let Some(cwd) = drive.cwd {
-        put(&mut text, &[MANNER.cd, &single(cwd), b"\n"]);
+        put(&mut text, &[SYNTAX.cd, &single(cwd), b"\n"]);
     }
-    MANNER.lend(&mut text, drive);
-    // A substitution costs a fork, but nothing else sets a status without a function or a file.
+    SYNTAX.set_env(&mut text, drive);
+    // A substitution costs a fork, but nothing else sets `$?` without a function or a file.
     put(&mut text, &[format!("$(exit {})\n", drive.status).as_bytes()]);
-    MANNER.source(&mut text, drive);
-    MANNER.record(&mut text, drive);
-    MANNER.take_back(&mut text, drive, |line, name| {
+    SYNTAX.source(&mut text, drive);
+    SYNTAX.record(&mut text, drive);
+    SYNTAX.restore_env(&mut text, drive, |line, name| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))
     });
-    MANNER.go_back(&mut text, drive);
+    SYNTAX.restore_cwd(&mut text, drive);
     text.extend_from_slice(b"set -m 2>/dev/null\n");
     let known = functions([drive.state.get("functions"), drive.text]);
     dump(&mut text, &single(&paths.state()), &known);
     text
 }
 
-/// The drive file that only reads the state out.
+/// Returns the drive file that only dumps the state.
 pub fn capture(drive: &Drive) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
-    MANNER.record(&mut text, drive);
-    MANNER.once(&mut text, drive);
+    SYNTAX.record(&mut text, drive);
+    SYNTAX.once(&mut text, drive);
     if drive.interrupted {
         text.extend_from_slice(b"set -m 2>/dev/null\n");
     }
@@ -86,8 +87,8 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     text
 }
 
-/// Prints everything with builtins alone, each section behind its name between zero bytes. A function
-/// is what the shell says its name is, and the text that is known.
+/// Appends the commands that dump the state, with builtins alone. Each section follows its name between
+/// zero bytes. A function consists of what the shell says about its name, and of its known text.
 pub fn dump(text: &mut Vec<u8>, target: &[u8], known: &[Function]) {
     text.extend_from_slice(b"{ command printf '\\000\\000functions\\000'; ");
     for function in known {
@@ -106,14 +107,13 @@ pub fn dump(text: &mut Vec<u8>, target: &[u8], known: &[Function]) {
         ("env", "export -p"),
         ("args", "command printf '%s\\000' \"$@\""),
     ] {
-        // Two zero bytes, and the arguments last: those are ended by zero bytes themselves.
+        // Two zero bytes, and the arguments last, because each argument ends with a zero byte.
         let mark = format!("command printf '\\000\\000{name}\\000'; {print}; ");
         text.extend_from_slice(mark.as_bytes());
     }
     put(text, &[b"} >", target, b" 2>/dev/null\n"]);
 }
 
-/// Reads a dump.
 pub fn parse(raw: &[u8]) -> Dump {
     let mut dump = Dump::default();
     let mut at = find(raw, b"\0\0").map_or(raw.len(), |start| start + 2);
@@ -136,7 +136,7 @@ pub fn parse(raw: &[u8]) -> Dump {
             b"args" => {
                 let mut line = Vec::new();
                 let args = bytes.strip_suffix(b"\0").unwrap_or(bytes);
-                // Without arguments the format is printed once all the same.
+                // Without arguments the format is still printed once.
                 if bytes.len() > 1 {
                     for arg in args.split(|byte| *byte == 0) {
                         put(&mut line, &[b" ", &single(arg)]);
@@ -172,7 +172,7 @@ pub fn parse(raw: &[u8]) -> Dump {
     dump
 }
 
-/// The texts of the names that are functions.
+/// Returns the texts of the names that are functions.
 fn defined(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for entry in bytes.split(|byte| *byte == 1) {
@@ -184,7 +184,7 @@ fn defined(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The names that `readonly -p` lists and that are not the shell's own, to be made so again.
+/// Returns commands that make the variables of `readonly -p` read-only, without the shell's own.
 fn constants(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for name in listed(bytes, b"readonly ").filter(|name| !OWN.contains(name)) {
@@ -193,12 +193,12 @@ fn constants(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The names that `export -p` lists.
+/// Returns the names that `export -p` lists.
 fn exports(bytes: &[u8]) -> Vec<Vec<u8>> {
     listed(bytes, b"export ").map(<[u8]>::to_vec).collect()
 }
 
-/// The names behind a word at the start of a line.
+/// Returns the names after a word at the start of a line.
 fn listed<'a>(bytes: &'a [u8], word: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     quote::lines(bytes).filter_map(move |line| {
         let rest = line.strip_prefix(word)?;
@@ -207,7 +207,7 @@ fn listed<'a>(bytes: &'a [u8], word: &'a [u8]) -> impl Iterator<Item = &'a [u8]>
     })
 }
 
-/// The script that makes a fresh shell what `state` says.
+/// Returns the script that restores `state` in a new shell.
 pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = Vec::new();
     put(&mut text, &[state.get("functions"), state.get("vars"), b"\n", state.get("readonly")]);

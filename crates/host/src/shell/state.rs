@@ -1,4 +1,4 @@
-//! A shell's state as named sections of bytes, and what changed between two of them.
+//! A shell's state as named sections of bytes, and the changes between two states.
 //!
 //! Only the dialects know what a section holds; `cwd` (a path) and `env` (`K=V`, each ended by NUL)
 //! mean the same in all of them.
@@ -7,39 +7,39 @@ use std::collections::BTreeMap;
 
 use crate::wire::Sections;
 
-/// Everything known of a shell's state.
+/// The known state of a shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State(BTreeMap<String, Vec<u8>>);
 
-/// What is not as before: sections with other bytes, and names of sections that are no more.
+/// The changed sections, and the names of the removed sections.
 pub type Changes = (Sections, Vec<String>);
 
 impl State {
-    /// The state these sections describe.
+    /// Returns the state that consists of these sections.
     #[must_use]
     pub fn from_sections(sections: Sections) -> Self {
         Self(sections.into_iter().collect())
     }
 
-    /// Every section, by name.
+    /// Returns every section, by name.
     #[must_use]
     pub fn sections(&self) -> Sections {
         self.0.iter().map(|(name, bytes)| (name.clone(), bytes.clone())).collect()
     }
 
-    /// Whether nothing is known.
+    /// Returns whether there are no sections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes of a section; empty when there is none.
+    /// Returns the bytes of a section, which are empty if it does not exist.
     #[must_use]
     pub fn get(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there is such a section.
+    /// Returns whether a section exists.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -50,12 +50,12 @@ impl State {
         self.0.insert(name.to_owned(), bytes);
     }
 
-    /// The lines of a section.
+    /// Returns the lines of a section.
     pub fn lines(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.get(name).split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
     }
 
-    /// Takes over what `newer` knows; a section it could not tell stays as it was.
+    /// Takes over the sections of `newer`; the others stay as they are. Returns the changes.
     pub fn absorb(&mut self, newer: Self) -> Changes {
         let mut changed = Vec::new();
         for (name, bytes) in newer.0 {
@@ -67,7 +67,7 @@ impl State {
         (changed, Vec::new())
     }
 
-    /// The exported variables.
+    /// Returns the exported variables.
     pub fn env(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.get("env").split(|byte| *byte == 0).filter_map(|pair| {
             let equals = pair.iter().position(|byte| *byte == b'=')?;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_changed_is_told() {
+    fn only_changes_are_reported() {
         let mut state = State::default();
         state.set("cwd", b"/".to_vec());
         state.set("umask", b"umask 0022".to_vec());

@@ -1,14 +1,16 @@
-//! Whether a text may end inside a substitution.
+//! Recognizes texts that may end inside a substitution.
 
-/// What is open at some place of a text.
 #[derive(PartialEq)]
 enum Open {
     Paren,
     Quote,
+    /// `${`
+    Brace,
 }
 
-/// Whether something with a parenthesis may not be closed at the end of this text. Says yes too
-/// often (a pattern of `case`, a here-document), and no only when quotes and parentheses close.
+/// Returns whether a parenthesis may be unclosed at the end of this text. Returns `false` only if quotes,
+/// braces and parentheses are balanced. Returns `true` for every construct in which they may not count,
+/// such as a here-document, a pattern of `case` or a backquote: the caller then has bash parse the text.
 pub fn may_be(text: &[u8]) -> bool {
     if !text.windows(2).any(|two| matches!(two, [b'$' | b'<' | b'>' | b'=', b'('])) {
         return false;
@@ -16,19 +18,33 @@ pub fn may_be(text: &[u8]) -> bool {
     let mut open = Vec::new();
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
-        let quoted = open.last() == Some(&Open::Quote);
+        let (quoted, in_brace) =
+            (open.last() == Some(&Open::Quote), open.last() == Some(&Open::Brace));
         let before = at.checked_sub(1).map_or(b' ', |before| text[before]);
         match byte {
             b'\\' => at += 1,
+            b'`' => return true,
+            b'\'' if in_brace => return true,
+            b'#' if in_brace && before != b'{' => return true,
+            b'(' if in_brace && before != b'$' => return true,
+            b'\'' if !quoted && before == b'$' => return true,
             b'\'' if !quoted => match text[at + 1..].iter().position(|byte| *byte == b'\'') {
                 Some(length) => at += length + 1,
                 None => return true,
             },
+            b'#' if !quoted && matches!(before, b'(' | b')' | b'|' | b'&' | b'<' | b'>') => {
+                return true;
+            }
             b'#' if !quoted && (before.is_ascii_whitespace() || before == b';') => {
                 at += text[at..].iter().take_while(|byte| **byte != b'\n').count();
             }
+            b'<' if !quoted && text[at..].starts_with(b"<<<") => at += 2,
+            b'<' if !quoted && text[at..].starts_with(b"<<") => return true,
+            b'c' if !quoted && is_case(before, &text[at..]) => return true,
             b'"' if quoted => drop(open.pop()),
             b'"' => open.push(Open::Quote),
+            b'{' if before == b'$' => open.push(Open::Brace),
+            b'}' if in_brace => drop(open.pop()),
             b'(' if !quoted || before == b'$' => open.push(Open::Paren),
             b')' if open.last() == Some(&Open::Paren) => drop(open.pop()),
             _ => {}
@@ -36,6 +52,13 @@ pub fn may_be(text: &[u8]) -> bool {
         at += 1;
     }
     !open.is_empty()
+}
+
+/// Returns whether `text` begins with the keyword `case`.
+fn is_case(before: u8, text: &[u8]) -> bool {
+    let ends = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\\';
+    !before.is_ascii_alphanumeric()
+        && text.strip_prefix(b"case").is_some_and(|rest| rest.first().is_none_or(ends))
 }
 
 #[cfg(test)]
@@ -54,6 +77,13 @@ mod tests {
             "echo $((1+2)",
             "echo $(ls # )",
             "echo $(echo '",
+            "echo ${x #$((",
+            "$(<<E\na) ",
+            "echo $(case a in a) echo;; esac",
+            "echo $(# )",
+            "echo $(echo ${x%)}",
+            "echo $(echo $'\\')'",
+            "echo $(echo `)`",
         ] {
             assert!(may_be(text.as_bytes()), "{text}");
         }
@@ -70,6 +100,8 @@ mod tests {
             "a=(1 '(' 2); f() { echo ${a[0]}; }",
             "echo \\$\\(ls",
             "echo \"(\" $(ls)",
+            "cat <<<\"$(ls)\"",
+            "echo \"${x:-$(ls)}\" ${#y}",
         ] {
             assert!(!may_be(text.as_bytes()), "{text}");
         }

@@ -1,18 +1,18 @@
-//! zsh: a ZLE widget bound to a key has the drive file sourced.
+//! zsh: a ZLE widget bound to a key sources the drive file.
 //!
-//! A widget is a function, and zsh gives every function a scope in which `typeset` and positional
-//! parameters end with it. So the widget only schedules: the line editor runs what is due as soon as
-//! it waits for the next key, outside of any function. Only where there is no `zsh/sched` is the file
-//! sourced in the widget itself.
+//! A widget is a function, and `typeset` and positional parameters are local to a function. So the widget
+//! only schedules the drive file: the line editor runs scheduled commands as soon as it waits for the next
+//! key, outside of any function. Only without `zsh/sched` does the widget source the file itself.
 
-use super::dialect::{Drive, Dump, Manner, Paths, put};
+use super::drive::{Drive, Dump, Syntax, put};
+use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 
-/// The bytes to type.
+/// The key to type.
 pub const KEY: &[u8] = b"\x1b[5477;1~";
 
-/// Variables of zsh's own that a person sets all the same.
+/// Special variables of zsh that a person may set.
 const SETTABLE: [&[u8]; 12] = [
     b"PS1",
     b"PS2",
@@ -28,17 +28,17 @@ const SETTABLE: [&[u8]; 12] = [
     b"NULLCMD",
 ];
 
-/// What `ZDOTDIR` holds: files by name.
+/// Returns the files in `ZDOTDIR`, by name.
 pub fn dot_files(paths: &Paths) -> [(&'static str, Vec<u8>); 2] {
     let mut rc = b". ".to_vec();
     put(&mut rc, &[&single(paths.rc().as_os_str().as_encoded_bytes()), b"\n"]);
     [(".zshenv", b"if [[ -r ~/.zshenv ]]; then . ~/.zshenv; fi\n".to_vec()), (".zshrc", rc)]
 }
 
-/// The rc file: the person's own for a first start, `restore` for a later one.
+/// Returns the rc file: the person's own for a first start, `restore` for a later one.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = b"unset ZDOTDIR\n".to_vec();
-    // What exists before anything of the person's ran is the shell's own.
+    // Variables that exist before the person's files ran are the shell's own.
     put(
         &mut text,
         &[
@@ -51,7 +51,7 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
         None => text.extend_from_slice(b"if [[ -r ~/.zshrc ]]; then . ~/.zshrc; fi\n"),
         Some(script) => text.extend_from_slice(script),
     }
-    // Jobs outlive a shell that is replaced.
+    // Jobs must survive the replacement of the shell.
     text.extend_from_slice(b"builtin setopt no_hup no_check_jobs\n");
     let mut source = b"{ builtin . ".to_vec();
     put(&mut source, &[&single(&paths.drive()), b"; } >/dev/null 2>&1; zle .reset-prompt"]);
@@ -77,33 +77,33 @@ fn own(paths: &Paths) -> Vec<u8> {
     paths.run.join("own").into_os_string().into_encoded_bytes()
 }
 
-/// How a zsh is spoken to.
-const MANNER: Manner = Manner { call: b"builtin ", to: b">|", cd: b"builtin cd -q -- " };
+/// The syntax of zsh.
+const SYNTAX: Syntax = Syntax { call: b"builtin ", to: b">|", cd: b"builtin cd -q -- " };
 
-/// The drive file for a command.
+/// Returns the drive file for a command.
 pub fn drive(drive: &Drive) -> Vec<u8> {
     let paths = drive.paths;
     let mut text = Vec::with_capacity(1024);
-    MANNER.once(&mut text, drive);
-    MANNER.mark(&mut text, &paths.begun(), b"");
+    SYNTAX.once(&mut text, drive);
+    SYNTAX.mark(&mut text, &paths.begun(), b"");
     text.extend_from_slice(b"builtin setopt no_monitor\n");
     if let Some(cwd) = drive.cwd {
-        put(&mut text, &[MANNER.cd, &single(cwd), b"\n"]);
+        put(&mut text, &[SYNTAX.cd, &single(cwd), b"\n"]);
     }
-    MANNER.lend(&mut text, drive);
+    SYNTAX.set_env(&mut text, drive);
     status(&mut text, drive);
-    MANNER.source(&mut text, drive);
-    MANNER.record(&mut text, drive);
-    MANNER.take_back(&mut text, drive, |line, name| {
+    SYNTAX.source(&mut text, drive);
+    SYNTAX.record(&mut text, drive);
+    SYNTAX.restore_env(&mut text, drive, |line, name| {
         variable(line.trim_ascii_end()).is_some_and(|(found, _)| found == name)
     });
-    MANNER.go_back(&mut text, drive);
+    SYNTAX.restore_cwd(&mut text, drive);
     text.extend_from_slice(b"builtin setopt monitor\n");
     dump(&mut text, paths, b"");
     text
 }
 
-/// Hands the last exit code over, without `errexit` or a trap taking notice.
+/// Sets `$?` to the last exit code, without triggering `errexit` or a trap.
 fn status(text: &mut Vec<u8>, drive: &Drive) {
     match drive.status {
         0 => text.extend_from_slice(b"builtin true\n"),
@@ -112,11 +112,11 @@ fn status(text: &mut Vec<u8>, drive: &Drive) {
     }
 }
 
-/// The drive file that only reads the state out.
+/// Returns the drive file that only dumps the state.
 pub fn capture(drive: &Drive) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
-    MANNER.record(&mut text, drive);
-    MANNER.once(&mut text, drive);
+    SYNTAX.record(&mut text, drive);
+    SYNTAX.once(&mut text, drive);
     if drive.interrupted {
         text.extend_from_slice(b"builtin setopt monitor\n");
     }
@@ -125,8 +125,8 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     text
 }
 
-/// Prints everything with builtins alone, each section behind its name between zero bytes: zsh never
-/// prints one in what it quotes.
+/// Appends the commands that dump the state, with builtins alone. Each section follows its name between
+/// zero bytes, which zsh never prints in quoted text.
 fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
     text.extend_from_slice(b"{ ");
     text.extend_from_slice(first);
@@ -150,7 +150,7 @@ fn dump(text: &mut Vec<u8>, paths: &Paths, first: &[u8]) {
     put(text, &[b"} >|", &single(&paths.state()), b" 2>/dev/null\n"]);
 }
 
-/// Reads a dump. `paths` is where the names are that were there from the start.
+/// Parses a dump. `paths` contains the list of variables that existed from the start.
 pub fn parse(raw: &[u8], paths: &Paths) -> Dump {
     let mut dump = Dump::default();
     let own = std::fs::read(paths.run.join("own")).unwrap_or_default();
@@ -181,7 +181,7 @@ fn variables(bytes: &[u8], own: &[u8], state: &mut State) {
         let exported = verb == b"export" || rest.starts_with(b"-") && flags(rest).contains(&b'x');
         let tied = rest.starts_with(b"-") && flags(rest).contains(&b'T');
         if tied {
-            // `NAME name=( a b )`: the environment has the one, joined.
+            // `NAME name=( a b )`: the environment contains the joined value.
             if let Some((name, list)) = split_word(without_flags(rest))
                 && exported
             {
@@ -197,7 +197,7 @@ fn variables(bytes: &[u8], own: &[u8], state: &mut State) {
         {
             put(&mut env, &[name, b"=", &quote::word(value).0, b"\0"]);
         }
-        // What is only exported comes with the environment.
+        // Variables that are only exported are part of the environment.
         if !is_own(name) && (!exported || rest.starts_with(b"-")) {
             put(&mut vars, &[line, b"\n"]);
         }
@@ -206,14 +206,14 @@ fn variables(bytes: &[u8], own: &[u8], state: &mut State) {
     state.set("env", env);
 }
 
-/// The name and the value in a line of `typeset -p`.
+/// Returns the name and the value in a line of `typeset -p`.
 fn variable(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = without_flags(split_word(line)?.1);
     let equals = rest.iter().position(|byte| *byte == b'=')?;
     quote::is_name(&rest[..equals]).then_some((&rest[..equals], &rest[equals + 1..]))
 }
 
-/// A line of `typeset -p` from the name on.
+/// Returns a line of `typeset -p` from the name on.
 fn without_flags(mut rest: &[u8]) -> &[u8] {
     while rest.starts_with(b"-") {
         rest = split_word(rest).map_or(&b""[..], |(_, behind)| behind);
@@ -230,8 +230,8 @@ fn flags(rest: &[u8]) -> &[u8] {
     split_word(rest).map_or(rest, |(flags, _)| flags)
 }
 
-/// The functions but for the widget's. One that is not loaded yet has a remark in it, which is gone
-/// when it is declared again.
+/// Returns the functions except the widget's. A function that is not loaded yet contains a remark, which
+/// is removed.
 fn without_ours(bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let bytes = lines.filter(|line| *line != b"\t# undefined\n").collect::<Vec<_>>().concat();
@@ -244,7 +244,7 @@ fn without_ours(bytes: &[u8]) -> Vec<u8> {
     [&bytes[..at], &bytes[end..]].concat()
 }
 
-/// The script that makes a fresh zsh what `state` says, to be run from its rc file.
+/// Returns the script that restores `state` in a new zsh, to be run from its rc file.
 pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = Vec::new();
     put(&mut text, &[state.get("functions"), b"\n", state.get("vars"), b"\n"]);
@@ -265,7 +265,7 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     for line in state.lines("set") {
         let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         let kept = match name {
-            // These are the terminal's, or of how the shell was started.
+            // These belong to the terminal, or to how the shell was started.
             b"exec" | b"noexec" | b"interactive" | b"login" | b"privileged" | b"restricted"
             | b"shinstdin" | b"singlecommand" | b"zle" | b"monitor" => false,
             b"errexit" | b"errreturn" => !after_death,

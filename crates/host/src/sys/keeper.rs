@@ -1,17 +1,17 @@
-//! The leader of a shell's session. The kernel hangs up on a terminal's foreground processes when
-//! its session's leader ends; a shell that leads its own session would take along, each time it is
-//! replaced, what older commands left running. So a process that does nothing leads, and the shell
-//! comes and goes beneath it.
+//! The leader of a shell's session. The kernel sends a hang-up to a terminal's foreground processes when
+//! the session leader exits; a shell that leads its own session would end the background processes of
+//! older commands each time it is replaced. So a process that does nothing leads the session, and the
+//! shells come and go in it.
 //!
-//! It waits for SIGUSR1, takes the terminal's foreground for itself, and ends. The kernel sends that
-//! signal too when the host is gone.
+//! It waits for SIGUSR1, takes the terminal's foreground, and exits. The kernel sends it the same signal
+//! when the host is gone.
 
 use std::ffi::c_int;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
-/// Signals that a terminal or a careless `kill` would end it with.
+/// Signals of a terminal or a careless `kill` that would end the keeper.
 const IGNORED: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -23,8 +23,8 @@ const IGNORED: [c_int; 8] = [
     libc::SIGTTOU,
 ];
 
-/// The descriptor of an executable that keeps; made once. `None` where it cannot be, and then a
-/// keeper stays the copy of us that it was forked as, which costs memory and nothing else.
+/// Returns the descriptor of the keeper's executable, which is created once. Without one a keeper stays
+/// a forked copy of the host, which costs only memory.
 pub(super) fn image() -> Option<RawFd> {
     static IMAGE: OnceLock<Option<OwnedFd>> = OnceLock::new();
     IMAGE.get_or_init(make).as_ref().map(AsRawFd::as_raw_fd)
@@ -102,11 +102,10 @@ fn executable(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Becomes the keeper of this session for as long as its parent is `host`; standard input is its
-/// terminal.
+/// Becomes the keeper of this session until its parent `host` is gone. Standard input is the terminal.
 ///
 /// # Safety
-/// Only in a child of fork: nothing of the process is used again.
+/// Only in a forked child: nothing of the process is used again.
 pub(super) unsafe fn keep(image: Option<RawFd>, host: libc::pid_t) -> ! {
     // SAFETY: async-signal-safe calls alone, on memory of this frame.
     unsafe {
@@ -140,15 +139,15 @@ pub(super) unsafe fn keep(image: Option<RawFd>, host: libc::pid_t) -> ! {
     }
 }
 
-/// Makes this process a group of its own that has the terminal.
+/// Makes this process the leader of the terminal's foreground process group.
 ///
 /// # Safety
-/// Only in a child of fork, before it executes.
+/// Only in a forked child, before it executes its program.
 pub(super) unsafe fn to_foreground() {
     // SAFETY: async-signal-safe calls alone, on memory of this frame.
     unsafe {
         libc::setpgid(0, 0);
-        // A process in the background that touches its terminal is stopped, unless it says so.
+        // A background process that sets the foreground group is stopped unless it ignores SIGTTOU.
         libc::signal(libc::SIGTTOU, libc::SIG_IGN);
         let group = libc::getpid();
         libc::ioctl(0, libc::TIOCSPGRP, &raw const group);

@@ -1,16 +1,14 @@
-//! What a host says: answers, and what happens in its terminals.
+//! Messages of a host: answers, and events of its terminals.
 
+use super::error::{Malformed, TooLarge};
 use super::field::{Field, Item, Rest};
 use super::frame::{Frame, frame};
-use super::{Code, Malformed, Outcome, Phase, RecordKind, Sections, Shell, Stream, TooLarge};
-
-/// The type numbers of the frames that [`put_output`](super::put_output) and its like write.
-pub(super) const OUTPUT: u8 = 131;
-pub(super) const COMMAND_OUTPUT: u8 = 137;
+use super::numbers::{Code, Outcome, Phase, RecordKind, Shell, Stream};
+use super::sections::Sections;
 
 messages! {
     /// Host to server. `Started`, `Waiting`, `Done`, `Sealed`, `Typed`, `StateChanged` and
-    /// `Restarted` go to every connection; `Output` and its like to those that attached.
+    /// `Restarted` go to every connection; `Output` and the like to attached connections.
     pub enum Event {
         /// The first frame of every connection.
         128 => Hello {
@@ -22,10 +20,10 @@ messages! {
             boot_id: String,
             /// The host's process id.
             pid: u32,
-            /// What its starter called it.
+            /// The label that the host was started with.
             label: String,
         }
-        /// The answer to a request that has no other.
+        /// The answer to a request that has no answer of its own.
         129 => Reply { /// Of the request.
             seq: u32, /// How it went.
             code: Code, /// More, for a person; may be empty.
@@ -40,19 +38,19 @@ messages! {
             offset: u64, /// When it was read.
             time_ms: u64, /// What was written.
             bytes: Vec<u8> }
-        /// The screen has another size from this offset on.
+        /// The screen was resized at this offset.
         132 => Resized { /// Which terminal.
             terminal: String, /// Where in the output.
             offset: u64, /// Columns.
             cols: u16, /// Rows.
             rows: u16, /// When.
             time_ms: u64 }
-        /// These offsets are not in the log any more, or never were.
+        /// These offsets are missing in the log.
         133 => Gap { /// Which terminal.
             terminal: String, /// The first offset missing.
             from: u64, /// The first offset there is again.
             to: u64 }
-        /// The terminal's program has ended, and all its output was sent before.
+        /// The terminal's program has exited, and all its output was sent before.
         134 => Exited { /// Which terminal.
             terminal: String, /// The end of its output.
             offset: u64, /// Exit code; -1 when a signal ended it.
@@ -78,11 +76,11 @@ messages! {
             bytes: Vec<u8> }
         /// A command has ended.
         138 => Done {
-            /// Which command.
+            /// The command's id.
             command: String,
-            /// In which terminal.
+            /// The terminal's id.
             terminal: String,
-            /// How.
+            /// How it ended.
             outcome: Outcome,
             /// Exit code, when it has one.
             exit_code: Option<i32>,
@@ -98,25 +96,25 @@ messages! {
             shell_restarted: bool,
             /// The terminal's offset at the end.
             offset: u64,
-            /// Sections of the shell's state that are not as before.
+            /// The changed sections of the shell's state.
             changed: Sections,
-            /// Sections that are no more.
+            /// The removed sections.
             removed: Vec<String>,
         }
-        /// Nobody holds the command's streams any more; these are their final lengths.
+        /// No process holds the command's streams any more; these are their final lengths.
         139 => Sealed { /// Which command.
             command: String, /// Length of standard output.
             stdout_bytes: u64, /// Length of standard error.
             stderr_bytes: u64 }
-        /// The command waits for input from the terminal, or does so no more.
+        /// The command began or stopped to wait for input from the terminal.
         140 => Waiting { /// Which command.
             command: String, /// Whether it waits.
             waiting: bool }
         /// A command that a person typed has ended.
         141 => Typed {
-            /// Which terminal.
+            /// The terminal's id.
             terminal: String,
-            /// What was typed, as the shell's history has it.
+            /// The command as the shell's history has it.
             text: Vec<u8>,
             /// Its exit code, when known.
             exit_code: Option<i32>,
@@ -126,9 +124,9 @@ messages! {
             offset: u64,
             /// When it ended.
             time_ms: u64,
-            /// Sections of the shell's state that are not as before.
+            /// The changed sections of the shell's state.
             changed: Sections,
-            /// Sections that are no more.
+            /// The removed sections.
             removed: Vec<String>,
         }
         /// Answers `ExecRead`.
@@ -152,7 +150,7 @@ messages! {
         145 => MetricsReply { /// Of the request.
             seq: u32, /// Names and values.
             values: Vec<(String, u64)> }
-        /// The terminal has a fresh shell in place of one that ended.
+        /// The terminal has a new shell in place of one that exited.
         146 => Restarted { /// Which terminal.
             terminal: String, /// The shell's process id.
             pid: u32, /// The terminal's offset at that time.
@@ -162,7 +160,7 @@ messages! {
 }
 
 impl Event {
-    /// The `seq` of the request that this answers; `None` for what is no answer.
+    /// Returns the `seq` of the request that this answers, or `None` if this is no answer.
     #[must_use]
     pub fn answers(&self) -> Option<u32> {
         match self {
@@ -190,7 +188,7 @@ impl Event {
 }
 
 records! {
-    /// A terminal as `List` tells it.
+    /// A terminal in the answer to `List`.
     pub struct TerminalInfo {
         /// Its id.
         pub terminal: String,
@@ -204,17 +202,17 @@ records! {
         pub first_offset: u64,
         /// The offset after its last byte.
         pub end_offset: u64,
-        /// Up to here the log is on stable storage.
+        /// The offset up to which the log is on stable storage.
         pub durable_offset: u64,
-        /// Its program has ended; `code` and `signal` tell how.
+        /// Its program has exited, with `code` and `signal`.
         pub exited: bool,
         /// Exit code; -1 when a signal ended it.
         pub code: i32,
         /// The signal that ended it, or 0.
         pub signal: i32,
-        /// What runs in it.
+        /// The kind of program.
         pub shell: Shell,
-        /// The shell runs a command, or a program of the person's.
+        /// The shell runs a command, or a person's program.
         pub busy: bool,
         /// When it was opened.
         pub opened_ms: u64,
@@ -226,11 +224,11 @@ records! {
         pub commands: Vec<CommandInfo>,
     }
 
-    /// A command as `List` tells it; `ExecWatch` tells the rest.
+    /// A command in the answer to `List`; `ExecWatch` reports the rest.
     pub struct CommandInfo {
         /// Its id.
         pub command: String,
-        /// How far it is.
+        /// The command's phase.
         pub phase: Phase,
         /// Written to standard output so far.
         pub stdout_bytes: u64,
@@ -240,9 +238,9 @@ records! {
 
     /// A record of a terminal's log.
     pub struct LogRecord {
-        /// What it is.
+        /// The kind of record.
         pub kind: RecordKind,
-        /// Of its first byte.
+        /// The offset of its first byte.
         pub offset: u64,
         /// When it was written.
         pub time_ms: u64,

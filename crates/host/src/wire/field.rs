@@ -1,9 +1,9 @@
-//! How one value lies in a frame: integers little-endian, strings and bytes behind a `u32` length,
-//! lists behind a `u32` count, an optional value behind a `u8` that is 0 or 1.
+//! The encoding of one value: integers little-endian, strings and bytes after a `u32` length, lists after
+//! a `u32` count, an optional value after a `u8` that is 0 or 1.
 
-use super::Malformed;
+use super::error::Malformed;
 
-/// The rest of a payload that is being taken apart.
+/// The rest of a payload that is being decoded.
 #[derive(Debug)]
 pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
@@ -21,13 +21,13 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// A value that can be put into a frame and taken out again.
+/// A value that can be encoded and decoded.
 pub(super) trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(rest: &mut Rest<'_>) -> Result<Self, Malformed>;
 }
 
-/// What may stand in a list. Bytes are no list: they have their own, denser form.
+/// A value that may be in a list. Bytes are no list: they have a denser encoding.
 pub(super) trait Item: Field {}
 
 macro_rules! integers {
@@ -104,7 +104,7 @@ impl<T: Item> Field for Vec<T> {
 
     fn take(rest: &mut Rest<'_>) -> Result<Self, Malformed> {
         let count = u32::take(rest)? as usize;
-        // Every item takes at least a byte, so a count beyond the rest is a lie; the capacity is
+        // Every item takes at least a byte, so a count beyond the rest is invalid; the capacity is
         // bounded again because an item may be far larger in memory than on the wire.
         if count > rest.0.len() {
             return Err(Malformed("a list longer than its frame"));

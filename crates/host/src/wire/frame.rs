@@ -1,28 +1,34 @@
-//! Cutting a byte stream into frames, and the two frames that are written too often to be built
-//! from an owned message.
+//! Splitting a byte stream into frames, and two frequent frames that are encoded without an owned
+//! message.
 
+use super::error::{Malformed, TooLarge};
 use super::field::{Field, put_bytes};
-use super::{MAX_FRAME, Malformed, Stream, TooLarge};
+use super::limits::MAX_FRAME;
+use super::numbers::Stream;
 
-/// One frame as it came, its payload still in the decoder's buffer.
+/// The type numbers of the frames that [`put_output`] and [`put_command_output`] write.
+const OUTPUT: u8 = 131;
+const COMMAND_OUTPUT: u8 = 137;
+
+/// One received frame, with its payload still in the decoder's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The type number.
     pub kind: u8,
-    /// What follows the type.
+    /// The bytes after the type.
     pub payload: &'a [u8],
 }
 
 impl Frame<'_> {
-    /// The `seq` of a request of any type, known or not: its first four bytes.
+    /// Returns the `seq` of a request of any type, known or not: its first four bytes.
     #[must_use]
     pub fn seq(&self) -> Option<u32> {
         self.payload.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
     }
 }
 
-/// Collects bytes as they arrive and hands out whole frames. Holds at most one frame and what was
-/// fed last.
+/// Collects bytes as they arrive and returns whole frames. Buffers at most one frame and the bytes that
+/// were fed last.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -30,18 +36,18 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Appends what was read from the stream.
+    /// Appends bytes that were read from the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, or `None` until more is fed.
+    /// Returns the next whole frame, or `None` until more bytes are fed.
     ///
     /// # Errors
-    /// [`Malformed`] for a length of zero or beyond [`MAX_FRAME`]: the stream cannot be trusted to be
-    /// at a frame border any more and has to be closed.
+    /// [`Malformed`] for a length of zero or beyond [`MAX_FRAME`]: the frame boundaries are lost and the
+    /// stream must be closed.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Malformed> {
         let rest = &self.buffer[self.taken..];
         let Some(length) = rest.first_chunk() else {
@@ -63,13 +69,13 @@ impl Decoder {
         Ok(Some(Frame { kind: body[0], payload: &body[1..] }))
     }
 
-    /// How many bytes of an unfinished frame are held.
+    /// Returns how many bytes of an incomplete frame are buffered.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.taken
     }
 
-    /// Nothing whole is left: an empty buffer that a large frame has grown is given back.
+    /// Frees an empty buffer that a large frame has grown.
     fn starve(&mut self) -> Option<Frame<'_>> {
         if self.taken == self.buffer.len() {
             self.taken = 0;
@@ -82,7 +88,7 @@ impl Decoder {
     }
 }
 
-/// Writes one frame around what `fill` appends; on [`TooLarge`] `out` is as it was.
+/// Writes one frame around the bytes that `fill` appends. On [`TooLarge`], `out` is unchanged.
 pub(super) fn frame(
     out: &mut Vec<u8>,
     kind: u8,
@@ -112,7 +118,7 @@ pub fn put_output(
     time_ms: u64,
     bytes: &[u8],
 ) -> Result<(), TooLarge> {
-    frame(out, super::event::OUTPUT, |out| {
+    frame(out, OUTPUT, |out| {
         put_bytes(out, terminal.as_bytes());
         offset.put(out);
         time_ms.put(out);
@@ -131,7 +137,7 @@ pub fn put_command_output(
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), TooLarge> {
-    frame(out, super::event::COMMAND_OUTPUT, |out| {
+    frame(out, COMMAND_OUTPUT, |out| {
         put_bytes(out, command.as_bytes());
         stream.put(out);
         offset.put(out);

@@ -1,7 +1,7 @@
-//! The two shapes every definition of the protocol is written in.
+//! The macros that define the messages of the protocol.
 
-/// A number with named meanings. A number without a name is kept, not refused, so that an older
-/// side can read what a newer one says.
+/// A number with named values. A number without a name is kept, not rejected, so that an older side can
+/// read the messages of a newer one.
 macro_rules! numbers {
     ($(#[$meta:meta])* pub enum $name:ident: $repr:ty {
         $($(#[$item_meta:meta])* $number:literal => $item:ident),* $(,)?
@@ -106,10 +106,10 @@ macro_rules! messages {
                 }
             }
 
-            /// Takes a frame apart; `None` for a type this version does not know.
+            /// Decodes a frame. Returns `None` for a type that this version does not know.
             ///
             /// # Errors
-            /// [`Malformed`] when the payload is not of the shape its type has.
+            /// [`Malformed`] if the payload does not match its type.
             pub fn decode(raw: &Frame<'_>) -> Result<Option<Self>, Malformed> {
                 let mut rest = Rest(raw.payload);
                 let message = match raw.kind {

@@ -1,37 +1,42 @@
-//! What is said between server and host, and how it lies on the byte stream.
+//! The protocol between server and host: its messages, and how they are encoded.
 //!
 //! ```text
 //! frame:  u32 length of what follows | u8 type | payload
 //! ```
 //! Integers are little-endian. Types 1 to 127 go from server to host ([`Request`]), types from 128
-//! up from host to server ([`Event`]). The host speaks first, with [`Event::Hello`].
+//! up from host to server ([`Event`]). The host sends the first frame, [`Event::Hello`].
 //!
-//! Frozen: the shape of a type never changes; what is missing gets a type of its own, announced by a
-//! bit in `features`. A frame of an unknown type is skipped. Every request but `Hello` begins with
-//! its `seq` and is answered by exactly one frame that carries it, so that even a request an older
-//! host does not know gets its answer ([`Code::Unsupported`]).
+//! Frozen: the fields of a type never change. An addition gets a type of its own, announced by a bit in
+//! `features`. A frame of an unknown type is skipped. Every request except `Hello` begins with its `seq`
+//! and is answered by exactly one frame with the same `seq`, so that even a request unknown to an older
+//! host is answered ([`Code::Unsupported`]).
 //!
 //! This module does no I/O: the host's loop and the server's tasks both bring their own sockets.
 
 #[macro_use]
 mod macros;
+mod error;
 mod event;
 mod field;
 mod frame;
+mod limits;
 mod numbers;
 mod request;
+mod sections;
 
-use field::{Field, Rest};
-
+pub use error::{Malformed, TooLarge};
 pub use event::{CommandInfo, Event, LogRecord, TerminalInfo};
 pub use frame::{Decoder, Frame, put_command_output, put_output};
+pub use limits::{MAX_DATA, MAX_FRAME};
 pub use numbers::{Code, IfBusy, Outcome, Phase, RecordKind, Shell, StdinMode, Stream};
 pub use request::Request;
+pub use sections::Sections;
+pub(crate) use sections::{decode_sections, encode_sections};
 
-/// The version of the protocol this build speaks.
+/// The protocol version of this build.
 pub const VERSION: u16 = 1;
 
-/// The optional parts of the protocol this build has; a bit is given out once and keeps its meaning.
+/// The optional parts of the protocol in this build. A bit is assigned once and keeps its meaning.
 pub const FEATURES: u64 = features::EXEC
     | features::UPGRADE
     | features::CGROUP
@@ -50,38 +55,6 @@ pub mod features {
     pub const END_WITH_PROGRAM: u64 = 1 << 3;
     /// `ExecWithdraw` is understood.
     pub const WITHDRAW: u64 = 1 << 4;
-}
-
-/// The longest frame, counted without its four length bytes. Data goes in far smaller pieces; the
-/// room is for shell state, which a large variable or many functions can make big.
-pub const MAX_FRAME: usize = 16 << 20;
-
-/// The most data bytes in one `Input`, `ExecStdin`, `Output`, `CommandOutput` or chunk answer.
-pub const MAX_DATA: usize = 64 << 10;
-
-/// Named bytes that make up a shell's state; only `host::shell` knows what is in them.
-pub type Sections = Vec<(String, Vec<u8>)>;
-
-/// A payload that has not the shape its type has, or a length no frame may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("malformed frame: {0}")]
-pub struct Malformed(pub &'static str);
-
-/// A message that does not fit a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("message of {0} bytes does not fit a frame")]
-pub struct TooLarge(pub usize);
-
-/// Sections as bytes, for what is kept rather than sent.
-pub(crate) fn encode_sections(sections: &Sections) -> Vec<u8> {
-    let mut out = Vec::new();
-    sections.put(&mut out);
-    out
-}
-
-/// What [`encode_sections`] made.
-pub(crate) fn decode_sections(bytes: &[u8]) -> Result<Sections, Malformed> {
-    Sections::take(&mut Rest(bytes))
 }
 
 #[cfg(test)]

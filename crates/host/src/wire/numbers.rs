@@ -1,6 +1,6 @@
-//! The numbers that have names.
+//! Enumerations of the protocol.
 
-use super::Malformed;
+use super::error::Malformed;
 use super::field::{Field, Rest};
 
 numbers! {
@@ -10,15 +10,15 @@ numbers! {
         0 => Ok,
         /// The `write_id` was applied before; nothing was written again.
         1 => AlreadyApplied,
-        /// The request is not of the shape its type has, or a value in it makes no sense.
+        /// The request does not match its type, or a value in it is invalid.
         2 => BadRequest,
-        /// This host has no terminal of that id.
+        /// This host has no terminal with that id.
         3 => NoSuchTerminal,
-        /// There is a terminal of that id already.
+        /// A terminal with that id exists already.
         4 => Exists,
         /// The kernel has no more PTYs (`kernel.pty.max`).
         5 => NoMoreTerminals,
-        /// This host holds as many terminals as it is allowed to.
+        /// This host has reached its limit of terminals.
         6 => TooManyTerminals,
         /// The process or the machine has no more file descriptors.
         7 => NoMoreDescriptors,
@@ -28,15 +28,15 @@ numbers! {
         9 => NotExecutable,
         /// The terminal's program has ended.
         10 => Exited,
-        /// The program does not read, and as much input waits as may; nothing of this was taken.
+        /// The program does not read, and the input buffer is full; nothing was accepted.
         11 => InputFull,
         /// The shell is busy, and the request asked not to wait.
         12 => Busy,
-        /// As many commands wait as may.
+        /// The command queue is full.
         13 => QueueFull,
         /// The terminal runs no shell that exec can drive.
         14 => NotDrivable,
-        /// This host has no command of that id.
+        /// This host has no command with that id.
         15 => NoSuchCommand,
         /// This host does not know the request.
         16 => Unsupported,
@@ -48,19 +48,19 @@ numbers! {
         19 => BadOffset,
         /// No memory.
         20 => NoMemory,
-        /// The new executable was tried and does not work; the old one goes on.
+        /// The new executable does not work; the old one continues.
         21 => BadExecutable,
-        /// The command has ended, or never took input.
+        /// The command has ended, or its input is closed.
         22 => CommandEnded,
         /// Anything else; the message says what.
         23 => Failed,
-        /// There is a command of that id already.
+        /// A command with that id exists already.
         24 => CommandExists,
     }
 }
 
 numbers! {
-    /// What runs in a terminal, and so whether commands can be driven into it.
+    /// The kind of program in a terminal, which decides whether commands can run in it.
     pub enum Shell: u8 {
         /// Any program; its exit ends the terminal.
         0 => Plain,
@@ -74,13 +74,13 @@ numbers! {
 }
 
 numbers! {
-    /// What a command reads.
+    /// The source of a command's standard input.
     pub enum StdinMode: u8 {
         /// `/dev/null`.
         0 => Null,
         /// The given bytes, then the end.
         1 => Given,
-        /// The given bytes, then what `ExecStdin` brings.
+        /// The given bytes, then those of `ExecStdin`.
         2 => Open,
     }
 }
@@ -100,13 +100,13 @@ numbers! {
     pub enum Outcome: u8 {
         /// It ran to its end.
         0 => Finished,
-        /// Its time was up; state is as before it.
+        /// It timed out; the state is restored to that before it.
         1 => TimedOut,
-        /// It started, and nobody can say how it ended.
+        /// It started, and its end is unknown.
         2 => Lost,
         /// It never started.
         3 => NotStarted,
-        /// It was cancelled; when it had started, it was ended as by a time-out.
+        /// It was cancelled; if it had started, it was ended as by a time-out.
         4 => Cancelled,
     }
 }
@@ -122,7 +122,7 @@ numbers! {
 }
 
 numbers! {
-    /// How far a command is.
+    /// The phase of a command.
     pub enum Phase: u8 {
         /// It waits for the shell.
         0 => Queued,
@@ -136,13 +136,13 @@ numbers! {
 }
 
 numbers! {
-    /// What a record of a terminal's log is.
+    /// The kind of a log record.
     pub enum RecordKind: u8 {
         /// Bytes the program wrote.
         1 => Output,
-        /// The size changed at this offset; takes no offsets itself.
+        /// The screen was resized at this offset; takes no offsets itself.
         2 => Resize,
-        /// Bytes of ours for the screen, in the same offset space as output.
+        /// Bytes that the host added to the screen, in the same offset space as output.
         3 => Notice,
     }
 }

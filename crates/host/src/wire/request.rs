@@ -1,14 +1,16 @@
-//! What the server asks of a host.
+//! Requests of the server to a host.
 
+use super::error::{Malformed, TooLarge};
 use super::field::{Field, Rest};
 use super::frame::{Frame, frame};
-use super::{IfBusy, Malformed, Sections, Shell, StdinMode, Stream, TooLarge};
+use super::numbers::{IfBusy, Shell, StdinMode, Stream};
+use super::sections::Sections;
 
 messages! {
-    /// Server to host. Every one but `Hello` carries a `seq` that its one answer repeats: a
-    /// [`Reply`](super::Event::Reply) unless another is named.
+    /// Server to host. Every request except `Hello` has a `seq` that its one answer repeats. The answer
+    /// is a [`Reply`](super::Event::Reply) unless another is named.
     pub enum Request {
-        /// Said once, after the host's own `Hello`.
+        /// Sent once, after the host's own `Hello`.
         1 => Hello {
             /// The server's [`VERSION`](super::VERSION).
             version: u16,
@@ -26,7 +28,7 @@ messages! {
             terminal: String,
             /// The program and its arguments; the program is looked up in `PATH` of `env`.
             argv: Vec<Vec<u8>>,
-            /// Where it starts; `HOME` or `/` when this is gone.
+            /// The working directory; `HOME` or `/` if it does not exist.
             cwd: Vec<u8>,
             /// The whole environment. `TERM`, `COLORTERM`, `STEAD` and `STEAD_TERMINAL` are added.
             env: Vec<(Vec<u8>, Vec<u8>)>,
@@ -40,7 +42,7 @@ messages! {
             log_limit: u64,
             /// The first offset when the directory holds no log that reaches as far.
             base_offset: u64,
-            /// What runs in it.
+            /// The kind of program.
             shell: Shell,
             /// The state a shell starts with.
             state: Sections,
@@ -54,8 +56,8 @@ messages! {
         /// Answered by [`Terminals`](super::Event::Terminals).
         5 => List { /// Repeated in the answer.
             seq: u32 }
-        /// Asks for everything of a terminal from an offset on: a `Reply`, then `Output`, `Resized`
-        /// and `Gap` in order, and `Exited` at the end. A second one moves the cursor.
+        /// Attaches to a terminal from an offset on: a `Reply` is followed by `Output`, `Resized` and `Gap`
+        /// in order, and by `Exited` at the end. A second `Attach` moves the cursor.
         6 => Attach { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String, /// The first offset wanted.
@@ -68,11 +70,11 @@ messages! {
         8 => Input {
             /// Repeated in the answer.
             seq: u32,
-            /// Which terminal.
+            /// The terminal's id.
             terminal: String,
-            /// Applied once however often it comes; empty for none.
+            /// A write with the same id is applied only once; empty for none.
             write_id: String,
-            /// What to type, at most [`MAX_DATA`](super::MAX_DATA) bytes.
+            /// The bytes to type, at most [`MAX_DATA`](super::MAX_DATA) bytes.
             data: Vec<u8>,
         }
         /// Changes the screen's size; the program gets SIGWINCH.
@@ -86,27 +88,27 @@ messages! {
             seq: u32, /// Which terminal.
             terminal: String, /// The signal's number.
             signal: i32 }
-        /// The exit status is on record: the terminal may be forgotten.
+        /// Confirms that the exit status is stored: the terminal may be forgotten.
         11 => AckExit { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String }
-        /// The log before this offset is needed no more.
+        /// Allows the host to delete the log before this offset.
         12 => Trim { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String, /// Kept from here on.
             upto: u64 }
-        /// Answered by [`LogChunk`](super::Event::LogChunk), or a `Reply` when it cannot be.
+        /// Answered by [`LogChunk`](super::Event::LogChunk), or by a `Reply` on failure.
         13 => ReadLog { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String, /// The first offset wanted.
             from: u64, /// At most so many data bytes.
             limit: u32 }
-        /// Runs a command in the live shell. The answer tells that it was taken in; `Started` and
-        /// `Done` follow.
+        /// Runs a command in the live shell. The answer reports that it was accepted; `Started` and `Done`
+        /// follow.
         14 => Exec {
             /// Repeated in the answer.
             seq: u32,
-            /// Which terminal.
+            /// The terminal's id.
             terminal: String,
             /// The command's id; may be used as a file name.
             command: String,
@@ -114,9 +116,9 @@ messages! {
             text: Vec<u8>,
             /// Milliseconds until it is ended; 0 for never.
             timeout_ms: u64,
-            /// What it reads.
+            /// The source of standard input.
             stdin: StdinMode,
-            /// The bytes given for it to read.
+            /// The first bytes of standard input.
             stdin_data: Vec<u8>,
             /// Variables for this command alone.
             env: Vec<(Vec<u8>, Vec<u8>)>,
@@ -141,15 +143,15 @@ messages! {
             seq: u32, /// Which command.
             command: String, /// The signal's number.
             signal: i32 }
-        /// Answered by [`ExecChunk`](super::Event::ExecChunk), or a `Reply` when it cannot be.
+        /// Answered by [`ExecChunk`](super::Event::ExecChunk), or by a `Reply` on failure.
         17 => ExecRead { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String, /// Which of its streams.
             stream: Stream, /// The first offset wanted.
             from: u64, /// At most so many bytes.
             limit: u32 }
-        /// Asks for a command's output as it comes: a `Reply`, then whatever of `Started`,
-        /// `CommandOutput`, `Waiting`, `Done` and `Sealed` has happened, then the rest as it happens.
+        /// Watches a command: a `Reply` is followed by those of `Started`, `CommandOutput`, `Waiting`, `Done`
+        /// and `Sealed` that have happened, then by the rest as it happens.
         18 => ExecWatch { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String, /// The first offset of standard output wanted.
@@ -163,15 +165,15 @@ messages! {
         20 => ExecCancel { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }
-        /// The command's end is on record: its output may be deleted.
+        /// Confirms that the command's end is stored: its output may be deleted.
         21 => ExecForget { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }
-        /// Answered by [`StateReply`](super::Event::StateReply), or a `Reply` when it cannot be.
+        /// Answered by [`StateReply`](super::Event::StateReply), or by a `Reply` on failure.
         22 => State { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String }
-        /// Runs a script quietly in the live shell.
+        /// Runs a script in the live shell without showing it.
         23 => Apply { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String, /// Shell text.
@@ -181,8 +183,8 @@ messages! {
             seq: u32, /// Which terminal.
             terminal: String, /// The state the shell starts with.
             state: Sections }
-        /// Replaces the host's executable in place, with everything it holds. The answer comes before
-        /// the change; connections are closed by it.
+        /// Replaces the host's executable in place. The answer precedes the replacement, which closes all
+        /// connections.
         25 => Upgrade { /// Repeated in the answer.
             seq: u32, /// The executable.
             path: Vec<u8> }
@@ -211,7 +213,7 @@ messages! {
 }
 
 impl Request {
-    /// The number that the answer repeats; `None` for `Hello`, which has no answer.
+    /// Returns the number that the answer repeats, or `None` for `Hello`, which has no answer.
     #[must_use]
     pub fn seq(&self) -> Option<u32> {
         match self {

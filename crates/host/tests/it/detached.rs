@@ -6,7 +6,7 @@ use std::process::Command;
 use host::client::Client;
 use host::wire::{Code, Event, Request};
 
-use crate::support::{Dir, EXE, PATIENCE, Session, is_alive, wait_until};
+use crate::support::{Dir, EXE, Session, TIMEOUT, is_alive, wait_until};
 
 #[test]
 fn it_outlives_its_starter_and_is_alone_in_its_directory() {
@@ -15,7 +15,7 @@ fn it_outlives_its_starter_and_is_alone_in_its_directory() {
     let run = dir.0.join("x".repeat(120)).join(dir.0.file_name().unwrap());
     host::spawn_detached(EXE.as_ref(), &run, "the label").unwrap();
     let mut client = Client::connect(&run).unwrap();
-    let Event::Hello { pid, label, .. } = client.receive(PATIENCE).unwrap() else { panic!() };
+    let Event::Hello { pid, label, .. } = client.receive(TIMEOUT).unwrap() else { panic!() };
     assert_eq!(label, "the label");
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -28,7 +28,7 @@ fn it_outlives_its_starter_and_is_alone_in_its_directory() {
     assert!(error.to_string().contains("already running"), "{error}");
 
     let seq = client.seq();
-    let answer = client.ask(&Request::Shutdown { seq }, PATIENCE).unwrap();
+    let answer = client.ask(&Request::Shutdown { seq }, TIMEOUT).unwrap();
     assert!(matches!(answer, Event::Reply { code: Code::Ok, .. }));
     wait_until("it ends", || (!is_alive(pid)).then_some(()));
     assert!(!run.join("host.sock").exists() && !run.join("host.pid").exists());

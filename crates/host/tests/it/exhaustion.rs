@@ -38,7 +38,7 @@ fn no_more_descriptors() {
     assert_eq!(refused, Code::NoMoreDescriptors);
     assert!(opened > 3);
     works(&mut session, "first");
-    // Whoever comes is still let in, and even the executable can be changed.
+    // Connections are still accepted, and even the executable can be replaced.
     drop(session);
     let mut session = host.connect();
     let mut second = host.connect();
@@ -133,7 +133,7 @@ fn disk_is_full_and_is_not(host: &Host, fill: impl FnOnce(), empty: impl FnOnce(
         works(&mut session, "t");
         (lost(&mut session) == so_far).then_some(())
     });
-    // Who comes late is told of the hole, and gets what is around it.
+    // A late watcher gets the gap, and the output around it.
     let end = session.info("t").end_offset;
     let mut later = host.connect();
     later.attach("t", 0);

@@ -1,4 +1,4 @@
-//! Who may speak to a host, and what may be said to it.
+//! Which peers a host accepts, and which bytes.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use host::client;
 use host::wire::{Code, Event, Request};
 
-use crate::support::{Host, PATIENCE, wait_until};
+use crate::support::{Host, TIMEOUT, wait_until};
 
 #[test]
 fn only_its_own_user_can_reach_it() {
@@ -48,7 +48,7 @@ fn only_its_own_user_can_reach_it() {
 fn unknown_and_malformed_requests_are_answered_and_the_rest_goes_on() {
     let host = Host::start();
     let mut stream = client::connect(&host.run).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut bytes = Vec::new();
     // A type nobody knows, a known one cut short, one too short for a number, an event, a hello.
     for frame in [
@@ -89,7 +89,7 @@ fn a_stream_that_is_no_stream_of_frames_is_closed() {
     let host = Host::start();
     for junk in [&[0u8; 64][..], &[0xff; 64], b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let mut stream = client::connect(&host.run).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(junk).unwrap();
         let mut rest = Vec::new();
         // A reset is an end as well.
@@ -125,12 +125,12 @@ fn connections_are_bounded() {
     let host = Host::start();
     let mut kept: Vec<_> = (0..8).map(|_| host.connect()).collect();
     let mut refused = client::connect(&host.run).unwrap();
-    refused.set_read_timeout(Some(PATIENCE)).unwrap();
+    refused.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(refused.read(&mut [0; 10]).unwrap(), 0);
     kept.pop();
     wait_until("there is room again", || {
         let mut stream = client::connect(&host.run).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         (stream.read(&mut [0; 10]).ok()? > 0).then_some(())
     });
 }

@@ -48,7 +48,7 @@ fn a_quiet_terminal_is_not_delayed_by_floods() {
 }
 
 #[test]
-fn a_watcher_that_does_not_read_stops_nobody_and_is_told_what_it_missed() {
+fn a_watcher_that_does_not_read_delays_no_other_and_gets_what_it_missed() {
     let host = Host::start();
     let mut session = host.connect();
     let mut opening = host.opening("t", &["sh", "-c", "exec yes 0123456789abcde"]);
@@ -109,8 +109,8 @@ fn watchers_that_come_and_go_under_output_miss_and_double_nothing() {
         }
         bytes.append(&mut watcher.output);
     }
-    let said = String::from_utf8(bytes).unwrap();
-    let lines: Vec<&str> = said.split("\r\n").collect();
+    let output = String::from_utf8(bytes).unwrap();
+    let lines: Vec<&str> = output.split("\r\n").collect();
     assert!(lines.len() > 50);
     for (number, line) in lines[..lines.len() - 1].iter().enumerate() {
         assert_eq!(*line, format!("line {}", number + 1));

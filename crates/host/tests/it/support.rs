@@ -9,7 +9,7 @@ use host::client::Client;
 use host::wire::{Code, Event, Request, Shell, TerminalInfo};
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub const EXE: &str = env!("CARGO_BIN_EXE_stead-host");
 
@@ -55,10 +55,10 @@ impl Host {
         change(&mut command);
         let process = command.spawn().unwrap();
         let mut host = Self { dir, run, process };
-        let mut said = String::new();
+        let mut output = String::new();
         let stdout = host.process.stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut said).unwrap();
-        assert_eq!(said, "ready\n");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut output).unwrap();
+        assert_eq!(output, "ready\n");
         host
     }
 
@@ -100,13 +100,13 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut told = false;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
             // It may take a moment until it has seen that the connections of a test are gone.
             if !told && let Ok(mut client) = Client::connect(&self.run) {
                 let seq = client.seq();
-                told = client.ask(&Request::Shutdown { seq }, PATIENCE).is_ok();
+                told = client.ask(&Request::Shutdown { seq }, TIMEOUT).is_ok();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -115,7 +115,7 @@ impl Drop for Host {
     }
 }
 
-/// A connection that knows what each terminal has said.
+/// A connection that collects the output of each terminal.
 pub struct Session {
     pub client: Client,
     pub boot_id: String,
@@ -128,7 +128,7 @@ pub struct Session {
 impl Session {
     pub fn connect(run: &Path) -> Self {
         let mut client = Client::connect(run).unwrap();
-        let Event::Hello { version, boot_id, pid, .. } = client.receive(PATIENCE).unwrap() else {
+        let Event::Hello { version, boot_id, pid, .. } = client.receive(TIMEOUT).unwrap() else {
             panic!("the host speaks first, with its hello")
         };
         assert_eq!(version, host::wire::VERSION);
@@ -138,7 +138,7 @@ impl Session {
     /// Asks, with a number of its own in place of the request's.
     pub fn ask(&mut self, make: impl FnOnce(u32) -> Request) -> Event {
         let seq = self.client.seq();
-        self.client.ask(&make(seq), PATIENCE).unwrap()
+        self.client.ask(&make(seq), TIMEOUT).unwrap()
     }
 
     /// The code a request is answered with.
@@ -191,7 +191,7 @@ impl Session {
 
     /// Takes one event in; output is collected, checked to be without a hole.
     pub fn step(&mut self) -> Event {
-        let event = self.client.receive(PATIENCE).unwrap_or_else(|error| {
+        let event = self.client.receive(TIMEOUT).unwrap_or_else(|error| {
             let events: Vec<String> = self
                 .events
                 .iter()
@@ -213,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Takes events in until a terminal's end is told.
+    /// Takes events in until a terminal's end is reported.
     pub fn exited(&mut self, wanted: &str) -> (u64, i32, i32) {
         loop {
             if let Event::Exited { terminal, offset, code, signal } = self.step()
@@ -236,7 +236,7 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// Waits for a condition by looking again and again, for what cannot be waited for otherwise.
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

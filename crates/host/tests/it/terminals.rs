@@ -5,7 +5,7 @@ use host::wire::{Code, Event, Request};
 use crate::support::{Host, Session, contains, is_alive, text, wait_until};
 
 #[test]
-fn what_is_typed_is_run_and_what_it_says_is_told() {
+fn typed_input_is_run_and_its_output_is_sent() {
     let host = Host::start();
     let mut session = host.connect();
     assert_eq!(session.pid, host.pid());
@@ -56,7 +56,7 @@ fn one_that_waits_ends_with_its_server_unless_it_was_used() {
     used.connect().ok(|seq| Request::Ping { seq });
 
     let unused = Host::start_with(&["--leave-unused"], |_| ());
-    // Whoever only looks whether it is there is no server.
+    // A process that only connects and disconnects is no server.
     unused.connect().ok(|seq| Request::Ping { seq });
     let (mut one, mut other) = (unused.connect(), unused.connect());
     greet(&mut one);
@@ -132,8 +132,8 @@ fn a_write_id_is_applied_once() {
     assert_eq!(write("w2"), Code::Ok);
     session.input("t", b"echo the''end\n");
     session.see("theend");
-    let said = text(&session.output);
-    assert_eq!(said.matches("once").count(), 2, "{said}");
+    let output = text(&session.output);
+    assert_eq!(output.matches("once").count(), 2, "{output}");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn ancestors(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_precisely() {
+fn what_cannot_be_opened_is_reported_precisely() {
     let host = Host::start_with(&["--max-terminals", "2"], |_| ());
     let mut session = host.connect();
     session.open(host.opening("t", &["cat"]));

@@ -49,10 +49,10 @@ fn a_hundred_upgrades_keep_shells_output_and_exit_codes() {
     other.ok(|seq| Request::Signal { seq, terminal: "counter".into(), signal: 9 });
     other.attach("counter", 0);
     other.exited("counter");
-    let said = String::from_utf8(std::mem::take(&mut other.output)).unwrap();
+    let output = String::from_utf8(std::mem::take(&mut other.output)).unwrap();
     let gap = other.events.iter().find(|event| matches!(event, host::wire::Event::Gap { .. }));
     assert_eq!(gap, None);
-    let lines: Vec<&str> = said.split("\r\n").collect();
+    let lines: Vec<&str> = output.split("\r\n").collect();
     for (number, line) in lines[..lines.len() - 1].iter().enumerate() {
         assert_eq!(*line, (number + 1).to_string());
     }

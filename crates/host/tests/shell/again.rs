@@ -7,7 +7,7 @@ use host::wire::{Event, Outcome, Shell};
 use crate::bench::Bench;
 use crate::support::{Host, wait_until};
 
-/// Everything the host told between two commands, but for what belongs to commands.
+/// Everything the host reported between two commands, except the events of commands.
 fn told(bench: &Bench) -> Vec<String> {
     let sections = |event: &Event| match event {
         Event::StateChanged { changed, removed, .. } => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use host::wire::{Code, Event, IfBusy, Outcome, Request, Sections, Shell, StdinMode, Stream};
 
-use crate::support::{Host, PATIENCE, Session};
+use crate::support::{Host, Session, TIMEOUT};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -44,7 +44,7 @@ pub struct Ran {
     pub changed: Sections,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// From asking to being told.
+    /// From the request to the report of its end.
     pub took: Duration,
 }
 
@@ -227,6 +227,6 @@ impl Bench {
     pub fn close(mut self) {
         let terminal = self.terminal.clone();
         let seq = self.session.client.seq();
-        self.session.client.ask(&Request::Close { seq, terminal }, PATIENCE).unwrap();
+        self.session.client.ask(&Request::Close { seq, terminal }, TIMEOUT).unwrap();
     }
 }

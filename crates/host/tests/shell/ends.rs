@@ -32,7 +32,7 @@ fn a_terminal_that_ends_with_its_program_exits_as_its_shell_does() {
 }
 
 #[test]
-fn the_last_command_of_an_ended_terminal_is_told_and_can_be_read() {
+fn the_last_command_of_an_ended_terminal_is_reported_and_can_be_read() {
     let host = Host::start();
     for (text, code, signal) in [
         ("echo last; exit 7", 7, 0),
@@ -75,5 +75,37 @@ fn a_new_shell_is_announced_on_the_screen() {
     bench.run("kill -9 $$");
     bench.session.see("[the shell was ended by signal 9; a new shell continues from its state]");
     assert_eq!(bench.run("echo alive").text(), (0, "alive\n", ""));
+    bench.close();
+}
+
+#[test]
+fn a_text_that_is_no_command_leaves_the_shell_alive() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    for text in
+        ["((", "((1+", "echo $(;)", "[[ ( a", "a=(", "case a in (", "f() {", "echo ${x", "("]
+    {
+        let ran = bench.run(text);
+        assert_eq!(ran.outcome, Outcome::Finished, "{text}");
+        assert_ne!(ran.exit_code, Some(0), "{text}");
+        assert!(!ran.shell_restarted, "{text}");
+        assert_eq!(bench.run("echo next").text(), (0, "next\n", ""), "{text}");
+    }
+    bench.close();
+}
+
+#[test]
+fn a_syntax_error_in_a_posix_shell_has_the_status_of_that_shell() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Sh);
+    for text in ["if", "echo )", "echo $(;)"] {
+        let ran = bench.run(text);
+        assert_eq!(
+            (ran.outcome, ran.exit_code, ran.signal),
+            (Outcome::Finished, Some(2), None),
+            "{text}"
+        );
+        assert_eq!(bench.run("echo next").text(), (0, "next\n", ""), "{text}");
+    }
     bench.close();
 }

@@ -1,4 +1,4 @@
-//! Commands after which the state is not told: nothing may differ from telling it.
+//! Commands after which the state is not dumped: the result must be the same as with a dump.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use host::wire::{Event, Outcome, Request, Sections, Shell};
 use crate::bench::{Bench, Ran};
 use crate::support::{EXE, Host, contains, wait_until};
 
-/// Behind a text it makes the text doubtful, so that the state is told, and does nothing else.
+/// Appended to a text it makes the text doubtful, so that the state is dumped, and does nothing else.
 const DOUBT: &str = "\n#";
 
 fn state(bench: &mut Bench) -> Sections {
@@ -28,7 +28,7 @@ fn lasting(sections: Sections) -> Sections {
 }
 
 /// Whether the last command was to tell the state.
-fn told(host: &Host, bench: &Bench) -> bool {
+fn dumped(host: &Host, bench: &Bench) -> bool {
     let all = host.terminal(&bench.terminal).join("run");
     let runs: Vec<PathBuf> =
         std::fs::read_dir(all).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -37,22 +37,22 @@ fn told(host: &Host, bench: &Bench) -> bool {
 }
 
 /// The state that is known is the one the shell has.
-fn nothing_was_missed(bench: &mut Bench, what: &str) {
+fn the_known_state_is_the_real_one(bench: &mut Bench, what: &str) {
     let known = lasting(state(bench));
     bench.run(&format!("true{DOUBT}"));
     assert_eq!(lasting(state(bench)), known, "{what}");
 }
 
-/// Runs a text until its state was not told: at any time the prompt may be drawn again, and what that
-/// ran is told by the next command.
+/// Runs a text until its state was not dumped: the prompt may be redrawn at any time, and the next command
+/// dumps what that changed.
 fn run_short(host: &Host, bench: &mut Bench, text: &str) -> Ran {
     wait_until(text, || {
         let ran = bench.run(text);
-        (!told(host, bench)).then_some(ran)
+        (!dumped(host, bench)).then_some(ran)
     })
 }
 
-/// A shell that has told its state.
+/// A shell that has dumped its state.
 fn calm(host: &Host) -> Bench {
     let mut bench = Bench::new(host, Shell::Bash);
     bench.run("n=0; export A=1; f() { :; }; alias ll='ls -l'; mkdir dir; echo x >file");
@@ -97,9 +97,9 @@ fn a_command_that_does_not_tell_does_what_it_does_when_it_tells() {
     ];
     for (text, tells) in texts {
         let brief = if tells { short.run(text) } else { run_short(&host, &mut short, text) };
-        assert_eq!(told(&host, &short), tells, "{text}");
+        assert_eq!(dumped(&host, &short), tells, "{text}");
         let long = whole.run(&format!("{text}{DOUBT}"));
-        assert!(told(&host, &whole), "{text}");
+        assert!(dumped(&host, &whole), "{text}");
         let neutral = |ran: &Ran, bench: &Bench| {
             let (code, out, err) = ran.text();
             let work = bench.work.to_str().unwrap();
@@ -111,8 +111,8 @@ fn a_command_that_does_not_tell_does_what_it_does_when_it_tells() {
         }
         let status = section(&mut short, "status");
         assert_eq!(status, brief.exit_code.unwrap().to_string().into_bytes(), "{text}");
-        nothing_was_missed(&mut short, text);
-        nothing_was_missed(&mut whole, text);
+        the_known_state_is_the_real_one(&mut short, text);
+        the_known_state_is_the_real_one(&mut whole, text);
     }
     short.close();
     whole.close();
@@ -137,7 +137,7 @@ fn what_a_name_or_a_hook_came_to_mean_is_heeded() {
         let mut bench = calm(&host);
         bench.run(setting);
         bench.run(text);
-        assert!(told(&host, &bench), "{setting}; {text}");
+        assert!(dumped(&host, &bench), "{setting}; {text}");
         bench.close();
     }
 }
@@ -154,7 +154,7 @@ fn builtins_that_were_loaded_are_heeded() {
     run_short(&host, &mut bench, "id");
     assert_eq!(bench.run(&format!("enable -f {library} basename")).text(), (0, "", ""));
     bench.run("basename /a/b");
-    assert!(told(&host, &bench));
+    assert!(dumped(&host, &bench));
     bench.close();
 }
 
@@ -168,7 +168,7 @@ fn limits_that_a_program_set_from_outside_are_told() {
         assert_eq!(run_short(&host, &mut bench, &text).text(), (0, "", ""));
         let limits = section(&mut bench, "limits");
         assert!(contains(&limits, format!("Max open files:{limit}\n").as_bytes()), "{limits:?}");
-        nothing_was_missed(&mut bench, limit);
+        the_known_state_is_the_real_one(&mut bench, limit);
     }
     bench.close();
 }
@@ -200,7 +200,7 @@ fn a_harmless_command_is_interrupted_cancelled_and_killed_like_any_other() {
     bench.session.ok(|seq| Request::ExecSignal { seq, command, signal: 2 });
     let ran = bench.done(&id);
     assert_eq!((ran.exit_code, ran.stdout.as_slice()), (Some(130), &b""[..]));
-    nothing_was_missed(&mut bench, "interrupted");
+    the_known_state_is_the_real_one(&mut bench, "interrupted");
     assert_eq!(lasting(state(&mut bench)), before);
 
     let id = sleeping(&host, &mut bench);
@@ -214,7 +214,7 @@ fn a_harmless_command_is_interrupted_cancelled_and_killed_like_any_other() {
     run_short(&host, &mut bench, ":");
     let ran = bench.run(&format!("/bin/kill -9 {pid}; echo never"));
     assert_eq!((ran.shell_restarted, ran.text()), (true, (137, "", "")));
-    nothing_was_missed(&mut bench, "killed");
+    the_known_state_is_the_real_one(&mut bench, "killed");
     assert_eq!(lasting(state(&mut bench)), before);
     bench.close();
 }
@@ -227,7 +227,7 @@ fn what_a_key_of_a_person_does_is_not_missed() {
     run_short(&host, &mut bench, ":");
     bench.types("\x07");
     bench.run(":");
-    assert!(told(&host, &bench));
+    assert!(dumped(&host, &bench));
     assert!(contains(&section(&mut bench, "vars"), b"declare -- n=\"1\"\n"));
     bench.close();
 }
@@ -246,7 +246,7 @@ fn another_executable_ends_a_harmless_command() {
     std::fs::write(bench.work.join("go"), "data\n").unwrap();
     let ran = bench.done(&spec.command);
     assert_eq!(ran.text(), (0, "before\ndata\nend\n", ""));
-    nothing_was_missed(&mut bench, "upgraded");
+    the_known_state_is_the_real_one(&mut bench, "upgraded");
     run_short(&host, &mut bench, ":");
     bench.close();
 }

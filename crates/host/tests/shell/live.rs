@@ -5,7 +5,7 @@ use std::time::Duration;
 use host::wire::{Code, Event, IfBusy, Outcome, Request, Shell, StdinMode, Stream};
 
 use crate::bench::Bench;
-use crate::support::{Host, PATIENCE, contains, is_alive, wait_until};
+use crate::support::{Host, TIMEOUT, contains, is_alive, wait_until};
 
 /// Waits until the shell has a child of that name.
 fn child(bench: &mut Bench, name: &str) {
@@ -51,7 +51,7 @@ fn what_a_person_had_half_typed_is_still_there() {
 }
 
 #[test]
-fn what_a_person_does_is_told_and_shared() {
+fn what_a_person_does_is_reported_and_shared() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("shared=agent");
@@ -391,7 +391,7 @@ fn a_new_executable_of_the_host_goes_on_with_running_commands() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_told_and_its_parent_taken() {
+fn a_directory_that_is_gone_is_reported_and_its_parent_taken() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("mkdir -p a/b; cd a/b; rmdir ../b");
@@ -419,7 +419,7 @@ fn terminals_run_side_by_side_without_mixing_a_byte() {
             assert_eq!(ran.text(), (0, expected.as_str(), ""));
         }
     }
-    let _ = PATIENCE;
+    let _ = TIMEOUT;
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn files_that_somebody_removed_are_made_again() {
         assert_eq!(bench.run("echo $n $PWD").text(), (0, "5 /usr\n", ""), "{shell:?}");
         let second = place(&host, &bench).unwrap();
         assert!(second != first && second.is_dir(), "{shell:?}");
-        // By the command itself: it has run, once, and what it would have told is gone.
+        // By the command itself: it has run, once, and what it would have reported is gone.
         let counted = bench.work.join("counted");
         let (count, all) = (counted.to_str().unwrap(), second.to_str().unwrap());
         let ran = bench.run(&format!("echo x >>{count}; n=6; rm -rf {all}"));

@@ -67,7 +67,7 @@ fn what_a_prompt_runs_is_run_for_it() {
 }
 
 #[test]
-fn what_a_person_typed_is_told_each_time_and_what_was_not_never() {
+fn what_a_person_typed_is_reported_each_time_and_what_was_not_never() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("HISTCONTROL=ignoreboth; PS1='<\\w> '");

@@ -1,12 +1,12 @@
-//! What a bash tells of its state: how it is made to, what is read of that, and how the next one gets it.
+//! The state of a bash: how it is dumped, parsed, and restored in the next bash.
 
-use super::{OR_ELSE, find, old_directory};
-use crate::shell::dialect::{Dump, put};
+use super::text::{OR_ELSE, find, old_directory};
+use crate::shell::drive::{Dump, put};
 use crate::shell::options;
 use crate::shell::quote::{self, single};
 use crate::shell::state::State;
 
-/// Variables that bash makes itself, or that belong to the moment.
+/// Variables that bash sets itself, or that are transient.
 const OWN: [&str; 43] = [
     "BASH",
     "BASHOPTS",
@@ -53,9 +53,9 @@ const OWN: [&str; 43] = [
     "STEAD",
 ];
 
-/// Prints everything with builtins alone. Each line is a system call of the shell's, so the options are
-/// told in two. Functions come last: their text has no shape to rely on.
-/// `first` comes before all of it, `more` after the options of `set`.
+/// Appends the commands that dump the state, with builtins alone. The shell writes each line with a system
+/// call, so the options are printed in two lines. Functions come last, because their text is free-form.
+/// `first` comes before everything, `more` after the options of `set`.
 pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
     put(
         text,
@@ -76,10 +76,9 @@ pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
     );
 }
 
-/// What a dump begins with.
+/// The first bytes of a dump.
 const BEGIN: &[u8] = b"\x01set ";
 
-/// Reads a dump.
 pub fn parse(raw: &[u8]) -> Dump {
     let mut state = State::default();
     let mut at = 0;
@@ -95,7 +94,7 @@ pub fn parse(raw: &[u8]) -> Dump {
         history = Some(before.trim_ascii().to_vec()).filter(|text| !text.is_empty());
         at = start;
     }
-    let mut seen = Seen::default();
+    let mut seen = Sections::default();
     while at < raw.len() {
         let end = quote::line_end(raw, at);
         let line = raw[at..end].strip_suffix(b"\n").unwrap_or(&raw[at..end]);
@@ -111,17 +110,17 @@ pub fn parse(raw: &[u8]) -> Dump {
     Dump { state, history, typed }
 }
 
-/// The sections as they come together, line by line.
+/// The sections, collected line by line.
 #[derive(Default)]
-struct Seen {
+struct Sections {
     sections: Vec<(&'static str, Vec<u8>)>,
     dirs: Vec<Vec<u8>>,
     vars: Option<(Vec<u8>, Vec<u8>)>,
     oldpwd: Vec<u8>,
 }
 
-impl Seen {
-    /// Takes a line in; false when it is where the functions begin.
+impl Sections {
+    /// Adds a line. Returns `false` if the functions begin here.
     fn take(&mut self, line: &[u8]) -> bool {
         if line.starts_with(b"declare -") {
             self.variable(line);
@@ -175,7 +174,7 @@ impl Seen {
         true
     }
 
-    /// What was told in a subshell has job control off.
+    /// A dump by a subshell lists job control as off.
     fn monitored(&mut self) {
         if let Some((_, lines)) = self.sections.iter_mut().find(|(name, _)| *name == "set")
             && let Some(at) = find(lines, b"set +o monitor")
@@ -212,7 +211,7 @@ impl Seen {
     }
 
     fn into_state(self, state: &mut State) {
-        // An empty section is a fact only where the dump is whole.
+        // A missing section is empty only if the dump is complete.
         let whole = self.vars.is_some();
         for section in ["enable", "complete", "traps", "aliases"] {
             if whole {
@@ -238,7 +237,7 @@ impl Seen {
     }
 }
 
-/// A line of `ulimit -a` as what sets that limit again. That of files is told by a line of its own.
+/// Returns the command that sets the limit in a line of `ulimit -a`. The file size has a line of its own.
 fn limit(line: &[u8]) -> Option<Vec<u8>> {
     let line = std::str::from_utf8(line).ok()?;
     let (flag, value) = match line.strip_prefix("limit ") {
@@ -253,17 +252,17 @@ fn limit(line: &[u8]) -> Option<Vec<u8>> {
     known.then(|| format!("\\builtin ulimit -S -{flag} {value}").into_bytes())
 }
 
-/// The script that makes a fresh bash what `state` says, to be run from its rc file. It leaves a group
-/// open, which whoever runs it closes.
+/// Returns the script that restores `state` in a new bash, to be run from its rc file. It leaves a group
+/// open, which the caller closes.
 ///
-/// Functions come behind the variables, for they may have the names of what sets those; all that
-/// follows is called as a builtin. A group is parsed as a whole, and how a function's text is parsed
-/// depends on `extglob`: so every part is a group of its own.
+/// Functions follow the variables, because they may have the names of the builtins that set those; after
+/// them builtins are called explicitly. A group is parsed as a whole, and the parsing of functions depends
+/// on `extglob`, so every part is a group of its own.
 pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     let mut text = b"{\n".to_vec();
     let shopt: Vec<&[u8]> = state.lines("shopt").filter(|line| restorable(line)).collect();
     if !shopt.is_empty() {
-        // The state has those that are on.
+        // The state lists only the options that are on.
         text.extend_from_slice(b"\\builtin shopt -u ${BASHOPTS//:/ }\n");
     }
     builtins(&mut text, shopt.iter().copied());
@@ -294,16 +293,16 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     text
 }
 
-/// Whether a line of `shopt -ps` may be run again. To switch off an old version's behaviour that is
-/// off would make a variable.
+/// Returns whether a line of `shopt -ps` may be run again. Switching off the compatibility with an old
+/// version would set a variable.
 fn restorable(line: &[u8]) -> bool {
     let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let compatible = name.starts_with(b"compat") && line.starts_with(b"shopt -u");
     !compatible && !matches!(name, b"restricted_shell" | b"login_shell")
 }
 
-/// Whether a line of `set +o` is run again. A shell that edits lines has a history as soon as it is
-/// up; one that had it earlier would remember its rc file.
+/// Returns whether a line of `set +o` is run again. A shell with a line editor enables its history after
+/// the rc file; enabled earlier, the history would contain the rc file.
 fn kept(line: &[u8], after_death: bool) -> bool {
     match line.strip_prefix(b"set -o ") {
         Some(b"noexec" | b"onecmd" | b"privileged" | b"history") => false,
@@ -313,7 +312,7 @@ fn kept(line: &[u8], after_death: bool) -> bool {
     }
 }
 
-/// Each line as a call of a builtin.
+/// Turns each line into an explicit call of a builtin.
 fn builtins<'a>(text: &mut Vec<u8>, lines: impl Iterator<Item = &'a [u8]>) {
     for line in lines {
         put(text, &[b"\\builtin ", line.trim_ascii_end(), b"\n"]);

@@ -1,6 +1,6 @@
-//! What one executable leaves for the next when it is replaced in place: names and values. A name
-//! that the next one does not know is skipped, one that it misses has a default, so that neither has
-//! to be of the other's version.
+//! The state that one executable hands over to the next when it is replaced in place: names and values.
+//! A name that the next executable does not know is skipped, a missing one has a default, so that the
+//! versions of the two may differ.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -12,17 +12,15 @@ use crate::wire::{decode_sections, encode_sections};
 
 const MAGIC: &[u8; 8] = b"STEADIMG";
 
-/// Named values.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image(Vec<(String, Vec<u8>)>);
 
 impl Image {
-    /// Adds bytes; the same name may be added often.
+    /// Adds bytes. The same name may be added several times.
     pub(crate) fn put(&mut self, name: &str, bytes: impl Into<Vec<u8>>) {
         self.0.push((name.to_owned(), bytes.into()));
     }
 
-    /// Adds a number.
     pub(crate) fn put_number(&mut self, name: &str, number: impl Into<i128>) {
         let number: i128 = number.into();
         self.put(name, number.to_le_bytes());
@@ -33,33 +31,33 @@ impl Image {
         self.put(name, encode_sections(&image.0));
     }
 
-    /// The first bytes of a name.
+    /// Returns the first value of a name.
     pub(crate) fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.all(name).next()
     }
 
-    /// The first text of a name.
+    /// Returns the first value of a name as text.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.bytes(name).and_then(|bytes| String::from_utf8(bytes.to_vec()).ok())
     }
 
-    /// The first number of a name, when it is one and fits.
+    /// Returns the first value of a name as a number, if it is one and fits.
     pub(crate) fn number<T: TryFrom<i128>>(&self, name: &str) -> Option<T> {
         let bytes = self.bytes(name)?.try_into().ok()?;
         T::try_from(i128::from_le_bytes(bytes)).ok()
     }
 
-    /// All images of a name.
+    /// Returns all images of a name.
     pub(crate) fn images(&self, name: &str) -> impl Iterator<Item = Self> {
         self.all(name).filter_map(|bytes| decode_sections(bytes).ok()).map(Self)
     }
 
-    /// All bytes of a name.
+    /// Returns all values of a name.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// Writes it to memory that outlives this executable.
+    /// Writes the image to a memory file that outlives this executable.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
         let mut file = File::from(rustix::fs::memfd_create("stead-image", MemfdFlags::CLOEXEC)?);
         file.write_all(MAGIC)?;
@@ -68,7 +66,7 @@ impl Image {
         Ok(file.into())
     }
 
-    /// Reads what the executable before this one left.
+    /// Reads the image that the previous executable left.
     pub(super) fn read(fd: OwnedFd) -> io::Result<Self> {
         let mut bytes = Vec::new();
         File::from(fd).read_to_end(&mut bytes)?;

@@ -1,0 +1,10 @@
+//! The result of a request.
+
+use crate::wire::{Code, Event};
+
+/// Why a request was refused.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) Code, pub(super) String);
+
+/// The result of a request: an answer now or later, or a refusal.
+pub(super) type Answer = Result<Option<Event>, Refusal>;

@@ -1,0 +1,130 @@
+//! What a machine's owner may know about it.
+
+use super::Machine;
+use super::job::Job;
+use super::phase::{Phase, Run};
+use super::queue::{Queue, Waiting};
+
+/// Whether a command would have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability {
+    Free,
+    Busy,
+    /// Busy if a program has the terminal, or if a line was `entered` and there is no prompt.
+    DependsOnTerminal {
+        entered: bool,
+    },
+}
+
+/// Where a command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    Queued,
+    Running,
+    Neither,
+}
+
+impl Machine {
+    /// Returns whether the shell is about to leave a record.
+    pub fn awaits_record(&self) -> bool {
+        match self.phase {
+            Phase::Starting(_) | Phase::Running(_) | Phase::Redrawing(_) => true,
+            Phase::Absent | Phase::Idle(_) | Phase::Ending(_) | Phase::Over => false,
+        }
+    }
+
+    /// Returns whether the machine can be handed over now. If it cannot, it soon can.
+    pub fn can_hand_over(&self) -> bool {
+        let script = |waiting: &Waiting| matches!(waiting, Waiting::Script { .. });
+        !self.queue.iter().any(script)
+            && match &self.phase {
+                Phase::Idle(_) | Phase::Over => true,
+                Phase::Running(run) => matches!(run.job, Job::Command { .. }),
+                Phase::Absent | Phase::Starting(_) | Phase::Redrawing(_) | Phase::Ending(_) => {
+                    false
+                }
+            }
+    }
+
+    pub fn availability(&self) -> Availability {
+        match &self.phase {
+            Phase::Absent | Phase::Running(_) | Phase::Ending(_) => Availability::Busy,
+            Phase::Over => Availability::Free,
+            Phase::Idle(_) | Phase::Starting(_) | Phase::Redrawing(_) if !self.queue.is_empty() => {
+                Availability::Busy
+            }
+            Phase::Idle(_) => {
+                Availability::DependsOnTerminal { entered: self.keyboard.entered.is_some() }
+            }
+            Phase::Starting(_) | Phase::Redrawing(_) => Availability::Free,
+        }
+    }
+
+    pub fn whereabouts(&self, command: &str) -> Whereabouts {
+        let runs =
+            |run: &Run| matches!(&run.job, Job::Command { spec, .. } if spec.command == command);
+        if self.queue.has_command(command) {
+            Whereabouts::Queued
+        } else if self.run().is_some_and(runs) {
+            Whereabouts::Running
+        } else {
+            Whereabouts::Neither
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over)
+    }
+
+    /// Returns whether it matters that a drive file has begun.
+    pub fn awaits_begun(&self) -> bool {
+        match &self.phase {
+            Phase::Running(run) => !run.has_begun(),
+            Phase::Ending(ending) => !ending.run.has_begun(),
+            Phase::Absent
+            | Phase::Starting(_)
+            | Phase::Idle(_)
+            | Phase::Redrawing(_)
+            | Phase::Over => false,
+        }
+    }
+
+    /// Returns the current run.
+    pub fn run(&self) -> Option<&Run> {
+        match &self.phase {
+            Phase::Running(run) => Some(run),
+            Phase::Absent
+            | Phase::Starting(_)
+            | Phase::Idle(_)
+            | Phase::Redrawing(_)
+            | Phase::Ending(_)
+            | Phase::Over => None,
+        }
+    }
+
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn key(&self) -> usize {
+        self.key
+    }
+
+    pub fn ends_with_shell(&self) -> bool {
+        self.ends_with_shell
+    }
+
+    /// Returns whether the line editor holds an unfinished line.
+    pub fn has_half_typed(&self) -> bool {
+        self.keyboard.half_typed
+    }
+
+    /// Returns whether a person may have run a command since the state was last read.
+    pub fn has_entered(&self) -> bool {
+        self.keyboard.entered.is_some()
+    }
+}
