@@ -282,6 +282,7 @@ async fn put(
         }
     }
     let choices = ThreadChoices {
+        sandbox: None,
         project_id: choices.project_id,
         provider: choices.provider,
         spec: choices.sandbox,
