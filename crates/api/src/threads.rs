@@ -415,7 +415,7 @@ async fn delete(
         Some(_) => app.delete_thread(&id).await?,
         None => app.removals.of("thread", &id).ok_or_else(|| Problem::missing("thread", &id))?,
     };
-    Ok(removal.answer(query).await)
+    Ok(query.answer(removal).await)
 }
 
 /// What was said in a thread, oldest first.
