@@ -18,6 +18,7 @@ use engine::{
         AttendancePolicy, Departures, ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy,
         workspace,
     },
+    removal::{self, Removals},
     session::Sessions,
     terminal::{self, Place, Terminals},
 };
@@ -86,7 +87,33 @@ pub async fn build(
         project_settings(settings),
     );
     let projects = projects.await.context("cannot open the projects")?;
-    Ok(Engine { leases, sessions, terminals, projects, events, clock, provider })
+    let removals = Removals::new(
+        store.clone(),
+        leases.clone(),
+        terminals.clone(),
+        sessions.clone(),
+        events.clone(),
+        stop.clone(),
+    );
+    let sandboxes = engine::sandbox::Sandboxes::new(
+        store.clone(),
+        leases.clone(),
+        terminals.clone(),
+        sessions.clone(),
+        removals.clone(),
+        clock.clone(),
+    );
+    Ok(Engine {
+        leases,
+        sessions,
+        terminals,
+        sandboxes,
+        removals,
+        projects,
+        events,
+        clock,
+        provider,
+    })
 }
 
 fn project_settings(settings: &Settings) -> ProjectSettings {
@@ -189,7 +216,7 @@ pub fn start(
             let (terminals, leases) = (engine.terminals.clone(), engine.leases.clone());
             move |gone: Gone| {
                 let (terminals, leases) = (terminals.clone(), leases.clone());
-                async move { api::end(&terminals, &leases, gone).await }
+                async move { removal::end(&terminals, &leases, gone).await }
             }
         },
         {

@@ -81,8 +81,9 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
     let compat = Compat::new(app.clone(), &token, &path);
     drop(token);
-    tasks.spawn(compat::expire(compat.clone(), stopping.clone()));
-    tasks.spawn(compat::measure(compat.clone(), stopping.clone()));
+    let (sandboxes, stop) = (app.sandboxes.clone(), stopping.clone());
+    tasks.spawn(async move { sandboxes.run(stop).await });
+    tasks.spawn(compat::run(compat.clone(), stopping.clone()));
     let entrance = Entrance { app: app.clone(), doors: compat.doors(), assets: ASSETS };
     let router = api::router(entrance, compat.routes());
 
@@ -104,6 +105,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let drained = async {
         let _ = serving.await;
         app.tasks.wait().await;
+        app.removals.finished().await;
         app.terminals.stop().await;
         tasks.close();
         tasks.wait().await;

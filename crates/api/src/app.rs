@@ -2,19 +2,14 @@
 
 use std::sync::Arc;
 
-use base::event::Happened;
 use engine::project::Attached;
+use engine::removal::Removal;
 use engine::session::Runtimes;
 use engine::terminal::{From, Resume, Terminals, Watcher};
 use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
-use store::{Chain, FirstUse, Gone, Store, StoreError, ThreadChoices};
+use store::{Chain, FirstUse, Store, ThreadChoices};
 
-use super::{
-    App,
-    error::Problem,
-    pass::Pass,
-    removal::{Removal, Removing},
-};
+use super::{App, error::Problem, pass::Pass};
 
 /// The size of a terminal nobody has looked at yet.
 const FIRST_SIZE: (u16, u16) = (80, 24);
@@ -102,43 +97,13 @@ impl App {
 
     /// Deletes a terminal. Its rows are gone when this returns; its processes go with the removal.
     pub async fn delete_terminal(&self, terminal: &Terminal) -> Result<Removal, Problem> {
-        let id = &terminal.terminal_id;
-        let removing = self.removals.begin("terminal", id);
-        match self.store.delete_terminal(id, self.now().at).await {
-            Ok(lease) => {
-                let terminals = vec![(id.clone(), terminal.lease_id.clone())];
-                let gone = Gone { terminals, leases: lease.into_iter().collect() };
-                Ok(self.end_gone(removing, gone))
-            }
-            Err(error) => self.removed_by_another(removing, "terminal", id, error),
-        }
+        Ok(self.removals.delete_terminal(terminal, self.now().at).await?)
     }
 
     /// Deletes a thread and everything only it used. The rows are gone when this returns; what they stood
     /// for goes with the removal.
     pub async fn delete_thread(&self, id: &ThreadId) -> Result<Removal, Problem> {
-        let removing = self.removals.begin("thread", id);
-        match self.store.delete_thread(id, self.now().at).await {
-            Ok(gone) => {
-                self.sessions.thread_deleted(id);
-                let removal = self.end_gone(removing, gone);
-                self.events.tell(Happened::ThreadDeleted { thread_id: id.clone() });
-                Ok(removal)
-            }
-            Err(error) => self.removed_by_another(removing, "thread", id, error),
-        }
-    }
-
-    /// The removal by another request, where the rows were gone already.
-    fn removed_by_another(
-        &self,
-        own: Removing,
-        noun: &str,
-        id: &dyn std::fmt::Display,
-        error: StoreError,
-    ) -> Result<Removal, Problem> {
-        drop(own);
-        self.removals.of(noun, id).ok_or_else(|| error.into())
+        Ok(self.removals.delete_thread(id, self.now().at).await?)
     }
 }
 

@@ -11,7 +11,9 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use engine::{lease::LeaseError, project::ProjectError, terminal::TerminalError};
+use engine::{
+    lease::LeaseError, project::ProjectError, sandbox::SandboxError, terminal::TerminalError,
+};
 use files::FileError;
 use machine::volume::VolumeError;
 use model::Refused;
@@ -271,6 +273,19 @@ impl Problem {
     /// What happened.
     pub fn detail(&self) -> &str {
         &self.detail
+    }
+}
+
+impl From<SandboxError> for Problem {
+    fn from(error: SandboxError) -> Problem {
+        match error {
+            SandboxError::TooMany { .. } => Problem::new(Code::TooManyRequests, error.to_string()),
+            SandboxError::Late { .. } => Problem::new(Code::ProviderUnavailable, error.to_string()),
+            SandboxError::Store(error) => Problem::from(error),
+            SandboxError::Lease(error) => Problem::from(error),
+            SandboxError::Terminal(error) => Problem::from(error),
+            SandboxError::Refused(refused) => Problem::from(refused),
+        }
     }
 }
 

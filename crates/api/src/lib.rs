@@ -61,11 +61,13 @@ use utoipa_axum::router::OpenApiRouter;
 
 use base::{clock::Clock, event::Events, metrics::Metrics};
 use config::Settings;
-use engine::{lease::Leases, project::Projects, session::Sessions, terminal::Terminals};
+use engine::{
+    lease::Leases, project::Projects, removal::Removals, sandbox::Sandboxes, session::Sessions,
+    terminal::Terminals,
+};
 use store::Store;
 
 pub use app::ThreadRuntimes;
-pub use removal::end;
 
 pub use door::{Door, Doors};
 pub use guard::Entrance;
@@ -106,8 +108,6 @@ pub struct Parts {
     pub budgets: budget::Budgets,
     /// Requests that run on without their clients.
     detached: detach::Detached,
-    /// What was deleted and is not gone yet.
-    removals: removal::Removals,
     answers: idempotency::Answers,
 }
 
@@ -119,6 +119,9 @@ pub struct Engine {
     pub sessions: Sessions,
     /// Terminals that are alive.
     pub terminals: Terminals,
+    pub sandboxes: Sandboxes,
+    /// What was deleted and is not gone yet.
+    pub removals: Removals,
     /// Bodies of work: their files and memories.
     pub projects: Projects,
     /// What happens.
@@ -163,7 +166,6 @@ impl App {
                 &metrics.evicted,
             ),
             detached: detach::Detached::new(settings.limits.requests),
-            removals: removal::Removals::default(),
             answers: idempotency::Answers::default(),
             cookie: format!("stead_{}", address.port()),
             url: settings.public_url(address),

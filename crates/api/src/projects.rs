@@ -225,11 +225,11 @@ async fn delete(
 ) -> Result<StatusCode, Problem> {
     if let Err(error) = app.projects.project(&id).await {
         let under_way = app.removals.of("project", &id).ok_or(error)?;
-        return Ok(under_way.answer(query).await);
+        return Ok(query.answer(under_way).await);
     }
     let removing = app.removals.begin("project", &id);
     let gone = app.projects.delete(&id, "deleted by a client").await?;
-    Ok(app.end_gone(removing, gone).answer(query).await)
+    Ok(query.answer(app.removals.end_gone(removing, gone)).await)
 }
 
 /// The record of a session.
@@ -460,7 +460,7 @@ async fn cleanup_run(
     let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
     let (items, gone) = app.projects.clean_up(mode).await?;
     let removing = app.removals.begin("projects", &"unused");
-    app.end_gone(removing, gone).wait().await;
+    app.removals.end_gone(removing, gone).wait().await;
     let now = app.now().at;
     let items = items.into_iter().map(|found| item(now, found)).collect();
     Ok(axum::Json(List::whole(items)))

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 
-use super::{App, error::Problem, extract::Path, removal::Removal};
+use super::{App, error::Problem, extract::Path};
+use engine::removal::Removal;
 use model::{Command, CommandId, Terminal, TerminalId, TerminalStatus};
 
 /// The terminal `{id}` of the path. Where the path names a session too, it must be that one's.

@@ -346,7 +346,7 @@ async fn delete(
         Deletable::There(terminal) => app.delete_terminal(&terminal).await?,
         Deletable::Going(removal) => removal,
     };
-    Ok(removal.answer(query).await)
+    Ok(query.answer(removal).await)
 }
 
 /// Delete a terminal and end all its processes, by its older name.

@@ -282,6 +282,7 @@ async fn put(
         }
     }
     let choices = ThreadChoices {
+        sandbox: None,
         project_id: choices.project_id,
         provider: choices.provider,
         spec: choices.sandbox,
@@ -414,7 +415,7 @@ async fn delete(
         Some(_) => app.delete_thread(&id).await?,
         None => app.removals.of("thread", &id).ok_or_else(|| Problem::missing("thread", &id))?,
     };
-    Ok(removal.answer(query).await)
+    Ok(query.answer(removal).await)
 }
 
 /// What was said in a thread, oldest first.

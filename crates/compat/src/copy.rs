@@ -1,69 +1,76 @@
-//! Copies of a sandbox's files: another sandbox that begins with them, or a name for later ones.
+//! Copies of a sandbox's files: another sandbox that starts with them, or a named snapshot for later ones.
 
 use std::collections::BTreeMap;
 
-use super::sandbox::{NewSandbox, Sandbox};
+use super::new_sandbox::NewSandbox;
 use crate::Compat;
 use api::error::{Code, Problem};
 use machine::namespace::is_image_name;
 use model::Timestamp;
+use store::SandboxRecord;
 
-/// What a sandbox remembers of its snapshots begins with.
-const OF_SANDBOX: &str = "snapshot.";
+/// The prefix under which a sandbox records its snapshots.
+const SNAPSHOT_PREFIX: &str = "snapshot.";
 
-impl Sandbox {
-    /// Whether a snapshot is one of this sandbox.
-    pub fn has_snapshot(&self, name: &str) -> bool {
-        self.more.contains_key(&format!("{OF_SANDBOX}{name}"))
-    }
+/// Whether a snapshot was taken of this sandbox.
+pub fn has_snapshot(sandbox: &SandboxRecord, name: &str) -> bool {
+    sandbox.row.extra.contains_key(&format!("{SNAPSHOT_PREFIX}{name}"))
 }
 
 impl Compat {
-    /// Makes a sandbox that begins with the files of another. Its processes stay where they are.
-    pub async fn fork_sandbox(&self, of: &Sandbox, new: NewSandbox) -> Result<Sandbox, Problem> {
+    /// Creates a sandbox that starts with the files of another. Its processes stay where they are.
+    pub async fn fork_sandbox(
+        &self,
+        of: &SandboxRecord,
+        new: NewSandbox,
+    ) -> Result<SandboxRecord, Problem> {
         let fork = self.leases.fork(&of.thread.lease_id).await?;
         let lease = fork.lease.lease_id.clone();
-        // Wanted gone until the sandbox's thread stands on it: nothing is left if we are killed here.
-        let made = self.make_sandbox(NewSandbox { fork: Some(lease.clone()), ..new }).await;
-        if made.is_err() {
-            // Gone with the sandbox, unless that was never there.
+        // The lease is wanted gone until the new thread stands on it: a crash here leaves nothing behind.
+        let created = self.create_sandbox(NewSandbox { fork: Some(lease.clone()), ..new }).await;
+        if created.is_err() {
+            // Gone with the sandbox, unless that was never created.
             let _ = self.leases.destroy(&lease).await;
         }
         drop(fork);
-        made
+        created
     }
 
-    /// Keeps the files of a sandbox as they are, under a name.
-    pub async fn snapshot_sandbox(&self, sandbox: &Sandbox, name: &str) -> Result<(), Problem> {
+    /// Keeps the present files of a sandbox under a name.
+    pub async fn snapshot_sandbox(
+        &self,
+        sandbox: &SandboxRecord,
+        name: &str,
+    ) -> Result<(), Problem> {
         if !is_image_name(name) || self.leases.providers().named(name).is_ok() {
             let detail =
                 "a name has 1 to 64 letters, digits, '.', '_' or '-' and is nothing else's";
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        // Noted first: what is noted and not there means nothing, a snapshot of nobody's is a riddle.
-        let note = format!("{OF_SANDBOX}{name}");
-        let (noted, at) = (note.clone(), Timestamp::now().to_string());
-        self.change_sandbox(sandbox.id(), |facts| drop(facts.more.insert(noted, at))).await?;
-        let made = self.leases.snapshot(&sandbox.thread.lease_id, name).await;
-        if made.is_err() && !sandbox.more.contains_key(&note) {
-            self.change_sandbox(sandbox.id(), |facts| drop(facts.more.remove(&note))).await?;
+        // Recorded first: a record without a snapshot is harmless, a snapshot without a record has no owner.
+        let (key, at) = (format!("{SNAPSHOT_PREFIX}{name}"), Timestamp::now().to_string());
+        let record = |row: &mut model::Sandbox| drop(row.extra.insert(key.clone(), at.clone()));
+        self.sandboxes.change(sandbox.id(), record).await?;
+        let taken = self.leases.snapshot(&sandbox.thread.lease_id, name).await;
+        if taken.is_err() && !sandbox.row.extra.contains_key(&key) {
+            self.sandboxes.change(sandbox.id(), |row| drop(row.extra.remove(&key))).await?;
         }
-        made?;
+        taken?;
         Ok(())
     }
 
-    /// Every snapshot, by name, and when it was made.
+    /// Every snapshot by name, and when it was taken.
     pub async fn snapshots(&self) -> Result<BTreeMap<String, Timestamp>, Problem> {
         let mut all = BTreeMap::new();
         for provider in self.leases.providers().all() {
             let found = provider.snapshots().await;
-            let found = found.map_err(|error| Problem::internal("look for snapshots", &error))?;
+            let found = found.map_err(|error| Problem::internal("list the snapshots", &error))?;
             all.extend(found.into_iter().map(|snapshot| (snapshot.name, snapshot.at)));
         }
         Ok(all)
     }
 
-    /// Removes a snapshot; `false` if there is none. What began with it keeps its files.
+    /// Removes a snapshot; `false` if there is none. Sandboxes that started from it keep their files.
     pub async fn remove_snapshot(&self, name: &str) -> Result<bool, Problem> {
         let mut removed = false;
         for provider in self.leases.providers().all() {

@@ -21,22 +21,22 @@ const ROOTS: &str = "root";
 
 /// The user of a sandbox, who is the one account that its programs run as.
 #[derive(Debug, Clone)]
-pub struct User {
+pub struct Account {
     /// The name.
-    pub name: &'static str,
+    pub name: String,
     /// Where it is at home.
     pub home: String,
 }
 
-impl User {
+impl Account {
     /// Makes the home. Blocking.
-    pub fn house(&self, directory: &Directory) -> Result<(), FileError> {
+    pub fn make_home(&self, directory: &Directory) -> Result<(), FileError> {
         directory.make_directories(&self.at("")?)
     }
 
     /// Makes the home and what is in it, and gives the account its name. Blocking.
-    pub fn move_in(&self, directory: &Directory) -> Result<(), FileError> {
-        self.house(directory)?;
+    pub fn set_up(&self, directory: &Directory) -> Result<(), FileError> {
+        self.make_home(directory)?;
         let home = self.home.trim_matches('/');
         for (home, program, text) in [(home, "sudo", SUDO), (ROOTS, "whoami", WHOAMI)] {
             let profile = Relative::parse(&format!("{home}/.profile"))?;
@@ -59,7 +59,7 @@ impl User {
             ("etc/passwd", format!("{}:x:0:0::{}:/bin/bash\n", self.name, self.home)),
             ("etc/group", format!("{}:x:0:\n", self.name)),
         ] {
-            name_in(directory, &Relative::parse(file)?, self.name, &line)?;
+            name_in(directory, &Relative::parse(file)?, &self.name, &line)?;
         }
         Ok(())
     }
@@ -132,9 +132,9 @@ mod tests {
         fs::write(root.join("usr/bin/python3"), "").unwrap();
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/bash\n").unwrap();
         let directory = Directory::open(&root, None, Reach::InRoot).unwrap().cached();
-        let user = User { name: "user", home: "/home/user".to_owned() };
+        let account = Account { name: "user".to_owned(), home: "/home/user".to_owned() };
         let check = || {
-            user.move_in(&directory).unwrap();
+            account.set_up(&directory).unwrap();
             let text = fs::read_to_string(root.join("etc/passwd")).unwrap();
             let expected = "user:x:0:0::/home/user:/bin/bash\nroot:x:0:0:root:/root:/bin/bash\n";
             assert_eq!(text, expected);

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::sandbox::Sandbox;
+use super::vendor::standard_home;
 use crate::Compat;
 use api::error::{Code, Problem};
 use files::{Directory, FileError, Kind, Reach, Relative};
 use machine::namespace::with_rights_of;
+use store::SandboxRecord;
 
 /// The files of a sandbox that runs.
 #[derive(Debug, Clone)]
@@ -15,7 +16,7 @@ pub struct Files {
     pub directory: Directory,
     /// Who its programs run as, by numbers outside.
     pub owner: (u32, u32),
-    user: &'static str,
+    user: String,
 }
 
 impl Files {
@@ -40,13 +41,13 @@ impl Files {
 
     /// The name of a user or group inside; the one that programs run as has the name clients expect.
     pub fn name(&self, number: u32, programs: u32) -> String {
-        if number == programs { self.user.to_owned() } else { number.to_string() }
+        if number == programs { self.user.clone() } else { number.to_string() }
     }
 }
 
 impl Compat {
     /// The files of a sandbox; one that is paused has none to show.
-    pub async fn sandbox_files(&self, sandbox: &Sandbox) -> Result<Files, Problem> {
+    pub async fn sandbox_files(&self, sandbox: &SandboxRecord) -> Result<Files, Problem> {
         let running = self
             .leases
             .running_if(&sandbox.thread.lease_id, engine::lease::IfPaused::Refuse)
@@ -75,17 +76,17 @@ impl Compat {
             }
             _ => directory.root_owner()?,
         };
-        Ok(Files { directory, owner, user: sandbox.api.user() })
+        Ok(Files { directory, owner, user: sandbox.row.user.clone() })
     }
 }
 
 /// The home directory of a user of a sandbox; `None` if there is no such user.
-pub fn home_of<'a>(sandbox: &'a Sandbox, user: Option<&str>) -> Option<&'a str> {
-    let usual = sandbox.home == sandbox.api.home();
+pub fn home_of<'a>(sandbox: &'a SandboxRecord, user: Option<&str>) -> Option<&'a str> {
+    let is_standard = sandbox.row.home == standard_home(&sandbox.row.user);
     match user {
-        None | Some("") => Some(&sandbox.home),
-        Some(name) if name == sandbox.api.user() => Some(&sandbox.home),
-        Some("root") => Some(if usual { "/root" } else { &sandbox.home }),
+        None | Some("") => Some(&sandbox.row.home),
+        Some(name) if name == sandbox.row.user => Some(&sandbox.row.home),
+        Some("root") => Some(if is_standard { "/root" } else { &sandbox.row.home }),
         Some(_) => None,
     }
 }

@@ -1,8 +1,7 @@
-//! Programs that listen inside a sandbox, reached from outside: HTTP and what it is upgraded to.
+//! HTTP to programs that listen inside a sandbox, and what it is upgraded to.
 //!
-//! Who may ask is decided before (`admitted`): at E2B that is whoever knows the sandbox's id, unless it
-//! was made private; at Daytona whoever has its traffic token, unless it was made public. Our own keys
-//! and cookies are removed from a request before a program inside can read it.
+//! The sandbox's row says who may connect (`is_admitted`): any client, or those with its traffic token. Our
+//! own keys and cookies are removed from a request before a program inside can read it.
 
 use std::{net::IpAddr, pin::pin, time::Duration};
 
@@ -16,37 +15,29 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{
-    e2b,
-    sandbox::{Api, Sandbox, State},
-};
+use super::vendor::Vendor;
 use crate::Compat;
 use api::{
     error::Problem,
     slow_body::{self, Progress, Rate},
 };
 use config::Scheme;
-use model::ThreadId;
+use model::{PortAccess, ThreadId};
 use provider::{Connection, ProviderError};
+use store::SandboxRecord;
 
-/// The name under which a sandbox remembers who may reach its ports.
-pub const OPEN_TO: &str = "ports";
-/// The name under which a sandbox remembers which host its programs are to be asked for.
-pub const MASK: &str = "host";
-/// The word for anybody who knows its id.
-pub const ANYBODY: &str = "anybody";
-/// The word for whoever has its key.
-pub const KEY: &str = "key";
+/// The name under which a sandbox records the `Host` header that its programs expect.
+pub const HOST_MASK: &str = "host";
 
-/// Headers with the key of a sandbox.
-const KEYS: [&str; 2] = ["e2b-traffic-access-token", "x-daytona-preview-token"];
-/// The same in a query.
-const KEY_IN_QUERY: &str = "DAYTONA_SANDBOX_AUTH_KEY";
-/// What is between us and the client, and no program's business.
-const OURS: [&str; 5] =
+/// Headers that carry a traffic token.
+const TOKEN_HEADERS: [&str; 2] = ["e2b-traffic-access-token", "x-daytona-preview-token"];
+/// The query parameter that carries a traffic token.
+const TOKEN_PARAMETER: &str = "DAYTONA_SANDBOX_AUTH_KEY";
+/// Headers between the client and this server, which programs must not see.
+const SERVER_HEADERS: [&str; 5] =
     ["x-api-key", "x-access-token", "e2b-sandbox-id", "e2b-sandbox-port", "proxy-authorization"];
-/// What is said of one connection and not of the next.
-const OF_ONE_CONNECTION: [HeaderName; 6] = [
+/// Hop-by-hop headers (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
     header::TE,
@@ -57,7 +48,7 @@ const OF_ONE_CONNECTION: [HeaderName; 6] = [
 
 /// Passes a request on to whatever listens on a port of a sandbox.
 pub async fn serve(app: &Compat, id: &ThreadId, port: u16, request: Request) -> Response {
-    match pass_on(app, id, port, request).await {
+    match forward(app, id, port, request).await {
         Ok(mut response) => {
             response.extensions_mut().insert(api::door::Proxied);
             response
@@ -66,7 +57,7 @@ pub async fn serve(app: &Compat, id: &ThreadId, port: u16, request: Request) -> 
     }
 }
 
-async fn pass_on(
+async fn forward(
     app: &Compat,
     id: &ThreadId,
     port: u16,
@@ -79,17 +70,24 @@ async fn pass_on(
     let mut request = Request::from_parts(parts, body);
     let failed = |problem: Problem| problem.into_response();
     let now = app.now().at.as_second();
-    let signed = app.sandboxes.keys.opens_port(id.as_str(), port, now);
-    let found = app.sandbox(signed.as_ref().unwrap_or(id)).await.map_err(failed)?;
+    let signed = app.state.keys.opens_port(id.as_str(), port, now);
+    let found = app.sandboxes.get(signed.as_ref().unwrap_or(id)).await;
+    let found = found.map_err(|error| failed(error.into()))?;
     let Some(sandbox) = found else {
         return Err(unreachable(id.as_str(), "The sandbox was not found", None));
     };
-    let ended = signed.is_some() && super::daytona::is_expired(&sandbox, id.as_str());
-    if ended || signed.is_none() && !admitted(app, &sandbox, &request) {
-        return Err(unadmitted(sandbox.api));
+    let Some(vendor) = app.vendor(&sandbox.row.origin) else {
+        return Err(unreachable(id.as_str(), "The sandbox was not found", None));
+    };
+    let is_admitted = match signed {
+        Some(_) => !vendor.is_revoked(&sandbox, id.as_str()),
+        None => is_admitted(app, &sandbox, &request),
+    };
+    if !is_admitted {
+        return Err(unauthorized(vendor));
     }
     let late = || timed_out(id.as_str(), port);
-    timeout(limits.proxy_time, awake(app, &sandbox)).await.map_err(|_| late())??;
+    timeout(limits.proxy_time, vendor.wake(app, &sandbox)).await.map_err(|_| late())??;
     let closed = || {
         let message = "The sandbox is running but port is not open";
         unreachable(id.as_str(), message, Some(port))
@@ -97,12 +95,11 @@ async fn pass_on(
     let dialled = timeout(limits.proxy_time, dial(app, &sandbox, port)).await;
     let stream = match dialled.map_err(|_| late())?.map_err(failed)? {
         Ok(stream) => stream,
-        // Unless a program of its own listens there.
-        Err(_) if sandbox.api == Api::E2b && port == e2b::INTERPRETER => {
-            return Err(e2b::interpret(app, &sandbox, request).await);
-        }
         Err(error) => {
-            tracing::debug!(sandbox = %id, port, %error, "cannot reach a port");
+            if let Some(answer) = vendor.built_in(app, &sandbox, port) {
+                return Err(answer(request).await);
+            }
+            tracing::debug!(sandbox = %id, port, %error, "cannot connect to the port");
             return Err(closed());
         }
     };
@@ -110,7 +107,7 @@ async fn pass_on(
     if let Some(cleaned) = without_key(request.uri()) {
         *request.uri_mut() = cleaned.map_err(|_| closed())?;
     }
-    if let Some(mask) = sandbox.more.get(MASK)
+    if let Some(mask) = sandbox.row.extra.get(HOST_MASK)
         && let Ok(host) = HeaderValue::from_str(&mask.replace("${PORT}", &port.to_string()))
     {
         request.headers_mut().insert(header::HOST, host);
@@ -172,35 +169,29 @@ async fn answer_in_time<T>(
     }
 }
 
-/// The answer to a request without the key of a private port, as each vendor's clients know it.
-fn unadmitted(api: Api) -> Response {
-    let status = match api {
-        Api::E2b => StatusCode::FORBIDDEN,
-        Api::Daytona => StatusCode::UNAUTHORIZED,
-    };
+/// The answer to a request without the token of a private port.
+fn unauthorized(vendor: &dyn Vendor) -> Response {
+    let status = vendor.port_refusal();
     let message = "a private port needs the traffic token of its sandbox";
     (status, axum::Json(json!({"code": status.as_u16(), "message": message}))).into_response()
 }
 
-/// Whether a request may reach the ports of a sandbox.
-fn admitted(app: &Compat, sandbox: &Sandbox, request: &Request) -> bool {
-    let usual = match sandbox.api {
-        Api::E2b => ANYBODY,
-        Api::Daytona => KEY,
-    };
-    if sandbox.more.get(OPEN_TO).map_or(usual, String::as_str) == ANYBODY {
-        return true;
+/// Whether a request may connect to the ports of a sandbox.
+fn is_admitted(app: &Compat, sandbox: &SandboxRecord, request: &Request) -> bool {
+    match sandbox.row.port_access {
+        PortAccess::Public => return true,
+        PortAccess::Token => {}
     }
-    let keys = &app.sandboxes.keys;
-    let right = |given: &str| keys.opens_traffic(given).as_ref() == Some(sandbox.id());
+    let keys = &app.state.keys;
+    let is_right = |given: &str| keys.opens_traffic(given).as_ref() == Some(sandbox.id());
     let header = |name: &&str| request.headers().get(*name).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
-    let mut asked = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_key(name));
-    KEYS.iter().filter_map(header).any(right) || asked.any(|(_, key)| right(&key))
+    let mut given = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_key(name));
+    TOKEN_HEADERS.iter().filter_map(header).any(is_right) || given.any(|(_, key)| is_right(&key))
 }
 
 fn is_key(parameter: &str) -> bool {
-    parameter == KEY_IN_QUERY
+    parameter == TOKEN_PARAMETER
 }
 
 /// A target without the key in its query, and otherwise as it was written; `None` if there is none.
@@ -225,34 +216,10 @@ fn without_key(uri: &Uri) -> Option<Result<Uri, axum::http::Error>> {
     }))
 }
 
-/// Makes a sandbox that sleeps go on, if a request may do that.
-async fn awake(app: &Compat, sandbox: &Sandbox) -> Result<(), Response> {
-    let failed = |problem: Problem| problem.into_response();
-    let id = sandbox.id().as_str();
-    match sandbox.api {
-        Api::E2b => {
-            if app.sandbox_state(sandbox).await.map_err(failed)?.0 == State::Paused {
-                if !sandbox.auto_resume {
-                    return Err(unreachable(id, "The sandbox was not found", None));
-                }
-                app.wake_sandbox(sandbox, None).await.map_err(failed)?;
-            }
-        }
-        Api::Daytona => {
-            let (_, lease) = app.sandbox_state(sandbox).await.map_err(failed)?;
-            if lease.is_some_and(|lease| lease.desired == model::Desired::Stopped) {
-                return Err(unreachable(id, "The sandbox is not started", None));
-            }
-            app.used(sandbox.id()).await;
-        }
-    }
-    Ok(())
-}
-
 /// A stream to a port, or why there is none.
 async fn dial(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     port: u16,
 ) -> Result<Result<Connection, ProviderError>, Problem> {
     let lease = &sandbox.thread.lease_id;
@@ -271,7 +238,7 @@ fn clean(app: &Compat, headers: &mut HeaderMap) {
     if token.is_some_and(|token| is_ours(app, token)) {
         headers.remove(header::AUTHORIZATION);
     }
-    for name in OURS.iter().chain(&KEYS) {
+    for name in SERVER_HEADERS.iter().chain(&TOKEN_HEADERS) {
         headers.remove(*name);
     }
     remove_cookies(headers, &[&app.cookie, &app.share_cookie()]);
@@ -285,7 +252,7 @@ fn clean(app: &Compat, headers: &mut HeaderMap) {
 
 /// Whether a token opens anything of ours.
 fn is_ours(app: &Compat, token: &str) -> bool {
-    let keys = &app.sandboxes.keys;
+    let keys = &app.state.keys;
     app.auth.token(token)
         || app.shares.pass(token).is_some()
         || keys.opens(token).is_some()
@@ -322,7 +289,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         // Without these a request is no request, or another one.
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
         .collect();
-    for name in named.into_iter().chain(OF_ONE_CONNECTION) {
+    for name in named.into_iter().chain(HOP_BY_HOP) {
         headers.remove(name);
     }
 }

@@ -9,7 +9,7 @@ mod hear;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -17,20 +17,20 @@ use std::{
 
 use bytes::Bytes;
 use host::wire::Stream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OnceCell, mpsc};
 
-use super::{
-    sandbox::Sandbox,
-    wrap::{self, Config},
-};
+use super::wrap::{self, Config};
 use crate::Compat;
 use api::error::Problem;
 use engine::terminal::{
     Event, ExecOptions, Execution, From, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin,
     TerminalError, Told,
 };
-use model::{Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, Timestamp};
-use store::{CommandQuery, PageRequest};
+use model::{
+    Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, ThreadId, Timestamp,
+};
+use store::{CommandQuery, PageRequest, SandboxRecord};
 
 /// A program that has not ended after so long is put on record before its number is given out.
 const SHORT: Duration = Duration::from_millis(25);
@@ -136,6 +136,20 @@ fn add(all: &mut Vec<u8>, bytes: &[u8]) {
     all.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
+/// The programs of each sandbox that was asked for since the server started.
+#[derive(Default)]
+pub struct ProcessTables(Mutex<HashMap<ThreadId, Arc<Processes>>>);
+
+impl ProcessTables {
+    fn of(&self, id: &ThreadId) -> Arc<Processes> {
+        self.0.lock().entry(id.clone()).or_default().clone()
+    }
+
+    pub fn forget(&self, id: &ThreadId) {
+        self.0.lock().remove(id);
+    }
+}
+
 /// The programs of one sandbox.
 #[derive(Default)]
 pub struct Processes {
@@ -154,7 +168,7 @@ struct Inner {
 
 impl Processes {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The one that runs under this number or name.
@@ -221,15 +235,15 @@ impl Processes {
 
 impl Compat {
     /// The programs of a sandbox; those that an earlier server started are found again first.
-    pub async fn processes(&self, sandbox: &Sandbox) -> Result<Arc<Processes>, Problem> {
-        let processes = self.sandboxes.processes(sandbox.id());
+    pub async fn processes(&self, sandbox: &SandboxRecord) -> Result<Arc<Processes>, Problem> {
+        let processes = self.state.processes.of(sandbox.id());
         processes.loaded.get_or_try_init(|| self.load_processes(sandbox, &processes)).await?;
         Ok(processes)
     }
 
     async fn load_processes(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         processes: &Arc<Processes>,
     ) -> Result<(), Problem> {
         let since = self.now().at.checked_sub(REMEMBERED).unwrap_or(Timestamp::MIN);
@@ -302,7 +316,7 @@ impl Compat {
     /// Starts a program; what it says is heard by [`Compat::hear`].
     pub async fn start_process(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         start: Start,
     ) -> Result<Arc<Process>, Problem> {
         let processes = self.processes(sandbox).await?;
@@ -315,7 +329,7 @@ impl Compat {
 
     async fn start_pty(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         processes: &Arc<Processes>,
         start: Start,
         size: (u16, u16),
@@ -347,7 +361,7 @@ impl Compat {
 
     async fn start_command(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         processes: &Arc<Processes>,
         start: Start,
     ) -> Result<Arc<Process>, Problem> {
@@ -389,7 +403,7 @@ impl Compat {
     /// Hands a command to a worker that has nothing to do, or to a new one.
     async fn hand_to_worker(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         processes: &Arc<Processes>,
         mut options: ExecOptions,
     ) -> Result<(Terminal, Execution), Problem> {
@@ -484,7 +498,7 @@ impl Compat {
     }
 
     /// Runs a program to its end; what it writes beyond the limit is not kept.
-    pub async fn run_process(&self, sandbox: &Sandbox, start: Start) -> Result<Ran, Problem> {
+    pub async fn run_process(&self, sandbox: &SandboxRecord, start: Start) -> Result<Ran, Problem> {
         let process = self.start_process(sandbox, start).await?;
         let (sender, mut said) = mpsc::channel(8);
         let hear = async {
@@ -546,7 +560,7 @@ impl Compat {
     /// Sends a program a signal.
     pub async fn signal_process(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         process: &Process,
         signal: i32,
     ) -> Result<(), Problem> {

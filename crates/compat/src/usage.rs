@@ -5,27 +5,25 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use super::sandbox::{Api, Sandbox, State};
 use crate::Compat;
 use api::error::Problem;
-use model::{Lease, LeaseId, ThreadId, Timestamp};
+use model::{Lease, LeaseId, SandboxStatus, ThreadId, Timestamp};
 use provider::Limits;
+use store::{SandboxFilter, SandboxRecord};
 
 /// Measurements that are kept of a sandbox; the oldest go first.
-const KEPT: usize = 360;
-/// How often one is taken without being asked for.
-const EVERY: Duration = Duration::from_secs(30);
-/// Sandboxes that are measured without being asked for.
-const MEASURED: usize = 200;
-/// Between measurements that are kept.
-const APART: Duration = Duration::from_secs(1);
+const MAX_MEASUREMENTS: usize = 360;
+const MEASURE_INTERVAL: Duration = Duration::from_secs(30);
+/// Sandboxes that are measured without a request.
+const MAX_MEASURED_SANDBOXES: usize = 200;
+/// The shortest time between two measurements that are kept.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a sandbox has to use: processors, bytes of memory, bytes of disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +47,7 @@ impl Size {
     }
 
     /// Of one that asks for nothing.
-    pub fn usual(app: &Compat) -> Size {
+    pub fn default_size(app: &Compat) -> Size {
         Size::of(app, None)
     }
 
@@ -104,18 +102,15 @@ pub struct Used {
 
 impl Used {
     /// Of this sandbox, now; it is kept.
-    pub async fn of(app: &Compat, sandbox: &Sandbox) -> Result<Used, Problem> {
+    pub async fn of(app: &Compat, sandbox: &SandboxRecord) -> Result<Used, Problem> {
         let at = app.now().at;
-        let (_, lease) = app.sandbox_state(sandbox).await?;
-        let metrics = match &lease {
-            Some(lease) => app.leases.metrics(lease).await?.unwrap_or_default(),
-            None => Default::default(),
-        };
-        let usage = &app.sandboxes.usage;
-        let size = Size::of(app, lease.as_ref());
+        let lease = &sandbox.lease;
+        let metrics = app.leases.metrics(lease).await?.unwrap_or_default();
+        let usage = &app.state.usage;
+        let size = Size::of(app, Some(lease));
         // Since the last measurement, or since it was made where there is none of this instance.
-        let began = lease.as_ref().and_then(|lease| lease.instance());
-        let began = began.map_or(sandbox.started, |(instance, _)| instance.started_at);
+        let began = lease.instance();
+        let began = began.map_or(sandbox.row.started_at, |(instance, _)| instance.started_at);
         let last = usage.last(sandbox.id()).filter(|it| it.cpu_us <= metrics.cpu_us);
         let (since, before) = match last {
             Some(last) if last.at > began => (last.at, last.cpu_us),
@@ -138,12 +133,12 @@ impl Used {
     /// Of this sandbox between two moments, in seconds; now is measured, too.
     pub async fn between(
         app: &Compat,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         from: i64,
         to: i64,
     ) -> Result<Vec<Used>, Problem> {
         let used = Used::of(app, sandbox).await?;
-        let mut all = app.sandboxes.usage.between(sandbox.id(), from, to);
+        let mut all = app.state.usage.between(sandbox.id(), from, to);
         // One that was too close to the last is not kept, but is what was asked for.
         if (from..=to).contains(&used.at.as_second()) && all.last().is_none_or(|it| it.at < used.at)
         {
@@ -189,58 +184,50 @@ impl Used {
 pub struct Usage(Mutex<HashMap<ThreadId, VecDeque<Used>>>);
 
 impl Usage {
-    fn all(&self) -> MutexGuard<'_, HashMap<ThreadId, VecDeque<Used>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn last(&self, id: &ThreadId) -> Option<Used> {
-        self.all().get(id)?.back().copied()
+        self.0.lock().get(id)?.back().copied()
     }
 
     fn keep(&self, id: &ThreadId, used: Used) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let kept = all.entry(id.clone()).or_default();
-        let apart =
-            |last: &Used| used.at.duration_since(last.at) >= APART.try_into().unwrap_or_default();
+        let apart = |last: &Used| {
+            used.at.duration_since(last.at) >= MIN_INTERVAL.try_into().unwrap_or_default()
+        };
         // Of many at once the first is as good as any.
         if kept.back().is_none_or(apart) {
             kept.push_back(used);
         }
-        while kept.len() > KEPT {
+        while kept.len() > MAX_MEASUREMENTS {
             kept.pop_front();
         }
     }
 
     fn between(&self, id: &ThreadId, from: i64, to: i64) -> Vec<Used> {
-        let all = self.all();
+        let all = self.0.lock();
         let kept = all.get(id).into_iter().flatten();
         kept.filter(|used| (from..=to).contains(&used.at.as_second())).copied().collect()
     }
 
     /// A sandbox is gone.
     pub fn forget(&self, id: &ThreadId) {
-        self.all().remove(id);
+        self.0.lock().remove(id);
     }
 }
 
-/// Measures the sandboxes of this machine that run, now and then. Other people's are only asked when
-/// somebody asks.
-pub async fn measure(app: Compat, stop: CancellationToken) {
+/// Measures the running sandboxes of this machine every so often. Those of a cloud provider are only
+/// measured on request.
+pub async fn measure(app: &Compat) {
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
-        }
-        let mut all = Vec::new();
-        for api in [Api::E2b, Api::Daytona] {
-            all.extend(app.all_sandboxes(api).await.unwrap_or_default());
-        }
-        for sandbox in all.iter().take(MEASURED) {
-            let Ok((State::Running, Some(lease))) = app.sandbox_state(sandbox).await else {
-                continue;
-            };
-            if limits(&app, &lease).is_some()
-                && let Err(problem) = Used::of(&app, sandbox).await
+        tokio::time::sleep(MEASURE_INTERVAL).await;
+        let filter = SandboxFilter {
+            statuses: vec![SandboxStatus::Running, SandboxStatus::Stopped, SandboxStatus::Archived],
+            ..SandboxFilter::default()
+        };
+        let all = app.sandboxes.all(filter).await.unwrap_or_default();
+        for sandbox in all.iter().take(MAX_MEASURED_SANDBOXES) {
+            if limits(app, &sandbox.lease).is_some()
+                && let Err(problem) = Used::of(app, sandbox).await
             {
                 tracing::debug!(sandbox = %sandbox.id(), detail = problem.detail(), "not measured");
             }
@@ -273,10 +260,10 @@ mod tests {
         };
         assert_eq!(seconds(0, 10), [1, 2, 3]);
         assert_eq!(seconds(2, 2), [2]);
-        for second in 10..10 + KEPT as i64 {
+        for second in 10..10 + MAX_MEASUREMENTS as i64 {
             usage.keep(&id, used(second * 1000));
         }
-        assert_eq!(seconds(0, i64::MAX).len(), KEPT);
+        assert_eq!(seconds(0, i64::MAX).len(), MAX_MEASUREMENTS);
         assert_eq!(seconds(0, 9), [] as [i64; 0]);
         usage.forget(&id);
         assert_eq!(usage.last(&id), None);

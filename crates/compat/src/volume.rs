@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::sandbox::NewSandbox;
+use super::new_sandbox::NewSandbox;
 use crate::Compat;
 use api::error::{Code, Problem};
 use machine::volume::{Mounted, Volume, VolumeError, Volumes};
@@ -17,7 +17,7 @@ impl Compat {
         &self,
         act: impl FnOnce(&Volumes) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, Problem> {
-        let volumes = self.sandboxes.volumes.clone();
+        let volumes = self.state.volumes.clone();
         let done = tokio::task::spawn_blocking(move || act(&volumes)).await;
         Ok(done.map_err(|error| Problem::internal("look at the volumes", &error))??)
     }
@@ -42,7 +42,7 @@ impl Compat {
     /// Removes a volume and what is in it, unless a sandbox has it; `false` if there is none.
     pub async fn remove_volume(&self, id: &str) -> Result<bool, Problem> {
         // No sandbox that names it comes into being meanwhile.
-        let _alone = self.sandboxes.mounting.lock().await;
+        let _alone = self.state.mounting.lock().await;
         let mut page = PageRequest::first(1000);
         loop {
             let leases = self.store.leases(LeaseFilter::default(), page.clone()).await?;
@@ -91,7 +91,7 @@ impl Compat {
         let Some(mounts) = new.settings.get(SETTING).and_then(Value::as_array) else {
             return Ok(None);
         };
-        let held = self.sandboxes.mounting.lock().await;
+        let held = self.state.mounting.lock().await;
         for mounted in mounts {
             let id = mounted["id"].as_str().unwrap_or_default();
             if self.volume(id).await?.is_none() {

@@ -9,6 +9,7 @@ mod id;
 mod lease;
 mod moment;
 mod project;
+mod sandbox;
 mod session;
 mod template;
 mod terminal;
@@ -26,6 +27,9 @@ pub use jiff::Timestamp;
 pub use lease::{Desired, Instance, InstanceState, Lease, LeaseEvent, LeaseState};
 pub use moment::{Moment, SinceBoot};
 pub use project::{BackendKind, Project, ProjectConfig, SessionRecord, Statistics, Trashed};
+pub use sandbox::{
+    Expiry, ExpiryAction, PortAccess, Sandbox, SandboxEvent, SandboxState, SandboxStatus,
+};
 pub use session::{
     ChatSession, Ended, Hours, Money, OnExpiry, SessionEvent, SessionPolicy, SessionState,
     SessionStatus,

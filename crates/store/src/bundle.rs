@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Gone, Store, StoreError, commands, leases, projects,
     row::{micros, to_json},
-    sessions, terminals, threads, versions,
+    sandboxes, sessions, terminals, threads, versions,
 };
 use model::{
     CommandId, Lease, LeaseId, MessageId, Project, ProjectId, Refused, SessionId, TerminalId,
@@ -39,6 +39,33 @@ const TABLES: &[(&str, &str, &[&str])] = &[
             "env",
             "cwd",
             "labels",
+            "created_at",
+            "updated_at",
+            "revision",
+        ],
+    ),
+    (
+        "sandboxes",
+        "SELECT * FROM sandboxes WHERE project_id = ?1",
+        &[
+            "thread_id",
+            "project_id",
+            "name",
+            "origin",
+            "template",
+            "build_id",
+            "user",
+            "home",
+            "state",
+            "started_at",
+            "expires_at",
+            "on_expiry",
+            "expires_while_paused",
+            "delete_after_stop_s",
+            "auto_resume",
+            "port_access",
+            "labels",
+            "extra",
             "created_at",
             "updated_at",
             "revision",
@@ -338,6 +365,10 @@ fn scatter(
             insert(db, table, columns, row, &project.project_id, &mut names, now)?;
         }
     }
+    if !bundle.tables.contains_key("sandboxes") {
+        // Made by a version whose sandboxes were labels of their threads.
+        db.execute_batch(sandboxes::FROM_LABELS)?;
+    }
     // What the triggers counted while the rows came in was counted before.
     let Project { statistics, last_used_at, .. } = &project;
     db.execute(
@@ -438,6 +469,7 @@ fn read_back(db: &Connection, id: &ProjectId) -> Result<Project, StoreError> {
     for thread in thread_ids(db, id)? {
         threads::thread(db, &thread)?;
     }
+    sandboxes::of_project(db, id)?;
     for terminal in column(
         "SELECT terminals.terminal_id FROM terminals JOIN threads USING (thread_id) WHERE project_id = ?1",
     )? {

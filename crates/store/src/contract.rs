@@ -2,6 +2,8 @@
 
 #![expect(clippy::cloned_ref_to_slice_refs, reason = "a list of one reads as what it is")]
 
+mod sandboxes;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use tempfile::TempDir;

@@ -20,6 +20,8 @@ mod projects;
 mod relocate;
 mod retention;
 mod row;
+mod sandbox_records;
+mod sandboxes;
 mod schema;
 mod sessions;
 mod shares;
@@ -53,6 +55,9 @@ pub use lock::{HomeLock, LockError};
 pub use page::{BadCursor, Cursor, Page, PageRequest};
 pub use projects::{ProjectFilter, Use};
 pub use retention::{Pruned, Retention};
+pub use sandbox_records::{
+    DueSandboxes, SandboxFilter, SandboxOrder, SandboxPurpose, SandboxRecord,
+};
 pub use shares::Share;
 pub use terminals::TerminalView;
 pub use threads::{Chain, FirstUse, Gone, ThreadChoices, ThreadFilter};

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005.sql"),
     include_str!("migrations/0006.sql"),
     include_str!("migrations/0007.sql"),
+    concat!(include_str!("migrations/0008.sql"), include_str!("migrations/sandbox_labels.sql")),
 ];
 
 /// The oldest library whose write-ahead log does not lose commits (3.7.0 to 3.51.2 have a race).
@@ -29,6 +30,11 @@ pub(super) fn check_library() -> Result<(), OpenError> {
 
 /// Brings the file up to the last migration, each in a transaction of its own.
 pub(super) fn migrate(connection: &Connection) -> Result<(), OpenError> {
+    migrate_to(connection, MIGRATIONS.len())
+}
+
+/// Brings the file up to the migration of this number.
+pub(super) fn migrate_to(connection: &Connection, last: usize) -> Result<(), OpenError> {
     let applied: u32 = connection
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .map_err(StoreError::from)?;
@@ -36,7 +42,7 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), OpenError> {
     if applied > MIGRATIONS.len() {
         return Err(OpenError::TooNew { found: applied, known: MIGRATIONS.len() });
     }
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+    for (index, migration) in MIGRATIONS.iter().enumerate().take(last).skip(applied) {
         let number = index + 1;
         connection
             .execute_batch(&format!(

@@ -7,10 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, leases,
     row::{self, Read, int, micros, to_json, to_word},
-    sessions, terminals,
+    sandboxes, sessions, terminals,
 };
 use model::{
-    ChatSession, Env, Lease, LeaseEvent, LeaseId, LeaseState, Message, Moment, ProjectId,
+    ChatSession, Env, Lease, LeaseEvent, LeaseId, LeaseState, Message, Moment, ProjectId, Sandbox,
     SessionEvent, SessionId, SessionPolicy, ShellKind, Terminal, TerminalId, TerminalStatus,
     Thread, ThreadId, Timestamp,
 };
@@ -36,6 +36,8 @@ pub struct ThreadChoices {
     pub cwd: Option<String>,
     /// A client's own notes.
     pub labels: Option<BTreeMap<String, String>>,
+    /// The sandbox that the thread is made for; an existing thread does not become one.
+    pub sandbox: Option<Box<Sandbox>>,
 }
 
 /// What has to be known to bring a thread into being.
@@ -173,6 +175,27 @@ impl Store {
             ensure_lease(db, &thread, &first)?;
             ensure_terminal(db, &thread, &first)?;
             Ok((thread, made))
+        })
+        .await
+    }
+
+    /// Changes the environment that shells of a thread start with; `false` if there is no such thread.
+    pub async fn change_env(
+        &self,
+        id: &ThreadId,
+        now: Timestamp,
+        change: impl FnOnce(&mut Env) + Send + 'static,
+    ) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.write(move |db| {
+            let Some(mut thread) = thread(db, &id)? else { return Ok(false) };
+            change(&mut thread.env);
+            db.prepare_cached(
+                "UPDATE threads SET env = ?2, updated_at = ?3, revision = revision + 1
+                 WHERE thread_id = ?1",
+            )?
+            .execute(params![id.as_str(), to_json(&thread.env), micros(now)])?;
+            Ok(true)
         })
         .await
     }
@@ -344,6 +367,10 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
     ensure_lease(db, &thread, first)?;
     project_exists(db, &thread.project_id)?;
     insert(db, &thread)?;
+    if let Some(sandbox) = choices.sandbox {
+        let project_id = thread.project_id.clone();
+        sandboxes::insert(db, &Sandbox { project_id, ..*sandbox })?;
+    }
     Ok(thread)
 }
 
@@ -448,7 +475,10 @@ fn change(db: &Connection, mut thread: Thread, first: &FirstUse) -> Result<Threa
     let before = thread.clone();
     if let Some(project) = choices.project_id {
         project_exists(db, &project)?;
-        thread.project_id = project;
+        if thread.project_id != project {
+            thread.project_id = project;
+            sandboxes::move_to_project(db, &thread)?;
+        }
     }
     if let Some(env) = choices.env {
         thread.env = env;

@@ -22,17 +22,14 @@ pub mod upload;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    reach::Network,
-    sandbox::{Api, NewSandbox, OnTimeout, Sandbox},
-};
+use super::{new_sandbox::NewSandbox, vendor::Vendor};
 use crate::Compat;
 use api::error::{Code, Problem};
 use log::{Level, Line, Log};
@@ -41,6 +38,7 @@ use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId
 use plan::{Base, Chosen, Plan};
 use provider::Fidelity;
 use run::{BASE, Works};
+use store::SandboxRecord;
 
 /// Builds whose steps run at the same time; more wait.
 const AT_ONCE: usize = 2;
@@ -54,8 +52,6 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What the snapshot of a build begins with.
 const SNAPSHOT: &str = "build-";
-/// What is noted of the sandbox of a build.
-pub const OF_BUILD: &str = "build";
 /// The image that a client of E2B who chose none names.
 const UNCHOSEN: &str = "e2bdev/base";
 
@@ -95,7 +91,7 @@ impl Default for Builds {
 
 impl Builds {
     fn running(&self) -> MutexGuard<'_, HashMap<BuildId, Live>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     /// Tells how many lines the log of a build has, until it has ended; `None` if it has.
@@ -163,14 +159,19 @@ fn failed(message: impl Into<String>) -> Failure {
 
 impl Compat {
     /// What a sandbox begins with under this name; `None` if no template has it.
-    pub async fn begins_with(&self, api: Api, named: &str) -> Result<Option<Begins>, Problem> {
-        let (plain, tag) = match api {
-            Api::E2b => split_tag(named),
-            Api::Daytona => (named, None),
+    pub async fn template_base(
+        &self,
+        vendor: &dyn Vendor,
+        named: &str,
+    ) -> Result<Option<Begins>, Problem> {
+        let (plain, tag) = match vendor.names_have_tags() {
+            true => split_tag(named),
+            false => (named, None),
         };
-        let (template, tag) = match self.store.template(api.word(), named).await? {
+        let owner = vendor.origin();
+        let (template, tag) = match self.store.template(owner, named).await? {
             Some(template) => (Some(template), USUAL_TAG),
-            None => (self.store.template(api.word(), plain).await?, tag.unwrap_or(USUAL_TAG)),
+            None => (self.store.template(owner, plain).await?, tag.unwrap_or(USUAL_TAG)),
         };
         let Some(template) = template else { return Ok(None) };
         let build = template.tagged(tag).and_then(|build| Some((build, build.made()?)));
@@ -189,11 +190,11 @@ impl Compat {
     /// Notes a build that is to come, under the template of this name.
     pub async fn request_build(
         &self,
-        api: Api,
+        vendor: &'static dyn Vendor,
         name: &str,
         build: Build,
     ) -> Result<Template, Problem> {
-        let (owner, now) = (api.word(), self.now().at);
+        let (owner, now) = (vendor.origin(), self.now().at);
         if self.store.template(owner, name).await?.is_none()
             && self.store.templates().await?.len() >= MOST_TEMPLATES
         {
@@ -229,7 +230,7 @@ impl Compat {
     /// Begins with the steps of a build, and makes a sandbox from it if one waits for it.
     pub async fn start_build(
         &self,
-        api: Api,
+        vendor: &'static dyn Vendor,
         template: &TemplateId,
         build: &BuildId,
         plan: Plan,
@@ -237,7 +238,7 @@ impl Compat {
     ) -> Result<(), Problem> {
         let (stop, (count, lines)) = (CancellationToken::new(), watch::channel(0));
         {
-            let mut running = self.sandboxes.builds.running();
+            let mut running = self.state.builds.running();
             if running.len() >= MOST_BUILDS {
                 let detail = format!("{MOST_BUILDS} builds run or wait; try again later");
                 return Err(Problem::new(Code::TooManyRequests, detail));
@@ -255,14 +256,14 @@ impl Compat {
         let log = match begun.await {
             Ok(log) => log,
             Err(problem) => {
-                self.sandboxes.builds.running().remove(build);
+                self.state.builds.running().remove(build);
                 return Err(problem);
             }
         };
         let (app, template, build) = (self.clone(), template.clone(), build.clone());
         self.tasks.spawn(async move {
             tokio::select! {
-                () = app.build(api, (&template, &build), plan, then, log, stop) => {}
+                () = app.build(vendor, (&template, &build), plan, then, log, stop) => {}
                 // The next start tells that it was given up, and removes what it leaves.
                 () = app.stopping.cancelled() => {}
             }
@@ -273,7 +274,7 @@ impl Compat {
     /// Carries a build out, and says how it went.
     async fn build(
         &self,
-        api: Api,
+        vendor: &'static dyn Vendor,
         (template, build): (&TemplateId, &BuildId),
         plan: Plan,
         then: Option<NewSandbox>,
@@ -281,14 +282,14 @@ impl Compat {
         stop: CancellationToken,
     ) {
         let done = tokio::select! {
-            done = self.carry_out(api, build, &plan, &mut log) => done,
+            done = self.carry_out(vendor, build, &plan, &mut log) => done,
             () = tokio::time::sleep(LONGEST) => {
                 Err(failed(format!("the build took more than {} minutes", LONGEST.as_secs() / 60)))
             }
             () = stop.cancelled() => Err(failed("the build was given up: its template was deleted")),
         };
         let sandbox = sandbox_of(build);
-        if let Err(problem) = self.kill_sandbox(&sandbox).await {
+        if let Err(problem) = self.delete_sandbox(&sandbox).await {
             tracing::warn!(%sandbox, detail = problem.detail(), "cannot end the sandbox of a build yet");
         }
         let event = match done {
@@ -304,7 +305,7 @@ impl Compat {
         let is_ready = matches!(event, BuildEvent::Finish(_));
         let mut told = self.build_happens(template, build, event).await.map(drop);
         if let (Ok(()), Some(new), true) = (&told, then, is_ready) {
-            told = self.make_sandbox(new).await.map(drop);
+            told = self.create_sandbox(new).await.map(drop);
             if told.is_ok() {
                 told = self.forget_waiter(template, build).await;
             }
@@ -313,7 +314,7 @@ impl Compat {
             log.add(Level::Error, problem.detail());
             tracing::warn!(%build, detail = problem.detail(), "a build came to nothing");
         }
-        self.sandboxes.builds.running().remove(build);
+        self.state.builds.running().remove(build);
         drop(log);
         self.sweep_builds().await;
     }
@@ -354,17 +355,17 @@ impl Compat {
 
     async fn carry_out(
         &self,
-        api: Api,
+        vendor: &'static dyn Vendor,
         build: &BuildId,
         plan: &Plan,
         log: &mut Log,
     ) -> Result<Made, Failure> {
         log.step(BASE);
-        let _turn = match self.sandboxes.builds.room.try_acquire() {
+        let _turn = match self.state.builds.room.try_acquire() {
             Ok(turn) => turn,
             Err(_) => {
                 log.add(Level::Info, "waiting for other builds");
-                let turn = self.sandboxes.builds.room.acquire().await;
+                let turn = self.state.builds.room.acquire().await;
                 turn.map_err(|_| failed("the server is stopping"))?
             }
         };
@@ -375,7 +376,7 @@ impl Compat {
             let step = Some(BASE.to_owned());
             Failure { message: problem.detail().to_owned(), step }
         };
-        let (sandbox, before) = self.base(api, build, &plan.base, log).await.map_err(at_base)?;
+        let (sandbox, before) = self.base(vendor, build, &plan.base, log).await.map_err(at_base)?;
         let Made { env, cwd, user, start, ready } = before;
         let works = Works {
             app: self,
@@ -401,22 +402,24 @@ impl Compat {
     /// The sandbox that a build begins with, and what its template says of it.
     async fn base(
         &self,
-        api: Api,
+        vendor: &'static dyn Vendor,
         build: &BuildId,
         base: &Base,
         log: &mut Log,
-    ) -> Result<(Sandbox, Made), Problem> {
+    ) -> Result<(SandboxRecord, Made), Problem> {
         let own = self.builder()?;
         let (Base::Template(name) | Base::Image(name)) = base;
         log.add(Level::Info, &format!("FROM {name}"));
-        // Daytona has one kind of name for images and for what was made here.
-        let begins = match (base, api) {
-            (Base::Template(_), _) => self.begins_with(api, name).await?,
-            (Base::Image(_), Api::Daytona) => self.begins_with(api, name).await.unwrap_or_default(),
-            (Base::Image(_), Api::E2b) => None,
+        let images_may_be_templates = vendor.images_may_be_templates();
+        let begins = match base {
+            Base::Template(_) => self.template_base(vendor, name).await?,
+            Base::Image(_) if images_may_be_templates => {
+                self.template_base(vendor, name).await.unwrap_or_default()
+            }
+            Base::Image(_) => None,
         };
         if let Some(begins) = begins {
-            let sandbox = self.make_sandbox(new_sandbox(api, build, begins.snapshot)).await?;
+            let sandbox = self.create_sandbox(new_sandbox(vendor, build, begins.snapshot)).await?;
             return Ok((sandbox, begins.made));
         }
         let is_known = self.leases.providers().named(name).is_ok()
@@ -424,7 +427,7 @@ impl Compat {
                 && !is_of_build(name));
         let from = match base {
             Base::Template(name) if is_known => name.clone(),
-            Base::Image(name) if is_known && api == Api::Daytona => name.clone(),
+            Base::Image(name) if is_known && images_may_be_templates => name.clone(),
             Base::Template(name) if name == "base" => own,
             Base::Template(name) => {
                 let detail = format!("template '{name}' not found");
@@ -433,8 +436,8 @@ impl Compat {
             Base::Image(image) => match self.image(image) {
                 Some(found) => of_image(&own, &found),
                 None if own == "docker" && image != UNCHOSEN => {
-                    let new = new_sandbox(api, build, of_image(&own, image));
-                    match self.make_sandbox(new).await {
+                    let new = new_sandbox(vendor, build, of_image(&own, image));
+                    match self.create_sandbox(new).await {
                         Ok(sandbox) => return Ok((sandbox, Made::default())),
                         Err(problem) => log.add(Level::Warn, problem.detail()),
                     }
@@ -443,7 +446,7 @@ impl Compat {
                 None => without(image, own, log),
             },
         };
-        let sandbox = self.make_sandbox(new_sandbox(api, build, from)).await?;
+        let sandbox = self.create_sandbox(new_sandbox(vendor, build, from)).await?;
         Ok((sandbox, Made::default()))
     }
 
@@ -459,9 +462,9 @@ impl Compat {
     }
 
     /// Starts what the template of a new sandbox starts, and waits a while for it to be ready.
-    pub async fn start_with(
+    pub async fn start_template(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         begins: Option<&Begins>,
     ) -> Result<(), Problem> {
         let Some(made) = begins.map(|begins| &begins.made) else { return Ok(()) };
@@ -469,8 +472,8 @@ impl Compat {
         let chosen = Chosen {
             env: made.env.clone(),
             args: Env::new(),
-            cwd: made.cwd.clone().unwrap_or_else(|| sandbox.home.clone()),
-            user: made.user.clone().unwrap_or_else(|| sandbox.api.user().to_owned()),
+            cwd: made.cwd.clone().unwrap_or_else(|| sandbox.row.home.clone()),
+            user: made.user.clone().unwrap_or_else(|| sandbox.row.user.clone()),
         };
         let mut start = run::program(sandbox, &chosen, &chosen.user, command);
         start.timeout = None;
@@ -518,21 +521,11 @@ fn sandbox_of(build: &BuildId) -> model::ThreadId {
 }
 
 /// The sandbox of a build. It ends by itself in any case.
-fn new_sandbox(api: Api, build: &BuildId, template: String) -> NewSandbox {
+fn new_sandbox(vendor: &'static dyn Vendor, build: &BuildId, template: String) -> NewSandbox {
     NewSandbox {
-        api,
-        id: sandbox_of(build),
-        template,
-        timeout: 2 * LONGEST,
-        on_timeout: OnTimeout::Kill,
-        auto_resume: false,
-        env: Env::new(),
-        metadata: BTreeMap::new(),
-        more: BTreeMap::from([(OF_BUILD.to_owned(), build.to_string())]),
-        policy: None,
-        network: Network::Usual,
-        settings: serde_json::Map::new(),
-        fork: None,
+        build_id: Some(build.clone()),
+        timeout: Some(2 * LONGEST),
+        ..NewSandbox::new(vendor, sandbox_of(build), template)
     }
 }
 

@@ -14,12 +14,12 @@ use crate::{
     home::PROGRAMS,
     instance::{absolute, home_of, relative},
     process::{End, Process, Said, Start},
-    sandbox::Sandbox,
     wrap::Config,
 };
 use api::error::Problem;
 use files::{Above, FileError, memory::Expect};
 use model::{Env, Failure, Made};
+use store::SandboxRecord;
 
 /// How long a step may take.
 const STEP: Duration = Duration::from_secs(30 * 60);
@@ -78,10 +78,10 @@ fn told(end: End) -> Result<(), String> {
 }
 
 /// What a program of a sandbox is started with.
-pub fn program(sandbox: &Sandbox, chosen: &Chosen, user: &str, command: &str) -> Start {
+pub fn program(sandbox: &SandboxRecord, chosen: &Chosen, user: &str, command: &str) -> Start {
     let mut envs = chosen.args.clone();
     envs.extend(chosen.env.clone());
-    let command = if user == sandbox.api.user() {
+    let command = if user == sandbox.row.user {
         command.to_owned()
     } else if user == "root" {
         let home = home_of(sandbox, Some(user)).unwrap_or("/");
@@ -106,7 +106,7 @@ pub struct Works<'a> {
     /// The server.
     pub app: &'a Compat,
     /// Where its steps run.
-    pub sandbox: &'a Sandbox,
+    pub sandbox: &'a SandboxRecord,
     /// What it says.
     pub log: &'a mut Log,
     /// What its steps chose so far.
@@ -173,7 +173,7 @@ impl Works<'_> {
     /// The user of this name, who must be there. A group behind the name says nothing more.
     async fn known(&mut self, name: &str) -> Result<String, String> {
         let name = name.split(':').next().unwrap_or_default().to_owned();
-        if name == "root" || name == self.sandbox.api.user() {
+        if name == "root" || name == self.sandbox.row.user {
             return Ok(name);
         }
         let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -224,7 +224,7 @@ impl Works<'_> {
         if is_below && target != "/" {
             target.push('/');
         }
-        let owner = copy.owner.as_deref().filter(|owner| *owner != self.sandbox.api.user());
+        let owner = copy.owner.as_deref().filter(|owner| *owner != self.sandbox.row.user);
         let words = [
             "-c",
             COPY,
@@ -317,7 +317,7 @@ impl Works<'_> {
 /// Returns once a command succeeds.
 pub async fn until_ready(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     chosen: &Chosen,
     ready: &str,
 ) -> Result<(), Problem> {

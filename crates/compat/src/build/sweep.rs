@@ -7,17 +7,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{OF_BUILD, SNAPSHOT, is_of_build, log::Level, upload};
+use super::{SNAPSHOT, is_of_build, log::Level, upload};
 use crate::Compat;
 use api::error::Problem;
 use model::{BuildEvent, BuildStatus, Failure, Template};
+use store::{SandboxFilter, SandboxPurpose, SandboxRecord};
 
 impl Compat {
     /// Deletes a template with its builds. What was made from it keeps its files.
     pub async fn delete_template(&self, template: &Template) -> Result<bool, Problem> {
         let removed = self.store.remove_template(&template.template_id).await?;
         for build in &template.builds {
-            if let Some(live) = self.sandboxes.builds.running().get(&build.build_id) {
+            if let Some(live) = self.state.builds.running().get(&build.build_id) {
                 live.stop.cancel();
             }
         }
@@ -29,7 +30,7 @@ impl Compat {
     pub async fn recover_builds(&self) -> Result<(), Problem> {
         for template in self.store.templates().await? {
             for build in &template.builds {
-                let is_live = self.sandboxes.builds.lines(&build.build_id).is_some();
+                let is_live = self.state.builds.lines(&build.build_id).is_some();
                 if build.status != BuildStatus::Building || is_live {
                     continue;
                 }
@@ -64,16 +65,15 @@ impl Compat {
         let snapshots: Vec<_> =
             self.snapshots().await?.into_keys().filter(|it| is_of_build(it)).collect();
         let mut sandboxes = Vec::new();
-        for id in self.sandboxes.ids() {
-            if let Some(sandbox) = self.sandbox(&id).await?
-                && let Some(build) = sandbox.more.get(OF_BUILD)
-            {
-                sandboxes.push((id, build.clone()));
+        let filter = SandboxFilter { purpose: SandboxPurpose::Build, ..SandboxFilter::default() };
+        for SandboxRecord { row, .. } in self.sandboxes.all(filter).await? {
+            if let Some(build) = row.build_id {
+                sandboxes.push((row.thread_id, build.to_string()));
             }
         }
         let logs = logs(&self.settings.home).unwrap_or_default();
         let running: BTreeSet<String> =
-            self.sandboxes.builds.running().keys().map(ToString::to_string).collect();
+            self.state.builds.running().keys().map(ToString::to_string).collect();
         let templates = self.store.templates().await?;
         let in_use: BTreeSet<String> = templates
             .iter()
@@ -83,7 +83,7 @@ impl Compat {
         let known: BTreeSet<&str> =
             templates.iter().flat_map(|it| &it.builds).map(|it| it.build_id.as_str()).collect();
         for (id, _) in sandboxes.into_iter().filter(|(_, build)| !running.contains(build)) {
-            self.kill_sandbox(&id).await?;
+            self.delete_sandbox(&id).await?;
         }
         for name in snapshots {
             let build = &name[SNAPSHOT.len()..];

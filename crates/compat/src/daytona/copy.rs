@@ -1,34 +1,30 @@
 //! Copies of sandboxes: forks, and snapshots that later ones are made from.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Refusal,
-    control::{AUTO_STOP, free_name, idle, shown},
-    find, image,
+    Asked, DaytonaVendor, Refusal,
+    control::{free_name, idle_policy},
+    image,
     size::Size,
+    view::{self, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
 };
-use crate::Compat;
-use crate::{
-    build::is_of_build,
-    reach::Network,
-    sandbox::{Api, NewSandbox, OnTimeout},
-};
+use crate::{Compat, build::is_of_build, copy::has_snapshot, new_sandbox::NewSandbox};
 use model::Timestamp;
 
 /// Snapshots of a page.
-const PAGE: usize = 100;
-/// What is noted of a sandbox and not of one that begins with its files.
-const OWN: [&str; 5] = ["archived", "paused", "snapshot.", "signing", "expired."];
+const MAX_PAGE: usize = 100;
+/// Facts of a sandbox that its forks do not share, by the beginnings of their names.
+const NOT_FORKED: [&str; 3] = ["snapshot.", "signing", "expired."];
 
 /// What a copy is to be called.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Named {
+pub(super) struct CopyName {
     name: Option<String>,
 }
 
@@ -36,50 +32,46 @@ pub(super) struct Named {
 pub(super) async fn fork(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<Named>,
+    Asked(asked): Asked<CopyName>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let id = uuid::Uuid::now_v7().to_string();
-    let mut more = sandbox.more.clone();
-    more.retain(|note, _| !OWN.iter().any(|own| note.starts_with(own)));
-    let minutes = |name: &str| more.get(name).and_then(|text| text.parse().ok());
-    let policy =
-        idle(minutes("auto_stop").unwrap_or(AUTO_STOP), minutes("auto_pause").unwrap_or(0));
-    more.insert("name".to_owned(), free_name(&app, asked.name, &id).await?);
+    let (id, row) = (uuid::Uuid::now_v7().to_string(), &sandbox.row);
+    let mut extra = row.extra.clone();
+    extra.retain(|name, _| !NOT_FORKED.iter().any(|prefix| name.starts_with(prefix)));
+    let stop = number(&sandbox, AUTO_STOP).unwrap_or(DEFAULT_AUTO_STOP_MINUTES);
     let new = NewSandbox {
-        api: Api::Daytona,
-        id: id.parse().expect("a uuid is an id"),
-        template: sandbox.template.clone(),
-        timeout: Duration::MAX,
-        on_timeout: OnTimeout::Kill,
-        auto_resume: false,
+        name: Some(free_name(&app, asked.name, &id).await?),
+        delete_after_stop: row.delete_after_stop,
+        port_access: row.port_access,
         env: sandbox.thread.env.clone(),
-        metadata: sandbox.metadata.clone(),
-        more,
-        policy: Some(policy),
-        network: Network::Usual,
-        settings: serde_json::Map::new(),
-        fork: None,
+        labels: row.labels.clone(),
+        extra,
+        policy: idle_policy(stop, number(&sandbox, AUTO_PAUSE).unwrap_or(0)),
+        ..NewSandbox::new(
+            &DaytonaVendor,
+            id.parse().expect("a uuid is an id"),
+            row.template.clone(),
+        )
     };
     let fork = app.fork_sandbox(&sandbox, new).await?;
-    shown(&app, &fork).await
+    Ok(axum::Json(view::sandbox(&app, &fork)))
 }
 
 /// Keeps the files of a sandbox under a name.
 pub(super) async fn snapshot(
     State(app): State<Compat>,
     Path(id): Path<String>,
-    Asked(asked): Asked<Named>,
+    Asked(asked): Asked<CopyName>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let sandbox = find(&app, &id).await?;
     app.snapshot_sandbox(&sandbox, &asked.name.unwrap_or_default()).await?;
-    shown(&app, &sandbox).await
+    Ok(axum::Json(view::sandbox(&app, &find(&app, &id).await?)))
 }
 
 /// Which snapshots are asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Filter {
+pub(super) struct SnapshotQuery {
     page: Option<usize>,
     limit: Option<usize>,
     name: Option<String>,
@@ -89,11 +81,11 @@ pub(super) struct Filter {
 /// A page of snapshots, by name.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Query(filter): Query<Filter>,
+    Query(filter): Query<SnapshotQuery>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let limit = filter.limit.unwrap_or(PAGE);
-    if limit == 0 || limit > PAGE {
-        return Err(Refusal::bad(format!("limit must be 1 to {PAGE}")));
+    let limit = filter.limit.unwrap_or(MAX_PAGE);
+    if limit == 0 || limit > MAX_PAGE {
+        return Err(Refusal::bad(format!("limit must be 1 to {MAX_PAGE}")));
     }
     let page = filter.page.unwrap_or(1).max(1);
     let mut all = described(&app).await?;
@@ -110,10 +102,10 @@ pub(super) async fn list(
 
 /// Every snapshot as clients read it.
 async fn described(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
-    let sandboxes = app.all_sandboxes(Api::Daytona).await?;
-    let size = Size::usual(app);
+    let sandboxes = app.sandboxes.all(view::own()).await?;
+    let size = Size::default_size(app);
     let describe = |(name, at): (String, Timestamp)| {
-        let source = sandboxes.iter().find(|sandbox| sandbox.has_snapshot(&name));
+        let source = sandboxes.iter().find(|sandbox| has_snapshot(sandbox, &name));
         let shown = json!({
             "id": name,
             "name": name,

@@ -23,9 +23,8 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use super::control;
+use super::{ORIGIN, view};
 use crate::Compat;
-use crate::sandbox::Api;
 use api::budget::Connection;
 use base::event::{Happened, Heard};
 use model::{LeaseId, ThreadId};
@@ -168,15 +167,13 @@ async fn of_lease(
 ) -> Vec<Value> {
     let mut all = Vec::new();
     for id in app.store.lease_threads(lease).await.unwrap_or_default() {
-        let Ok(Some(sandbox)) = app.sandbox(&id).await else { continue };
-        if sandbox.api != Api::Daytona {
+        let Ok(Some(sandbox)) = app.sandboxes.get(&id).await else { continue };
+        if sandbox.row.origin != ORIGIN {
             continue;
         }
-        let Ok((state, _)) = control::life(app, &sandbox).await else { continue };
-        if told.insert(id, state) != Some(state)
-            && let Ok(axum::Json(shown)) = control::shown(app, &sandbox).await
-        {
-            all.push(changed(shown, state));
+        let state = view::state(&sandbox);
+        if told.insert(id, state) != Some(state) {
+            all.push(changed(view::sandbox(app, &sandbox), state));
         }
     }
     all

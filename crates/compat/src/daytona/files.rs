@@ -19,11 +19,11 @@ use crate::{
     instance::{Files, absolute, relative},
     multipart::{self, Multipart},
     process::{End, Start},
-    sandbox::Sandbox,
     wrap::Config,
 };
 use api::transfer::{BodyWriter, Chunks};
 use files::{Above, FileError, Kind, Part, Stat, memory::Expect};
+use store::SandboxRecord;
 
 /// Bytes of a field that is no file.
 const MOST_FIELD: usize = 8 << 10;
@@ -54,8 +54,8 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    fn place(&self, sandbox: &Sandbox) -> String {
-        absolute(&self.path, &sandbox.home)
+    fn place(&self, sandbox: &SandboxRecord) -> String {
+        absolute(&self.path, &sandbox.row.home)
     }
 }
 
@@ -176,8 +176,10 @@ pub(super) async fn rename(
     Guest(sandbox): Guest,
     Query(asking): Query<Asking>,
 ) -> Result<StatusCode, Refusal> {
-    let (from, to) =
-        (absolute(&asking.source, &sandbox.home), absolute(&asking.destination, &sandbox.home));
+    let (from, to) = (
+        absolute(&asking.source, &sandbox.row.home),
+        absolute(&asking.destination, &sandbox.row.home),
+    );
     let files = app.sandbox_files(&sandbox).await?;
     let source = from.clone();
     let moved = files.act(move |directory| {
@@ -331,7 +333,7 @@ pub(super) async fn bulk_upload(
             "file" => {
                 let asked =
                     paths.remove(which).ok_or_else(|| Refusal::bad("a file has no path"))?;
-                let path = absolute(&asked, &sandbox.home);
+                let path = absolute(&asked, &sandbox.row.home);
                 let bytes = receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
                 written.push(json!({"path": asked, "bytes": bytes}));
             }
@@ -362,7 +364,7 @@ pub(super) async fn bulk_download(
         let write = || -> std::io::Result<()> {
             for path in asked.paths {
                 // One at a time: a long list must not use up the server's descriptors.
-                let place = absolute(&path, &sandbox.home);
+                let place = absolute(&path, &sandbox.row.home);
                 let found = files.act_here(|directory| directory.read(&relative(&place)?));
                 let found = found.map_err(|error| refused(error, &path));
                 let name = path.replace(['"', '\r', '\n'], "_");
@@ -410,7 +412,7 @@ fn escaped(name: &str) -> String {
 /// Runs a program over files and gives what it said.
 async fn tool(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     cmd: &str,
     args: &[&str],
 ) -> Result<(i32, Vec<u8>), Refusal> {
@@ -434,7 +436,11 @@ async fn tool(
 }
 
 /// The path that is asked for, if there is something.
-async fn existing(app: &Compat, sandbox: &Sandbox, asking: &Asking) -> Result<String, Refusal> {
+async fn existing(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    asking: &Asking,
+) -> Result<String, Refusal> {
     let path = asking.place(sandbox);
     let place = path.clone();
     let files = app.sandbox_files(sandbox).await?;
@@ -504,7 +510,7 @@ pub(super) async fn replace(
     let files = app.sandbox_files(&sandbox).await?;
     let mut results = Vec::new();
     for file in asked.files {
-        let path = absolute(&file, &sandbox.home);
+        let path = absolute(&file, &sandbox.row.home);
         let (pattern, new_value) = (asked.pattern.clone(), asked.new_value.clone());
         let done = files.act(move |directory| {
             let path = relative(&path)?;
@@ -530,7 +536,7 @@ pub(super) async fn replace(
 
 async fn change(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     program: &str,
     to: &str,
     path: &str,

@@ -17,10 +17,10 @@ use crate::Compat;
 use crate::{
     instance::absolute,
     process::{End, Start},
-    sandbox::Sandbox,
     wrap::Config,
 };
 use model::Env;
+use store::SandboxRecord;
 
 /// How long a repository may take.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -95,14 +95,14 @@ impl Ask {
 /// A repository, and what is asked of it.
 struct Repository<'a> {
     app: &'a Compat,
-    sandbox: &'a Sandbox,
+    sandbox: &'a SandboxRecord,
     path: String,
     env: Env,
 }
 
 impl<'a> Repository<'a> {
     fn new(app: &'a Compat, Guest(sandbox): &'a Guest, ask: &Ask) -> Repository<'a> {
-        let path = absolute(&ask.path, &sandbox.home);
+        let path = absolute(&ask.path, &sandbox.row.home);
         Repository { app, sandbox, path, env: ask.environment() }
     }
 

@@ -13,19 +13,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Refusal,
-    control::{OWNER as ORGANIZATION, toolbox},
-    find,
+    Asked, DaytonaVendor, ORGANIZATION, ORIGIN, Refusal,
     size::Size,
+    view::{find, toolbox_url},
 };
-use crate::Compat;
 use crate::{
+    Compat,
     build::{
         dockerfile,
         log::Level,
         plan::{Base, MOST_STEPS, MOST_TEXT, Plan},
     },
-    sandbox::{Api, NewSandbox},
+    new_sandbox::NewSandbox,
+    vendor::Vendor,
     wrap::quote,
 };
 use api::error::Problem;
@@ -39,8 +39,6 @@ const MOST_IMAGES: usize = 16;
 const IMAGE: &str = "unnamed image ";
 /// Lines of a log that are sent at once.
 const LINES: usize = 200;
-
-const OWNER: &str = "daytona";
 
 /// What an image is built from.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -97,7 +95,7 @@ pub(super) async fn create(
         let message = "Invalid snapshot name: it has letters, digits and -_.:/@";
         return Err(Refusal::bad(message));
     }
-    let taken = app.store.template(OWNER, name).await?.is_some()
+    let taken = app.store.template(ORIGIN, name).await?.is_some()
         || app.leases.providers().named(name).is_ok()
         || app.snapshots().await?.contains_key(name);
     if taken {
@@ -117,9 +115,9 @@ pub(super) async fn create(
     }
     let build = fresh(&app, source, None);
     let id = build.build_id.clone();
-    let template = app.request_build(Api::Daytona, name, build).await?;
-    app.start_build(Api::Daytona, &template.template_id, &id, plan, None).await?;
-    let template = app.store.template(OWNER, name).await?;
+    let template = app.request_build(&DaytonaVendor, name, build).await?;
+    app.start_build(&DaytonaVendor, &template.template_id, &id, plan, None).await?;
+    let template = app.store.template(ORIGIN, name).await?;
     let template = template.ok_or_else(|| missing(name))?;
     Ok(axum::Json(described(&app, &template)))
 }
@@ -136,7 +134,7 @@ fn missing(name: &str) -> Refusal {
 
 /// A snapshot that was built, as clients read it.
 fn described(app: &Compat, template: &Template) -> Value {
-    let size = Size::usual(app);
+    let size = Size::default_size(app);
     let build = template.builds.last();
     let (state, reason) = match build.map(|build| &build.status) {
         Some(BuildStatus::Waiting) | None => ("pending", None),
@@ -178,13 +176,13 @@ fn described(app: &Compat, template: &Template) -> Value {
 /// Every snapshot that was built here by name.
 pub(super) async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
     let templates = app.store.templates().await?.into_iter();
-    let named = templates.filter(|it| it.owner == OWNER && !it.name.starts_with(IMAGE));
+    let named = templates.filter(|it| it.owner == ORIGIN && !it.name.starts_with(IMAGE));
     Ok(named.map(|template| (template.name.clone(), described(app, &template))).collect())
 }
 
 /// Deletes one that was built here; `None` if it was not.
 pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, Refusal> {
-    match app.store.template(OWNER, name).await? {
+    match app.store.template(ORIGIN, name).await? {
         Some(template) => Ok(Some(app.delete_template(&template).await?)),
         None => Ok(None),
     }
@@ -192,7 +190,7 @@ pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, Ref
 
 /// Makes a sandbox from the image that a Dockerfile describes, once that is built; `Err` hands back what
 /// is to be made at once from an image that needs no building.
-pub(super) async fn make(
+pub(super) async fn create_sandbox(
     app: &Compat,
     info: &BuildInfo,
     mut new: NewSandbox,
@@ -207,24 +205,24 @@ pub(super) async fn make(
     new.template = name.clone();
     // It begins with the files of the image, on a disk of that size.
     new.settings.remove("disk");
-    let known = app.store.template(OWNER, &name).await?;
+    let known = app.store.template(ORIGIN, &name).await?;
     if known.is_some_and(|template| template.tagged(USUAL_TAG).is_some()) {
         return Ok(Err(new));
     }
     make_room(app).await?;
-    let named = new.more.get("name").cloned().unwrap_or_default();
+    let named = new.name.clone().unwrap_or_default();
     let waiter = Waiter { thread_id: new.id.clone(), name: named };
     let build = fresh(app, Some(info.dockerfile_content.clone()), Some(waiter.clone()));
     let id = build.build_id.clone();
-    let template = app.request_build(Api::Daytona, &name, build).await?;
-    app.start_build(Api::Daytona, &template.template_id, &id, plan, Some(new)).await?;
+    let template = app.request_build(&DaytonaVendor, &name, build).await?;
+    app.start_build(&DaytonaVendor, &template.template_id, &id, plan, Some(new)).await?;
     Ok(Ok(axum::Json(waiting(app, &waiter, "pending_build", None))))
 }
 
 /// Forgets images that were built for sandboxes long ago.
 async fn make_room(app: &Compat) -> Result<(), Refusal> {
     let mut images = app.store.templates().await?;
-    images.retain(|it| it.owner == OWNER && it.name.starts_with(IMAGE));
+    images.retain(|it| it.owner == ORIGIN && it.name.starts_with(IMAGE));
     images.retain(|it| it.builds.iter().all(|build| build.status.is_end()));
     images.sort_by_key(|image| image.updated_at);
     let surplus = (images.len() + 1).saturating_sub(MOST_IMAGES);
@@ -236,12 +234,12 @@ async fn make_room(app: &Compat) -> Result<(), Refusal> {
 
 /// A sandbox that is not there yet.
 fn waiting(app: &Compat, waiter: &Waiter, state: &str, reason: Option<&str>) -> Value {
-    let size = Size::usual(app);
+    let size = Size::default_size(app);
     json!({
         "id": waiter.thread_id,
         "organizationId": ORGANIZATION,
         "name": waiter.name,
-        "user": Api::Daytona.user(),
+        "user": DaytonaVendor.user(),
         "env": {},
         "labels": {},
         "public": false,
@@ -255,7 +253,7 @@ fn waiting(app: &Compat, waiter: &Waiter, state: &str, reason: Option<&str>) -> 
         "state": state,
         "desiredState": "started",
         "errorReason": reason,
-        "toolboxProxyUrl": toolbox(app),
+        "toolboxProxyUrl": toolbox_url(app),
     })
 }
 
@@ -266,9 +264,9 @@ async fn awaited(app: &Compat, name: &str) -> Result<Option<(Template, Build, Wa
             let waits = build.waiter.clone();
             let is_meant = |it: &Waiter| it.thread_id.as_str() == name || it.name == name;
             let Some(waiter) = waits.filter(is_meant) else { continue };
-            let runs = app.sandboxes.builds.lines(&build.build_id).is_some();
+            let runs = app.state.builds.lines(&build.build_id).is_some();
             // A server that was killed right then may have made it and not noted that.
-            let is_there = !runs && app.sandbox(&waiter.thread_id).await?.is_some();
+            let is_there = !runs && app.sandboxes.get(&waiter.thread_id).await?.is_some();
             let build = build.clone();
             return Ok((!is_there).then_some((template, build, waiter)));
         }
@@ -279,7 +277,7 @@ async fn awaited(app: &Compat, name: &str) -> Result<Option<(Template, Build, Wa
 /// A sandbox that waits for its image, or never got it.
 pub(super) async fn show_waiting(app: &Compat, name: &str) -> Result<Option<Value>, Refusal> {
     let Some((_, build, waiter)) = awaited(app, name).await? else { return Ok(None) };
-    let runs = app.sandboxes.builds.lines(&build.build_id).is_some();
+    let runs = app.state.builds.lines(&build.build_id).is_some();
     let (state, reason) = match &build.status {
         BuildStatus::Failed(failure) => ("build_failed", Some(failure.message.as_str())),
         _ if runs => ("building_snapshot", None),
@@ -311,7 +309,7 @@ pub(super) async fn logs_url(
     State(app): State<Compat>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let template = app.store.template(OWNER, &name).await?.ok_or_else(|| missing(&name))?;
+    let template = app.store.template(ORIGIN, &name).await?.ok_or_else(|| missing(&name))?;
     let id = &template.template_id;
     Ok(axum::Json(json!({"url": format!("{}/daytona/snapshots/{id}/build-logs", app.url)})))
 }
@@ -322,7 +320,7 @@ pub(super) async fn logs(
     Path(name): Path<String>,
     Query(asked): Query<Follow>,
 ) -> Result<Response, Refusal> {
-    let template = app.store.template(OWNER, &name).await?.ok_or_else(|| missing(&name))?;
+    let template = app.store.template(ORIGIN, &name).await?.ok_or_else(|| missing(&name))?;
     let build = template.builds.last().ok_or_else(|| missing(&name))?.build_id.clone();
     Ok(lines(app, build, asked.follow == Some(true)))
 }
@@ -348,7 +346,7 @@ pub(super) async fn sandbox_logs(
         Some((_, build, _)) => Some(build.build_id),
         None => {
             let sandbox = find(&app, &name).await?;
-            let template = app.store.template(OWNER, &sandbox.template).await?;
+            let template = app.store.template(ORIGIN, &sandbox.row.template).await?;
             template.and_then(|it| Some(it.tagged(USUAL_TAG)?.build_id.clone()))
         }
     };
@@ -365,7 +363,7 @@ fn text(body: Body) -> Response {
 
 /// The log of a build as text; where it is followed, until the build has ended.
 fn lines(app: Compat, build: BuildId, follow: bool) -> Response {
-    let told = if follow { app.sandboxes.builds.lines(&build) } else { None };
+    let told = if follow { app.state.builds.lines(&build) } else { None };
     let state = (app, build, told, 0_u64);
     let body = stream::unfold(state, async |(app, build, mut told, from)| {
         loop {

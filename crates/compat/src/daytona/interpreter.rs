@@ -15,11 +15,9 @@ use tokio::sync::mpsc;
 
 use super::{Asked, Guest, Refusal};
 use crate::Compat;
-use crate::{
-    interpreter::{Context, Language, Outcome, Piece, WAITING},
-    sandbox::Sandbox,
-};
+use crate::interpreter::{Context, Language, Outcome, Piece, WAITING};
 use model::Env;
+use store::SandboxRecord;
 
 /// The context of whoever names none.
 const DEFAULT: &str = "default";
@@ -126,7 +124,11 @@ pub(super) async fn execute(
 }
 
 /// How the connection is to be closed; `None` when it is.
-async fn serve(app: &Compat, sandbox: &Sandbox, socket: &mut WebSocket) -> Option<(u16, String)> {
+async fn serve(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    socket: &mut WebSocket,
+) -> Option<(u16, String)> {
     let asked: Execute = loop {
         match tokio::time::timeout(ASKED, socket.recv()).await.ok()?? {
             Ok(Message::Text(text)) => match serde_json::from_str(&text) {

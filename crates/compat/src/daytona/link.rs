@@ -11,13 +11,13 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Refusal, control::address, find};
-use crate::Compat;
-use crate::{
-    key,
-    sandbox::{Api, Sandbox},
+use super::{
+    ORIGIN, Refusal,
+    view::{find, port_url},
 };
+use crate::{Compat, key};
 use model::ThreadId;
+use store::SandboxRecord;
 
 /// How long a link to a port is good, where nobody says.
 const SIGNED_SECONDS: u32 = 60;
@@ -97,8 +97,8 @@ impl Link {
     /// Why it does not.
     pub async fn opens(self, app: &Compat) -> Result<(), &'static str> {
         let Said { path, expires, signature: given } = self.said?;
-        let found = app.sandbox(&self.sandbox).await.ok().flatten();
-        let sandbox = found.filter(|sandbox| sandbox.api == Api::Daytona);
+        let found = app.sandboxes.get(&self.sandbox).await.ok().flatten();
+        let sandbox = found.filter(|sandbox| sandbox.row.origin == ORIGIN);
         let sandbox = sandbox.ok_or("invalid signature")?;
         let text = signed_text(&self.method, &path, &expires);
         if !key::same(&signature(&signing_key_of(app, &sandbox), &text), &given) {
@@ -112,9 +112,9 @@ impl Link {
     }
 }
 
-fn signing_key_of(app: &Compat, sandbox: &Sandbox) -> String {
-    let salt = sandbox.more.get(SALT).map_or("", String::as_str);
-    app.sandboxes.keys.signing(sandbox.id(), salt)
+fn signing_key_of(app: &Compat, sandbox: &SandboxRecord) -> String {
+    let salt = sandbox.row.extra.get(SALT).map_or("", String::as_str);
+    app.state.keys.signing(sandbox.id(), salt)
 }
 
 /// What links to files of a sandbox are signed with.
@@ -133,8 +133,8 @@ pub(super) async fn rotate(
 ) -> Result<axum::Json<String>, Refusal> {
     let sandbox = find(&app, &name).await?;
     let salt = uuid::Uuid::now_v7().simple().to_string();
-    let changed = app.change_sandbox(sandbox.id(), |facts| {
-        facts.more.insert(SALT.to_owned(), salt);
+    let changed = app.sandboxes.change(sandbox.id(), |sandbox| {
+        sandbox.extra.insert(SALT.to_owned(), salt.clone());
     });
     let changed = changed.await?.ok_or_else(|| Refusal::missing(format!("no sandbox {name}")))?;
     Ok(axum::Json(signing_key_of(&app, &changed)))
@@ -159,12 +159,12 @@ pub(super) async fn signed_preview(
         return Err(Refusal::bad(format!("expiresInSeconds must be 1 to {MOST_SECONDS}")));
     }
     let until = app.now().at.as_second() + i64::from(seconds);
-    let token = app.sandboxes.keys.port(sandbox.id(), number, until);
+    let token = app.state.keys.port(sandbox.id(), number, until);
     let token = token.ok_or_else(|| Refusal::bad("the id of the sandbox is no UUID"))?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
         "port": number,
-        "url": address(&app, number, &token)?,
+        "url": port_url(&app, number, &token)?,
         "token": token,
     })))
 }
@@ -176,23 +176,25 @@ pub(super) async fn expire_preview(
 ) -> Result<StatusCode, Refusal> {
     let sandbox = find(&app, &name).await?;
     let now = app.now().at.as_second();
-    if app.sandboxes.keys.opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
+    if app.state.keys.opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
         return Err(Refusal::missing("there is no such link to this port, or it has expired"));
     }
     let mut full = false;
-    app.change_sandbox(sandbox.id(), |facts| {
-        // What has expired by itself need not be remembered.
-        facts.more.retain(|note, port| {
-            let ended = note.strip_prefix(EXPIRED);
-            let port = port.parse().unwrap_or_default();
-            ended.is_none_or(|token| app.sandboxes.keys.opens_port(token, port, now).is_some())
-        });
-        full = facts.more.keys().filter(|note| note.starts_with(EXPIRED)).count() >= MOST_EXPIRED;
-        if !full {
-            facts.more.insert(format!("{EXPIRED}{token}"), number.to_string());
-        }
-    })
-    .await?;
+    app.sandboxes
+        .change(sandbox.id(), |sandbox| {
+            // What has expired by itself need not be remembered.
+            sandbox.extra.retain(|note, port| {
+                let ended = note.strip_prefix(EXPIRED);
+                let port = port.parse().unwrap_or_default();
+                ended.is_none_or(|token| app.state.keys.opens_port(token, port, now).is_some())
+            });
+            full = sandbox.extra.keys().filter(|note| note.starts_with(EXPIRED)).count()
+                >= MOST_EXPIRED;
+            if !full {
+                sandbox.extra.insert(format!("{EXPIRED}{token}"), number.to_string());
+            }
+        })
+        .await?;
     if full {
         let message = format!("{MOST_EXPIRED} links of the sandbox were ended before their time");
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
@@ -201,8 +203,8 @@ pub(super) async fn expire_preview(
 }
 
 /// Whether a link to a port was ended before its time.
-pub fn is_expired(sandbox: &Sandbox, token: &str) -> bool {
-    sandbox.more.contains_key(&format!("{EXPIRED}{token}"))
+pub fn is_revoked(sandbox: &SandboxRecord, token: &str) -> bool {
+    sandbox.row.extra.contains_key(&format!("{EXPIRED}{token}"))
 }
 
 #[cfg(test)]

@@ -5,10 +5,13 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use axum::extract::{RawQuery, State};
 use serde_json::{Value, json};
 
-use super::{Refusal, control::shown};
+use super::{
+    Refusal,
+    view::{self, own},
+};
 use crate::Compat;
-use crate::sandbox::{Api, Sandbox};
 use model::Timestamp;
+use store::{SandboxFilter, SandboxRecord};
 
 /// Sandboxes of a page.
 const PAGE: usize = 200;
@@ -67,18 +70,14 @@ impl Wanted {
     }
 
     /// What can be told without looking at its lease.
-    fn takes(&self, sandbox: &Sandbox) -> bool {
+    fn takes(&self, sandbox: &SandboxRecord) -> bool {
         let begins = |name: &str, text: &str| {
             let (text, part) = (text.to_lowercase(), self.one(name).unwrap_or_default());
             text.starts_with(&part.to_lowercase())
         };
-        let labelled = |(name, value): (&String, &String)| {
-            sandbox.metadata.get(name).is_some_and(|known| known == value)
-        };
         begins("id", sandbox.id().as_str())
-            && begins("name", sandbox.more.get("name").map_or("", String::as_str))
-            && self.labels.iter().all(labelled)
-            && self.lists("snapshots", &sandbox.template)
+            && begins("name", sandbox.row.name.as_deref().unwrap_or(sandbox.id().as_str()))
+            && self.lists("snapshots", &sandbox.row.template)
     }
 
     /// The rest, of what is shown of it.
@@ -159,9 +158,10 @@ pub(super) async fn list(
     let page = wanted.number::<usize>("page")?.unwrap_or(1).max(1);
     let order = wanted.order()?;
     let mut all = Vec::new();
-    for sandbox in app.all_sandboxes(Api::Daytona).await? {
+    let labels = wanted.labels.clone().into_iter().map(|pair| vec![pair]).collect();
+    for sandbox in app.sandboxes.all(SandboxFilter { labels, ..own() }).await? {
         if wanted.takes(&sandbox) {
-            let axum::Json(body) = shown(&app, &sandbox).await?;
+            let body = view::sandbox(&app, &sandbox);
             if wanted.shows(&body)? {
                 all.push(body);
             }

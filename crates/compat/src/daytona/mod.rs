@@ -18,7 +18,10 @@ mod network;
 mod process;
 mod pty;
 mod session;
+mod settings;
 mod size;
+mod vendor;
+mod view;
 mod volume;
 
 use axum::{
@@ -31,21 +34,24 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-pub use control::deletes_at;
 pub use door::Daytona;
-pub use link::is_expired;
+pub use vendor::DaytonaVendor;
 
-use super::sandbox::{Api, Sandbox};
 use crate::Compat;
 use ::files::FileError;
 use api::{error::Problem, extract::OptionalJson};
-use engine::terminal::TerminalError;
+use engine::{sandbox::SandboxError, terminal::TerminalError};
 use model::Timestamp;
-use store::StoreError;
+use store::{SandboxRecord, StoreError};
+use view::find;
 
 /// What every path begins with.
 const PREFIX: &str = "/daytona";
-/// The version of the toolbox that we do what it does.
+/// The name of this API in the rows of sandboxes and templates.
+const ORIGIN: &str = "daytona";
+/// The id of the only organization.
+const ORGANIZATION: &str = "00000000-0000-0000-0000-000000000001";
+/// The version of the toolbox whose behaviour we reproduce.
 const TOOLBOX: &str = "0.190.0";
 
 /// Whether a path is one of Daytona's.
@@ -81,12 +87,12 @@ fn control_routes() -> Router<Compat> {
         .route("/sandbox/{id}/archive", post(control::archive))
         .route("/sandbox/{id}/recover", post(control::start))
         .route("/sandbox/{id}/last-activity", post(control::touch))
-        .route("/sandbox/{id}/labels", put(control::labels))
-        .route("/sandbox/{id}/network-settings", post(network::update))
-        .route("/sandbox/{id}/autostop/{minutes}", post(control::auto_stop))
-        .route("/sandbox/{id}/autoarchive/{minutes}", post(control::auto_archive))
-        .route("/sandbox/{id}/autodelete/{minutes}", post(control::auto_delete))
-        .route("/sandbox/{id}/ttl/{minutes}", post(control::ttl))
+        .route("/sandbox/{id}/labels", put(settings::labels))
+        .route("/sandbox/{id}/network-settings", post(settings::network))
+        .route("/sandbox/{id}/autostop/{minutes}", post(settings::auto_stop))
+        .route("/sandbox/{id}/autoarchive/{minutes}", post(settings::auto_archive))
+        .route("/sandbox/{id}/autodelete/{minutes}", post(settings::auto_delete))
+        .route("/sandbox/{id}/ttl/{minutes}", post(settings::ttl))
         .route("/sandbox/{id}/ports/{port}/preview-url", get(control::preview))
         .route("/sandbox/{id}/ports/{port}/signed-preview-url", get(link::signed_preview))
         .route(
@@ -95,9 +101,9 @@ fn control_routes() -> Router<Compat> {
         )
         .route("/sandbox/{id}/signing-key", get(link::signing_key))
         .route("/sandbox/{id}/signing-key/rotate", post(link::rotate))
-        .route("/sandbox/{id}/resize", post(size::resize))
-        .route("/sandbox/{id}/telemetry/metrics", get(size::metrics))
-        .route("/sandbox/{id}/autopause/{minutes}", post(control::auto_pause))
+        .route("/sandbox/{id}/resize", post(settings::resize))
+        .route("/sandbox/{id}/telemetry/metrics", get(settings::metrics))
+        .route("/sandbox/{id}/autopause/{minutes}", post(settings::auto_pause))
         .route("/sandbox/{id}/pause", post(control::pause))
         .route("/sandbox/{id}/fork", post(copy::fork))
         .route("/sandbox/{id}/snapshot", post(copy::snapshot))
@@ -112,15 +118,15 @@ fn control_routes() -> Router<Compat> {
         .route("/sandbox/{id}/build-logs", get(image::sandbox_logs))
         .route("/sandbox/{id}/build-logs-url", get(image::sandbox_logs_url))
         .route("/object-storage/push-access", get(image::push_access))
-        .route("/sandbox/{id}/public/{public}", post(control::public))
-        .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox_url))
+        .route("/sandbox/{id}/public/{public}", post(settings::public))
+        .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox))
 }
 
 fn toolbox() -> Router<Compat> {
     Router::new()
         .route("/version", get(process::version))
         .route("/system/metrics", get(process::metrics))
-        .route("/env", post(control::env))
+        .route("/env", post(settings::env))
         .route("/work-dir", get(process::work_dir))
         .route("/user-home-dir", get(process::work_dir))
         .route("/project-dir", get(process::work_dir))
@@ -246,6 +252,12 @@ impl From<StoreError> for Refusal {
     }
 }
 
+impl From<SandboxError> for Refusal {
+    fn from(error: SandboxError) -> Refusal {
+        Problem::from(error).into()
+    }
+}
+
 impl From<FileError> for Refusal {
     fn from(error: FileError) -> Refusal {
         let (status, code) = match &error {
@@ -288,7 +300,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for Asked<T> 
 }
 
 /// The sandbox that a path of the toolbox names, running.
-pub struct Guest(pub Sandbox);
+pub struct Guest(pub SandboxRecord);
 
 impl FromRequestParts<Compat> for Guest {
     type Rejection = Refusal;
@@ -299,7 +311,7 @@ impl FromRequestParts<Compat> for Guest {
         let Path(names) = names.await.map_err(|error| Refusal::bad(error.body_text()))?;
         let name = names.get("id").map_or("", String::as_str);
         let sandbox = find(app, name).await?;
-        match control::life(app, &sandbox).await?.0 {
+        match view::state(&sandbox) {
             "started" => {}
             state => {
                 let message = format!("Sandbox {name} is {state}; start it first");
@@ -309,18 +321,4 @@ impl FromRequestParts<Compat> for Guest {
         app.used(sandbox.id()).await;
         Ok(Guest(sandbox))
     }
-}
-
-/// The sandbox with this id or name.
-async fn find(app: &Compat, name: &str) -> Result<Sandbox, Refusal> {
-    let missing = || Refusal::missing(format!("Sandbox with ID or name {name} not found"));
-    if let Ok(id) = name.parse()
-        && let Some(sandbox) = app.sandbox(&id).await?
-        && sandbox.api == Api::Daytona
-    {
-        return Ok(sandbox);
-    }
-    let all = app.all_sandboxes(Api::Daytona).await?;
-    let named = |it: &Sandbox| it.more.get("name").is_some_and(|known| known == name);
-    all.into_iter().find(named).ok_or_else(missing)
 }

@@ -35,7 +35,7 @@ pub(super) async fn metrics(
 
 /// Where programs start, which is where the user is at home.
 pub(super) async fn work_dir(Guest(sandbox): Guest) -> axum::Json<Value> {
-    axum::Json(json!({"dir": sandbox.home}))
+    axum::Json(json!({"dir": sandbox.row.home}))
 }
 
 /// The ports that programs listen on.
@@ -129,7 +129,7 @@ async fn run(
         return Err(Refusal::bad("neither commands nor variables may contain NUL"));
     }
     api::check_env(Some(&envs), "/envs")?;
-    let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.home);
+    let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.row.home);
     let (files, place) = (app.sandbox_files(sandbox).await?, cwd.clone());
     let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
     if !found.is_ok_and(|found| found.kind == Kind::Directory) {

@@ -21,10 +21,10 @@ use crate::Compat;
 use crate::{
     instance::absolute,
     process::{End, PTY_NAME, Process, Said, Start},
-    sandbox::Sandbox,
     wrap::Config,
 };
 use model::Env;
+use store::SandboxRecord;
 
 /// Said by clients that want to be told of the end in a message.
 const EXIT_CONTROL: &str = "X-Daytona-Pty-Exit-Control";
@@ -41,7 +41,11 @@ pub(super) struct Create {
     envs: Option<Env>,
 }
 
-async fn make(app: &Compat, sandbox: &Sandbox, asked: Create) -> Result<Arc<Process>, Refusal> {
+async fn make(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    asked: Create,
+) -> Result<Arc<Process>, Refusal> {
     if asked.id.is_empty() || asked.id.contains('\0') {
         return Err(Refusal::bad("id is missing"));
     }
@@ -58,7 +62,7 @@ async fn make(app: &Compat, sandbox: &Sandbox, asked: Create) -> Result<Arc<Proc
             cmd: "/bin/bash".to_owned(),
             args: vec!["-i".to_owned(), "-l".to_owned()],
             envs,
-            cwd: Some(absolute(asked.cwd.as_deref().unwrap_or(""), &sandbox.home)),
+            cwd: Some(absolute(asked.cwd.as_deref().unwrap_or(""), &sandbox.row.home)),
         },
         tag: Some(asked.id),
         stdin: true,
@@ -68,7 +72,7 @@ async fn make(app: &Compat, sandbox: &Sandbox, asked: Create) -> Result<Arc<Proc
     Ok(app.start_process(sandbox, start).await?)
 }
 
-async fn find(app: &Compat, sandbox: &Sandbox, name: &str) -> Result<Arc<Process>, Refusal> {
+async fn find(app: &Compat, sandbox: &SandboxRecord, name: &str) -> Result<Arc<Process>, Refusal> {
     let processes = app.processes(sandbox).await?;
     let missing = || Refusal::missing(format!("PTY session {name} not found"));
     processes.running(None, Some(name)).ok_or_else(missing)

@@ -21,12 +21,13 @@ use serde_json::{Value, json};
 
 use super::{Asked, Guest, Refusal};
 use crate::Compat;
-use crate::{process::SESSION_NAME as NAME, sandbox::Sandbox};
+use crate::process::SESSION_NAME as NAME;
 use engine::terminal::{
     ExecOptions, Execution, IfAbandoned, IfBusy, MAX_OUTPUT, NewTerminal, Resume, Stdin,
     TerminalError,
 };
 use model::{Command, CommandId, Env, ShellKind, Terminal};
+use store::SandboxRecord;
 use store::{CommandQuery, PageRequest};
 
 /// What goes before a piece of standard output, where both streams are one.
@@ -42,7 +43,7 @@ pub(super) struct Create {
     session_id: String,
 }
 
-async fn all(app: &Compat, sandbox: &Sandbox) -> Result<Vec<(String, Terminal)>, Refusal> {
+async fn all(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<(String, Terminal)>, Refusal> {
     let terminals = app.store.thread_terminals(sandbox.id()).await?;
     let named = terminals.into_iter().filter_map(|terminal| {
         let name = terminal.env.get(NAME)?.clone();
@@ -51,7 +52,7 @@ async fn all(app: &Compat, sandbox: &Sandbox) -> Result<Vec<(String, Terminal)>,
     Ok(named.collect())
 }
 
-async fn find(app: &Compat, sandbox: &Sandbox, name: &str) -> Result<Terminal, Refusal> {
+async fn find(app: &Compat, sandbox: &SandboxRecord, name: &str) -> Result<Terminal, Refusal> {
     let found = all(app, sandbox).await?.into_iter().find(|(known, _)| known == name);
     let missing = || Refusal::missing("not found: session not found");
     found.map(|(_, terminal)| terminal).ok_or_else(missing)
@@ -203,7 +204,7 @@ fn streams(stdout: &[u8], stderr: &[u8]) -> Value {
 
 async fn find_command(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     names: &Names,
 ) -> Result<(Terminal, Command), Refusal> {
     let terminal = find(app, sandbox, &names.session).await?;

@@ -7,7 +7,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Refusal, control::OWNER};
+use super::{Asked, ORGANIZATION, Refusal};
 use crate::Compat;
 use machine::volume::{Mounted, Volume};
 
@@ -31,14 +31,14 @@ impl From<Mount> for Mounted {
     }
 }
 
-/// Volumes as they are told of a sandbox.
-pub(super) fn told(mounts: &[Mounted]) -> Vec<Value> {
+/// The volumes that a sandbox mounts.
+pub(super) fn mounts_view(mounts: &[Mounted]) -> Vec<Value> {
     let one = |mounted: &Mounted| {
-        let mut told = json!({"volumeId": mounted.id, "mountPath": mounted.path});
+        let mut view = json!({"volumeId": mounted.id, "mountPath": mounted.path});
         if !mounted.subpath.is_empty() {
-            told["subpath"] = mounted.subpath.as_str().into();
+            view["subpath"] = mounted.subpath.as_str().into();
         }
-        told
+        view
     };
     mounts.iter().map(one).collect()
 }
@@ -47,7 +47,7 @@ fn shown(volume: &Volume) -> Value {
     json!({
         "id": volume.id,
         "name": volume.name,
-        "organizationId": OWNER,
+        "organizationId": ORGANIZATION,
         "state": "ready",
         "createdAt": volume.created_at.to_string(),
         "updatedAt": volume.created_at.to_string(),

@@ -13,16 +13,12 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use super::{
     Refusal,
     connect::{Code, Failed},
-    link::FileQuery,
+    link::{FileQuery, Signature},
+    vendor,
 };
-use crate::Compat;
-use crate::{
-    instance::home_of,
-    key::Operation,
-    port::unreachable,
-    sandbox::{Sandbox, State},
-};
+use crate::{Compat, instance::home_of, key::Operation, port::unreachable};
 use model::{Env, ThreadId};
+use store::SandboxRecord;
 
 /// The port that the daemon has in every sandbox.
 const DAEMON: u16 = 49_983;
@@ -136,7 +132,7 @@ pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
     let (path, headers) = (request.uri().path(), request.headers());
     if let Some((volume, _)) = path.strip_prefix(CONTENT).and_then(|rest| rest.split_once('/')) {
         let given = header(headers, "authorization").and_then(|it| it.strip_prefix("Bearer "));
-        return match given.and_then(|given| app.sandboxes.keys.opens_volume(volume, given)) {
+        return match given.and_then(|given| app.state.keys.opens_volume(volume, given)) {
             Some(true) => Access::Content,
             Some(false) => Access::Refused("the key of the volume is wrong"),
             None => Access::Unclaimed,
@@ -152,7 +148,7 @@ pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
         return Access::OwnerOnly(named);
     }
     if let Some(token) = token {
-        return match (app.sandboxes.keys.opens(token), named) {
+        return match (app.state.keys.opens(token), named) {
             (Some(id), Some(named)) if id == named.id => Access::Granted(named),
             (Some(id), None) => Access::Granted(Addressed::daemon(id)),
             (None, Some(named)) if app.auth.token(token) => Access::Granted(named),
@@ -167,8 +163,12 @@ pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
         };
         // What cannot be read opens nothing; to the owner the route says what is wrong with it.
         let link = FileQuery::parse(query).unwrap_or_default();
-        if let Some(door) = link.opens(app, operation, named.as_ref()) {
-            return door;
+        match link.signature(app, operation, named.as_ref().map(|named| &named.id)) {
+            Some(Signature::Valid(id)) => {
+                return Access::Granted(named.unwrap_or_else(|| Addressed::daemon(id)));
+            }
+            Some(Signature::Invalid(reason)) => return Access::Refused(reason),
+            None => {}
         }
     }
     Access::OwnerOnly(named)
@@ -177,7 +177,7 @@ pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
 /// The sandbox a request to its daemon is for, awake, and the user it is made as.
 pub struct Guest {
     /// The sandbox.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxRecord,
     user: Option<String>,
 }
 
@@ -188,16 +188,12 @@ impl FromRequestParts<Compat> for Guest {
         let Some(Addressed { id, .. }) = parts.extensions.get::<Addressed>().cloned() else {
             return Err(unreachable("", "The sandbox was not found", None));
         };
-        let failed = |problem| Refusal::from(problem).into_response();
-        let Some(sandbox) = app.sandbox(&id).await.map_err(failed)? else {
+        let found = app.sandboxes.get(&id).await;
+        let found = found.map_err(|error| Refusal::from(error).into_response())?;
+        let Some(sandbox) = found else {
             return Err(unreachable(id.as_str(), "The sandbox was not found", None));
         };
-        if app.sandbox_state(&sandbox).await.map_err(failed)?.0 == State::Paused {
-            if !sandbox.auto_resume {
-                return Err(unreachable(id.as_str(), "The sandbox was not found", None));
-            }
-            app.wake_sandbox(&sandbox, None).await.map_err(failed)?;
-        }
+        vendor::wake(app, &sandbox, |error| Refusal::from(error).into_response()).await?;
         let user = user(parts).map_err(IntoResponse::into_response)?;
         Ok(Guest { sandbox, user })
     }

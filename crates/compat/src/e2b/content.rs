@@ -56,7 +56,7 @@ impl Place {
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let root = self.app.sandboxes.volumes.data(&self.id);
+        let root = self.app.state.volumes.data(&self.id);
         let done = tokio::task::spawn_blocking(move || {
             act(&Directory::open(&root, None, Reach::InRoot)?.cached())
         });
@@ -72,7 +72,7 @@ impl Place {
     /// What is known of what is there, after its owner and mode were made these.
     async fn shown(&self, asked: &Asking) -> Result<Value, Refusal> {
         let (volumes, id, path) =
-            (self.app.sandboxes.volumes.clone(), self.id.clone(), self.path.clone());
+            (self.app.state.volumes.clone(), self.id.clone(), self.path.clone());
         let asked = asked.clone();
         self.act(move |_| {
             let failed = |error| FileError::from_io("look at", &path, error);
@@ -125,7 +125,7 @@ pub(super) async fn list(
     }
     let place = Place::of(app, &name, &asked).await?;
     let (volumes, id, path) =
-        (place.app.sandboxes.volumes.clone(), place.id.clone(), place.path.clone());
+        (place.app.state.volumes.clone(), place.id.clone(), place.path.clone());
     let listed = place.act(move |directory| {
         let mut all = Vec::new();
         for entry in directory.list(&relative(&path)?, depth, None, MOST)? {

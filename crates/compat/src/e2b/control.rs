@@ -1,45 +1,50 @@
-//! The control plane: sandboxes are made, listed, paused, resumed, given time, and deleted.
+//! The control plane: sandboxes are created, forked, paused, resumed, extended and deleted.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     extract::{Path, State},
-    http::{HeaderValue, StatusCode, Uri},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, ENVD, Refusal, address::sandbox_id, network::Config, volume::Mount};
-use crate::Compat;
+use super::{
+    Asked, E2bVendor, Refusal,
+    address::sandbox_id,
+    bad,
+    network::NetworkConfig,
+    vendor,
+    view::{self, connection, find, missing},
+    volume::Mount,
+};
 use crate::{
+    Compat,
     build::{ALIAS, CWD},
-    port,
-    reach::Network,
-    sandbox::{Api, LONGEST, NewSandbox, OnTimeout, PAUSES_FILES, Sandbox, State as Life},
-    usage::Size,
+    new_sandbox::NewSandbox,
+    sandbox::is_paused,
 };
 use api::error::Problem;
-use model::{Lease, ThreadId, Timestamp};
+use engine::sandbox::Extension;
+use model::{ExpiryAction, SandboxStatus, ThreadId};
+use store::SandboxRecord;
 
-/// The name under which E2B would know this machine.
-const CLIENT: &str = "stead";
-/// The time of a sandbox whose client names none, as the first version of the API has it.
-const USUAL_SECONDS: u64 = 15;
-/// The same in the second.
-const LATER_SECONDS: u64 = 300;
-/// Sandboxes of a page.
-const PAGE: usize = 100;
-/// Copies of a sandbox that one request makes.
-const MOST_FORKS: usize = 20;
-/// Bytes of all notes of a sandbox.
-const MOST_NOTES: usize = 64 << 10;
+/// The default timeout in the first version of the API.
+const DEFAULT_TIMEOUT_SECONDS: u64 = 15;
+/// The default timeout in the second version of the API.
+const DEFAULT_TIMEOUT_SECONDS_V2: u64 = 300;
+/// The longest timeout of a sandbox.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Forks that one request creates.
+const MAX_FORKS: usize = 20;
+/// Bytes of all metadata of a sandbox.
+const MAX_METADATA_BYTES: usize = 64 << 10;
 
-/// What a client asks for. Fields that are not known here are a later version's.
+/// What a client asks for. Unknown fields belong to a later version of the API and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Create {
+pub(super) struct CreateSandbox {
     #[serde(alias = "templateID")]
     template_id: String,
     timeout: Option<u64>,
@@ -54,7 +59,7 @@ pub(super) struct Create {
     volume_mounts: Option<Vec<Mount>>,
     mcp: Option<Value>,
     iam: Option<Value>,
-    network: Option<Config>,
+    network: Option<NetworkConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,35 +75,37 @@ struct Lifecycle {
     auto_resume: Option<bool>,
 }
 
-pub(super) fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, message)
-}
-
-fn seconds(given: u64) -> Result<Duration, Refusal> {
+fn checked_timeout(given: u64) -> Result<Duration, Refusal> {
     let time = Duration::from_secs(given);
-    if time > LONGEST {
-        return Err(bad(format!("Timeout cannot be greater than {} seconds", LONGEST.as_secs())));
+    if time > MAX_TIMEOUT {
+        return Err(bad(format!(
+            "Timeout cannot be greater than {} seconds",
+            MAX_TIMEOUT.as_secs()
+        )));
     }
     Ok(time)
 }
 
-/// Makes a sandbox.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Asked(asked): Asked<Create>,
+    Asked(asked): Asked<CreateSandbox>,
 ) -> Result<Response, Refusal> {
-    make(&app, asked, USUAL_SECONDS).await
+    create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS).await
 }
 
-/// The same in the second version of the API.
-pub(super) async fn create_later(
+/// Creates a sandbox, in the second version of the API.
+pub(super) async fn create_v2(
     State(app): State<Compat>,
-    Asked(asked): Asked<Create>,
+    Asked(asked): Asked<CreateSandbox>,
 ) -> Result<Response, Refusal> {
-    make(&app, asked, LATER_SECONDS).await
+    create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS_V2).await
 }
 
-async fn make(app: &Compat, asked: Create, usual: u64) -> Result<Response, Refusal> {
+async fn create_with(
+    app: &Compat,
+    asked: CreateSandbox,
+    default_timeout: u64,
+) -> Result<Response, Refusal> {
     let mut config = asked.network.unwrap_or_default();
     config.allow_internet_access = asked.allow_internet_access;
     let network = config.network()?;
@@ -113,15 +120,16 @@ async fn make(app: &Compat, asked: Create, usual: u64) -> Result<Response, Refus
     if asked.mcp.is_some_and(|mcp| !mcp.is_null()) {
         return Err(bad("MCP servers in sandboxes are not supported"));
     }
-    let metadata = asked.metadata.unwrap_or_default();
-    if metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST_NOTES {
-        return Err(bad(format!("metadata may have {MOST_NOTES} bytes")));
+    let labels = asked.metadata.unwrap_or_default();
+    let bytes: usize = labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_METADATA_BYTES {
+        return Err(bad(format!("metadata may have {MAX_METADATA_BYTES} bytes")));
     }
     let mut env = asked.env_vars.unwrap_or_default();
     api::check_env(Some(&env), "/envVars")?;
     let lifecycle = asked.lifecycle.unwrap_or_default();
     let pauses = asked.auto_pause == Some(true) || lifecycle.on_timeout.as_deref() == Some("pause");
-    let resumes =
+    let auto_resume =
         asked.auto_resume.is_some_and(|it| it.enabled) || lifecycle.auto_resume.unwrap_or_default();
     let template = match asked.template_id.as_str() {
         "" => "base".to_owned(),
@@ -133,286 +141,88 @@ async fn make(app: &Compat, asked: Create, usual: u64) -> Result<Response, Refus
     {
         env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
-    let mut more: BTreeMap<String, String> = config.notes().into_iter().collect();
-    if asked.auto_pause_memory == Some(false) {
-        more.insert(PAUSES_FILES.to_owned(), "true".to_owned());
-    }
     let new = NewSandbox {
-        api: Api::E2b,
-        id,
-        template,
-        timeout: seconds(asked.timeout.unwrap_or(usual))?,
-        on_timeout: if pauses { OnTimeout::Pause } else { OnTimeout::Kill },
-        auto_resume: resumes,
+        timeout: Some(checked_timeout(asked.timeout.unwrap_or(default_timeout))?),
+        on_expiry: match (pauses, asked.auto_pause_memory) {
+            (false, _) => ExpiryAction::Delete,
+            (true, Some(false)) => ExpiryAction::Suspend,
+            (true, Some(true) | None) => ExpiryAction::Pause,
+        },
+        auto_resume,
+        port_access: config.port_access(),
         env,
-        metadata,
-        more,
-        policy: None,
+        labels,
+        extra: config.extra().into_iter().collect(),
         network,
         settings,
-        fork: None,
+        ..NewSandbox::new(&E2bVendor, id, template)
     };
-    let sandbox = app.make_sandbox(new).await?;
-    Ok((StatusCode::CREATED, axum::Json(opened(app, &sandbox))).into_response())
+    let sandbox = app.create_sandbox(new).await?;
+    Ok((StatusCode::CREATED, axum::Json(connection(app, &sandbox))).into_response())
 }
 
 fn fresh_id() -> Result<ThreadId, Problem> {
     let mut random = [0; 10];
-    getrandom::fill(&mut random)
-        .map_err(|error| Problem::internal("cannot name a sandbox", &error))?;
+    getrandom::fill(&mut random).map_err(|error| Problem::internal("name a sandbox", &error))?;
     let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("i{id}").parse().expect("letters and digits are an id"))
 }
 
-/// How many copies are wanted, and how long each has.
+/// How many forks are wanted, and how long each lives.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Fork {
+pub(super) struct ForkSandbox {
     timeout: Option<u64>,
     count: Option<usize>,
 }
 
-/// Makes sandboxes with the files of one. Each comes into being or not; the answer says so of each.
+/// Creates sandboxes with the files of one. Each can fail by itself; the answer says so of each.
 pub(super) async fn fork(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<Fork>,
+    Asked(asked): Asked<ForkSandbox>,
 ) -> Result<Response, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let timeout = seconds(asked.timeout.unwrap_or(USUAL_SECONDS))?;
+    let timeout = checked_timeout(asked.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS))?;
     let count = asked.count.unwrap_or(1);
-    if !(1..=MOST_FORKS).contains(&count) {
-        return Err(bad(format!("count must be 1 to {MOST_FORKS}")));
+    if !(1..=MAX_FORKS).contains(&count) {
+        return Err(bad(format!("count must be 1 to {MAX_FORKS}")));
     }
-    let mut made = Vec::with_capacity(count);
+    let mut forks = Vec::with_capacity(count);
     for _ in 0..count {
         let id = fresh_id()?;
+        let row = &sandbox.row;
         let mut env = sandbox.thread.env.clone();
         env.insert("E2B_SANDBOX_ID".to_owned(), id.to_string());
-        let of_template = [ALIAS, CWD].map(|name| sandbox.more.get_key_value(name));
+        let of_template = [ALIAS, CWD].map(|name| row.extra.get_key_value(name));
         let of_template = of_template.into_iter().flatten();
-        let mut more: BTreeMap<_, _> = Config::of(&sandbox).notes().into_iter().collect();
-        more.extend(of_template.map(|(name, value)| (name.clone(), value.clone())));
+        let config = NetworkConfig::of(row);
+        let mut extra: BTreeMap<_, _> = config.extra().into_iter().collect();
+        extra.extend(of_template.map(|(name, value)| (name.clone(), value.clone())));
         let new = NewSandbox {
-            api: Api::E2b,
-            id,
-            template: sandbox.template.clone(),
-            timeout,
-            on_timeout: sandbox.on_timeout,
-            auto_resume: sandbox.auto_resume,
+            timeout: Some(timeout),
+            on_expiry: row.on_expiry,
+            auto_resume: row.auto_resume,
+            port_access: config.port_access(),
             env,
-            metadata: sandbox.metadata.clone(),
-            more,
-            policy: None,
-            network: Network::Usual,
-            settings: serde_json::Map::new(),
-            fork: None,
+            labels: row.labels.clone(),
+            extra,
+            ..NewSandbox::new(&E2bVendor, id, row.template.clone())
         };
-        made.push(match app.fork_sandbox(&sandbox, new).await {
-            Ok(fork) => json!({"sandbox": opened(&app, &fork)}),
+        forks.push(match app.fork_sandbox(&sandbox, new).await {
+            Ok(fork) => json!({"sandbox": connection(&app, &fork)}),
             Err(problem) => json!({"error": Refusal::from(problem).body()}),
         });
     }
-    Ok((StatusCode::CREATED, axum::Json(made)).into_response())
+    Ok((StatusCode::CREATED, axum::Json(forks)).into_response())
 }
 
-/// What opens a sandbox.
-fn opened(app: &Compat, sandbox: &Sandbox) -> Value {
-    let keys = &app.sandboxes.keys;
-    json!({
-        "templateID": sandbox.template,
-        "sandboxID": sandbox.id(),
-        "alias": sandbox.more.get(ALIAS).unwrap_or(&sandbox.template),
-        "clientID": CLIENT,
-        "envdVersion": ENVD,
-        "envdAccessToken": keys.access(sandbox.id()),
-        // Also where ports are public: clients send no other key with the contexts of an interpreter.
-        "trafficAccessToken": keys.traffic(sandbox.id()),
-        "domain": port::domain(app).map(|(_, name)| name),
-    })
-}
-
-pub(super) fn missing(id: &str) -> Refusal {
-    Refusal::new(
-        StatusCode::NOT_FOUND,
-        format!("sandbox \"{id}\" doesn't exist or you don't have access to it"),
-    )
-}
-
-pub(super) async fn find(app: &Compat, name: &str) -> Result<Sandbox, Refusal> {
-    let id = sandbox_id(name).ok_or_else(|| missing(name))?;
-    let found = app.sandbox(&id).await?.filter(|sandbox| sandbox.api == Api::E2b);
-    found.ok_or_else(|| missing(name))
-}
-
-/// A sandbox as lists show it.
-fn shown(app: &Compat, sandbox: &Sandbox, (state, lease): (Life, Option<Lease>)) -> Value {
-    let mut shown = opened(app, sandbox);
-    let size = Size::of(app, lease.as_ref());
-    let (internet, network) = Config::of(sandbox).shown();
-    let more = json!({
-        "startedAt": sandbox.started.to_string(),
-        "endAt": sandbox.ends.to_string(),
-        "cpuCount": size.cpus,
-        "memoryMB": size.memory >> 20,
-        "diskSizeMB": size.disk >> 20,
-        "state": match state { Life::Running => "running", Life::Paused => "paused" },
-        "metadata": sandbox.metadata,
-        "allowInternetAccess": internet,
-        "lifecycle": {
-            "autoResume": sandbox.auto_resume,
-            "onTimeout": sandbox.on_timeout.word(),
-        },
-    });
-    if let (Some(all), Value::Object(more)) = (shown.as_object_mut(), more) {
-        all.extend(more);
-    }
-    if let Some(network) = network {
-        shown["network"] = network;
-    }
-    if state == Life::Paused {
-        shown["pauseMode"] = if sandbox.is_asleep() { "filesystem" } else { "full" }.into();
-    }
-    shown
-}
-
-/// A sandbox.
+/// Shows a sandbox.
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let state = app.sandbox_state(&sandbox).await?;
-    Ok(axum::Json(shown(&app, &sandbox, state)))
-}
-
-/// Which sandboxes are asked for.
-#[derive(Debug, Default)]
-struct Filter {
-    metadata: Vec<(String, String)>,
-    states: Vec<String>,
-    limit: Option<usize>,
-    after: Option<(Timestamp, String)>,
-    oldest_first: bool,
-    started_after: Option<Timestamp>,
-    template: Option<String>,
-}
-
-impl Filter {
-    fn parse(query: &str) -> Result<Filter, Refusal> {
-        let mut filter = Filter::default();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            match &*name {
-                // A query in a query.
-                "metadata" => {
-                    let pairs = form_urlencoded::parse(value.as_bytes());
-                    filter.metadata = pairs.into_owned().collect();
-                }
-                "order" => {
-                    filter.oldest_first = match &*value {
-                        "asc" => true,
-                        "desc" => false,
-                        _ => return Err(bad("order is asc or desc")),
-                    };
-                }
-                "startedAfter" => {
-                    let at = value.parse().map_err(|_| bad("invalid startedAfter"))?;
-                    filter.started_after = Some(at);
-                }
-                "template" => filter.template = Some(value.into_owned()),
-                "state" => filter.states.extend(value.split(',').map(str::to_owned)),
-                "limit" => {
-                    let limit = value.parse().ok().filter(|limit| (1..=PAGE).contains(limit));
-                    let wrong = || bad(format!("limit must be 1 to {PAGE}"));
-                    filter.limit = Some(limit.ok_or_else(wrong)?);
-                }
-                "nextToken" if !value.is_empty() => {
-                    let place = URL_SAFE_NO_PAD.decode(value.as_bytes()).ok();
-                    let place = place.and_then(|bytes| String::from_utf8(bytes).ok());
-                    let place = place.and_then(|text| {
-                        let (at, id) = text.split_once(' ')?;
-                        Some((at.parse().ok()?, id.to_owned()))
-                    });
-                    filter.after = Some(place.ok_or_else(|| bad("invalid nextToken"))?);
-                }
-                _ => {}
-            }
-        }
-        Ok(filter)
-    }
-
-    fn takes(&self, sandbox: &Sandbox, state: Life) -> bool {
-        let word = match state {
-            Life::Running => "running",
-            Life::Paused => "paused",
-        };
-        let place = (sandbox.started, sandbox.id().as_str());
-        let after = self.after.as_ref().is_none_or(|(at, id)| {
-            let last = (*at, id.as_str());
-            if self.oldest_first { place > last } else { place < last }
-        });
-        after
-            && self.started_after.is_none_or(|at| sandbox.started >= at)
-            && self.template.as_ref().is_none_or(|name| *name == sandbox.template)
-            && (self.states.is_empty() || self.states.iter().any(|state| state == word))
-            && self.metadata.iter().all(|pair| has(sandbox, pair))
-    }
-}
-
-/// Whether a sandbox has this note. Some clients write names and values as in an address once more.
-fn has(sandbox: &Sandbox, (name, value): &(String, String)) -> bool {
-    let plain = |text: &str| {
-        form_urlencoded::parse(text.as_bytes()).next().map(|(name, _)| name.into_owned())
-    };
-    let is = |name: &str, value: &str| sandbox.metadata.get(name).is_some_and(|it| it == value);
-    let once_more = || Some(is(&plain(name)?, &plain(value)?));
-    is(name, value) || once_more().unwrap_or_default()
-}
-
-async fn listed(app: &Compat, filter: &Filter) -> Result<(Vec<Value>, Option<String>), Refusal> {
-    let limit = filter.limit.unwrap_or(PAGE);
-    let mut found = Vec::new();
-    let mut last = None;
-    let mut all = app.all_sandboxes(Api::E2b).await?;
-    if filter.oldest_first {
-        all.reverse();
-    }
-    for sandbox in all {
-        let state = app.sandbox_state(&sandbox).await?;
-        if !filter.takes(&sandbox, state.0) {
-            continue;
-        }
-        if found.len() == limit {
-            return Ok((found, last));
-        }
-        last = Some(URL_SAFE_NO_PAD.encode(format!("{} {}", sandbox.started, sandbox.id())));
-        found.push(shown(app, &sandbox, state));
-    }
-    Ok((found, None))
-}
-
-/// A page of sandboxes, the youngest first.
-pub(super) async fn list(State(app): State<Compat>, uri: Uri) -> Result<Response, Refusal> {
-    let filter = Filter::parse(uri.query().unwrap_or_default())?;
-    let (found, next) = listed(&app, &filter).await?;
-    let mut response = axum::Json(found).into_response();
-    if let Some(Ok(next)) = next.map(|next| HeaderValue::from_str(&next)) {
-        response.headers_mut().insert("x-next-token", next);
-    }
-    Ok(response)
-}
-
-/// All sandboxes that run, as the first version of the API lists them.
-pub(super) async fn list_running(
-    State(app): State<Compat>,
-    uri: Uri,
-) -> Result<axum::Json<Vec<Value>>, Refusal> {
-    let mut filter = Filter::parse(uri.query().unwrap_or_default())?;
-    if filter.states.is_empty() {
-        filter.states.push("running".to_owned());
-    }
-    filter.limit = Some(usize::MAX);
-    Ok(axum::Json(listed(&app, &filter).await?.0))
+    Ok(axum::Json(view::sandbox(&app, &find(&app, &name).await?)))
 }
 
 /// Deletes a sandbox.
@@ -421,7 +231,7 @@ pub(super) async fn kill(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let id = sandbox_id(&name).ok_or_else(|| missing(&name))?;
-    match app.kill_sandbox(&id).await? {
+    match app.delete_sandbox(&id).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(missing(&name)),
     }
@@ -430,136 +240,144 @@ pub(super) async fn kill(
 /// How a sandbox is to be paused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Pause {
-    /// Whether its programs go on afterwards; they do unless it says no.
+pub(super) struct PauseSandbox {
+    /// Whether its programs keep running afterwards; they do by default.
     memory: Option<bool>,
 }
 
-/// Makes a sandbox hold still.
+/// Pauses a sandbox.
 pub(super) async fn pause(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(Pause { memory }): Asked<Pause>,
+    Asked(PauseSandbox { memory }): Asked<PauseSandbox>,
 ) -> Result<StatusCode, Refusal> {
     let sandbox = find(&app, &name).await?;
-    let paused = app.sandbox_state(&sandbox).await?.0 == Life::Paused;
-    let done = match memory {
-        _ if paused => false,
-        Some(false) => app.suspend_sandbox(&sandbox).await?,
-        Some(true) | None => app.pause_sandbox(&sandbox).await?,
+    let paused = match memory {
+        _ if is_paused(&sandbox) => None,
+        Some(false) => Some(app.suspend_sandbox(&sandbox).await?),
+        Some(true) | None => app.sandboxes.pause(&sandbox).await?,
     };
-    match done {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => {
+    match paused {
+        Some(_) => Ok(StatusCode::NO_CONTENT),
+        None => {
             let message = format!("Error pausing sandbox - sandbox '{name}' is already paused");
             Err(Refusal::new(StatusCode::CONFLICT, message))
         }
     }
 }
 
-/// How long a sandbox is to have.
+/// How long a sandbox is to live.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Time {
+pub(super) struct Lifetime {
     timeout: Option<u64>,
     duration: Option<u64>,
-    /// Whether what is resumed has its memory; it has unless it says no.
+    /// Whether a resumed sandbox has its memory; it has by default.
     memory: Option<bool>,
 }
 
-impl Time {
+impl Lifetime {
     fn timeout(&self) -> Result<Option<Duration>, Refusal> {
-        self.timeout.map(seconds).transpose()
+        self.timeout.map(checked_timeout).transpose()
     }
 }
 
-/// Makes a sandbox go on if it is paused; it has at least so much time from now on.
+/// Resumes a sandbox if it is paused; it lives at least so long from now on.
 pub(super) async fn connect(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(time): Asked<Time>,
+    Asked(lifetime): Asked<Lifetime>,
 ) -> Result<Response, Refusal> {
-    open(&app, &name, &time).await
+    connect_with(&app, &name, &lifetime).await
 }
 
-/// The same in the second version of the API.
-pub(super) async fn connect_later(
+/// Resumes a sandbox if it is paused, in the second version of the API.
+pub(super) async fn connect_v2(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(time): Asked<Time>,
+    Asked(lifetime): Asked<Lifetime>,
 ) -> Result<Response, Refusal> {
-    let time = Time { timeout: time.timeout.or(Some(LATER_SECONDS)), ..time };
-    open(&app, &name, &time).await
+    let timeout = lifetime.timeout.or(Some(DEFAULT_TIMEOUT_SECONDS_V2));
+    connect_with(&app, &name, &Lifetime { timeout, ..lifetime }).await
 }
 
-async fn open(app: &Compat, name: &str, time: &Time) -> Result<Response, Refusal> {
+async fn connect_with(app: &Compat, name: &str, lifetime: &Lifetime) -> Result<Response, Refusal> {
     let sandbox = find(app, name).await?;
-    let timeout = time.timeout()?;
-    let was_paused = wake(app, &sandbox, time.memory, timeout).await?;
+    let timeout = lifetime.timeout()?;
+    let was_paused = resume_with(app, &sandbox, lifetime.memory, timeout).await?;
     let status = if was_paused { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(opened(app, &sandbox))).into_response())
+    Ok((status, axum::Json(connection(app, &sandbox))).into_response())
 }
 
-/// Makes a sandbox go on; without its memory it begins anew with its files.
-async fn wake(
+/// Resumes a sandbox; without its memory it starts again with its files. Returns whether it was paused.
+async fn resume_with(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     memory: Option<bool>,
     timeout: Option<Duration>,
 ) -> Result<bool, Refusal> {
-    let mut sandbox = sandbox.clone();
-    let paused = app.sandbox_state(&sandbox).await?.0 == Life::Paused;
-    if paused && memory == Some(false) && !sandbox.is_asleep() {
-        app.suspend_sandbox(&sandbox).await?;
-        sandbox = find(app, sandbox.id().as_str()).await?;
+    if sandbox.status() == SandboxStatus::Paused && memory == Some(false) {
+        let suspended = app.suspend_sandbox(sandbox).await?;
+        return Ok(vendor::resume(app, &suspended, timeout).await?);
     }
-    Ok(app.wake_sandbox(&sandbox, timeout).await?)
+    Ok(vendor::resume(app, sandbox, timeout).await?)
 }
 
-/// Makes a paused sandbox go on; one that runs is refused.
+/// Resumes a paused sandbox; one that runs is refused.
 pub(super) async fn resume(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(time): Asked<Time>,
+    Asked(lifetime): Asked<Lifetime>,
 ) -> Result<Response, Refusal> {
     let sandbox = find(&app, &name).await?;
-    if app.sandbox_state(&sandbox).await?.0 == Life::Running {
+    if !is_paused(&sandbox) {
         let message = format!("Sandbox {name} is already running");
         return Err(Refusal::new(StatusCode::CONFLICT, message));
     }
-    wake(&app, &sandbox, time.memory, time.timeout()?).await?;
-    Ok((StatusCode::CREATED, axum::Json(opened(&app, &sandbox))).into_response())
+    resume_with(&app, &sandbox, lifetime.memory, lifetime.timeout()?).await?;
+    Ok((StatusCode::CREATED, axum::Json(connection(&app, &sandbox))).into_response())
 }
 
-/// Gives a sandbox so much time from now on.
+/// Sets how long a sandbox lives from now on.
 pub(super) async fn timeout(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(time): Asked<Time>,
+    Asked(lifetime): Asked<Lifetime>,
 ) -> Result<StatusCode, Refusal> {
-    let time = time.timeout()?.ok_or_else(|| bad("timeout is missing"))?;
-    extend(&app, &name, time, false).await
+    let timeout = lifetime.timeout()?.ok_or_else(|| bad("timeout is missing"))?;
+    extend(&app, &name, Extension::Exactly(timeout)).await
 }
 
-/// Gives a sandbox at least so much time from now on.
+/// Makes a sandbox live at least so long from now on.
 pub(super) async fn refresh(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(time): Asked<Time>,
+    Asked(lifetime): Asked<Lifetime>,
 ) -> Result<StatusCode, Refusal> {
-    let time = seconds(time.duration.unwrap_or(USUAL_SECONDS))?;
-    extend(&app, &name, time, true).await
+    let timeout = checked_timeout(lifetime.duration.unwrap_or(DEFAULT_TIMEOUT_SECONDS))?;
+    extend(&app, &name, Extension::AtLeast(timeout)).await
 }
 
-async fn extend(
-    app: &Compat,
-    name: &str,
-    time: Duration,
-    only_more: bool,
-) -> Result<StatusCode, Refusal> {
+async fn extend(app: &Compat, name: &str, extension: Extension) -> Result<StatusCode, Refusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
-    match app.extend_sandbox(&id, time, only_more).await? {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(missing(name)),
+    match app.sandboxes.extend(&id, extension).await? {
+        Some(_) => Ok(StatusCode::NO_CONTENT),
+        None => Err(missing(name)),
     }
+}
+
+/// Replaces the egress rules of a sandbox.
+pub(super) async fn update_network(
+    State(app): State<Compat>,
+    Path(name): Path<String>,
+    Asked(update): Asked<NetworkConfig>,
+) -> Result<StatusCode, Refusal> {
+    let sandbox = find(&app, &name).await?;
+    let config = NetworkConfig::of(&sandbox.row).updated(update);
+    let network = config.network()?;
+    let changed = app.change_network(&sandbox, &network, |row| {
+        row.port_access = config.port_access();
+        row.extra.extend(config.extra());
+    });
+    changed.await?.map(|_| StatusCode::NO_CONTENT).ok_or_else(|| missing(&name))
 }

@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Asked, Refusal};
-use crate::Compat;
 use crate::{
+    Compat,
     interpreter::{Context, Language, Outcome, Piece, WAITING},
-    sandbox::{Sandbox, State},
+    sandbox::is_paused,
 };
 use api::extract::BodyLimits;
 use model::Env;
+use store::SandboxRecord;
 
 /// The port that clients know it by.
 pub const PORT: u16 = 49_999;
@@ -32,11 +33,15 @@ fn default_id(language: Language) -> String {
 }
 
 /// Answers a request to it.
-pub async fn serve(app: &Compat, sandbox: &Sandbox, request: Request) -> Response {
+pub async fn serve(app: &Compat, sandbox: &SandboxRecord, request: Request) -> Response {
     route(app, sandbox, request).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn route(app: &Compat, sandbox: &Sandbox, request: Request) -> Result<Response, Refusal> {
+async fn route(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    request: Request,
+) -> Result<Response, Refusal> {
     let path = request.uri().path().to_owned();
     let words: Vec<&str> = path.split('/').skip(1).collect();
     let (method, headers) = (request.method().clone(), request.headers());
@@ -56,8 +61,10 @@ async fn route(app: &Compat, sandbox: &Sandbox, request: Request) -> Result<Resp
                 !known.iter().any(|context| context.id == default_id(*language))
             });
             for language in missing {
-                shown
-                    .insert(0, told(&Context::new(&default_id(language), language, &sandbox.home)));
+                shown.insert(
+                    0,
+                    told(&Context::new(&default_id(language), language, &sandbox.row.home)),
+                );
             }
             Ok(axum::Json(shown).into_response())
         }
@@ -93,12 +100,12 @@ enum Key {
 /// enough, and a page of another site has no key.
 fn admit(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     headers: &HeaderMap,
     taken: &[Key],
 ) -> Result<(), Refusal> {
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let keys = &app.sandboxes.keys;
+    let keys = &app.state.keys;
     let opens = |key: &Key| match key {
         Key::Access => {
             let id = given("x-access-token").and_then(|key| keys.opens(key));
@@ -159,7 +166,7 @@ fn language(name: Option<&str>) -> Result<Language, Refusal> {
 
 async fn context(
     app: &Compat,
-    sandbox: &Sandbox,
+    sandbox: &SandboxRecord,
     id: &str,
 ) -> Result<std::sync::Arc<Context>, Refusal> {
     if let Some(found) = app.context(sandbox, id).await? {
@@ -171,7 +178,11 @@ async fn context(
     Ok(app.make_context(sandbox, id, language, None).await?)
 }
 
-async fn execute(app: &Compat, sandbox: &Sandbox, asked: Execute) -> Result<Response, Refusal> {
+async fn execute(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    asked: Execute,
+) -> Result<Response, Refusal> {
     let context = match asked.context_id.as_deref() {
         Some(id) if !id.is_empty() => context(app, sandbox, id).await?,
         _ => {
@@ -239,13 +250,10 @@ enum Answered {
     Whole,
 }
 
-/// Whether a sandbox is deleted, or about to be, or paused.
-async fn is_gone(app: &Compat, sandbox: &Sandbox) -> bool {
-    // A kill ends the programs first: what it comes to is known when its turn is over.
-    let _turn = app.sandboxes.turn(sandbox.id()).await;
-    match app.sandbox(sandbox.id()).await {
-        Ok(Some(sandbox)) => !matches!(app.sandbox_state(&sandbox).await, Ok((State::Running, _))),
-        Ok(None) => true,
+/// Whether a sandbox is deleted or paused. Its row is deleted before its programs end.
+async fn is_gone(app: &Compat, sandbox: &SandboxRecord) -> bool {
+    match app.sandboxes.get(sandbox.id()).await {
+        Ok(found) => found.is_none_or(|sandbox| is_paused(&sandbox)),
         // The store cannot say; the error of the context can.
         Err(_) => false,
     }

@@ -8,13 +8,12 @@ use axum::{
     http::{StatusCode, request::Parts},
 };
 
-use super::{
-    Refusal,
-    address::{Access, Addressed},
+use super::Refusal;
+use crate::{
+    Compat,
+    key::{Operation, Signed},
 };
-use crate::Compat;
-use crate::key::{Operation, Signed};
-use model::Timestamp;
+use model::{ThreadId, Timestamp};
 
 /// What a request to `/files` says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,16 +64,17 @@ impl FileQuery {
         self.signature.is_some()
     }
 
-    /// What the signature opens; `None` without one.
-    pub fn opens(
+    /// Checks the signature of a link; `None` without one. The sandbox that signed it is found by the
+    /// signature if the request does not name one.
+    pub fn signature(
         &self,
         app: &Compat,
         operation: Operation,
-        named: Option<&Addressed>,
-    ) -> Option<Access> {
+        named: Option<&ThreadId>,
+    ) -> Option<Signature> {
         let signature = self.signature.as_deref()?;
         if self.expires.is_some_and(|until| until < Timestamp::now().as_second()) {
-            return Some(Access::Refused("signature is already expired"));
+            return Some(Signature::Invalid("signature is already expired"));
         }
         let signed = Signed {
             path: self.path.as_deref().unwrap_or_default(),
@@ -82,16 +82,20 @@ impl FileQuery {
             user: self.user.as_deref().unwrap_or_default(),
             until: self.expires,
         };
-        let keys = &app.sandboxes.keys;
-        let opened = match named {
-            Some(named) => keys.signed(&named.id, &signed, signature).then(|| named.clone()),
-            None => {
-                let mut ids = app.sandboxes.ids().into_iter();
-                ids.find(|id| keys.signed(id, &signed, signature)).map(Addressed::daemon)
-            }
+        let is_signer = |id: &ThreadId| app.state.keys.signed(id, &signed, signature);
+        let signer = match named {
+            Some(named) => Some(named.clone()).filter(is_signer),
+            None => app.state.index.ids().into_iter().find(is_signer),
         };
-        Some(opened.map_or(Access::Refused("invalid signature"), Access::Granted))
+        Some(signer.map_or(Signature::Invalid("invalid signature"), Signature::Valid))
     }
+}
+
+/// What the signature of a link proves.
+pub enum Signature {
+    /// It was made with the key of this sandbox.
+    Valid(ThreadId),
+    Invalid(&'static str),
 }
 
 impl FromRequestParts<Compat> for FileQuery {

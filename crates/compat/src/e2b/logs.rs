@@ -7,12 +7,11 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Refusal, control::find};
-use crate::Compat;
-use crate::{sandbox::Sandbox, wrap};
+use super::{Refusal, view::find};
+use crate::{Compat, wrap};
 use api::error::Problem;
 use model::Timestamp;
-use store::{CommandQuery, PageRequest};
+use store::{CommandQuery, PageRequest, SandboxRecord};
 
 /// Log lines of an answer.
 const LINES: usize = 1000;
@@ -86,7 +85,7 @@ impl Wanted {
     }
 }
 
-async fn lines(app: &Compat, sandbox: &Sandbox) -> Result<Vec<Line>, Refusal> {
+async fn lines(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<Line>, Refusal> {
     let problem = |error| Refusal::from(Problem::from(error));
     let mut lines = Vec::new();
     for terminal in app.store.thread_terminals(sandbox.id()).await.map_err(problem)? {

@@ -12,12 +12,15 @@ mod files;
 mod filesystem;
 mod interpreter;
 mod link;
+mod list;
 mod logs;
 mod network;
 mod process;
 mod snapshot;
 mod template;
 mod usage;
+mod vendor;
+mod view;
 mod volume;
 mod watch;
 
@@ -32,29 +35,33 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use door::E2b;
-pub(super) use interpreter::{PORT as INTERPRETER, serve as interpret};
+pub use vendor::E2bVendor;
 pub use watch::Watchers;
 
 use crate::Compat;
 use ::files::FileError;
 use address::Guest;
 use api::{error::Problem, extract::OptionalJson};
+use engine::sandbox::SandboxError;
+use store::StoreError;
 
-/// The version of the daemon that we do what it does.
+/// The name of this API in the rows of sandboxes and templates.
+const ORIGIN: &str = "e2b";
+/// The version of the daemon whose behaviour we reproduce.
 const ENVD: &str = "0.6.13";
 
 /// Every route.
 pub fn routes() -> Router<Compat> {
     Router::new()
-        .route("/sandboxes", get(control::list_running).post(control::create))
-        .route("/v2/sandboxes", get(control::list).post(control::create_later))
+        .route("/sandboxes", get(list::list_running).post(control::create))
+        .route("/v2/sandboxes", get(list::list).post(control::create_v2))
         .route("/sandboxes/metrics", get(usage::metrics_of))
         .route("/sandboxes/{id}", get(control::show).delete(control::kill))
         .route("/sandboxes/{id}/pause", post(control::pause))
         .route("/sandboxes/{id}/resume", post(control::resume))
         .route("/sandboxes/{id}/connect", post(control::connect))
-        .route("/v2/sandboxes/{id}/connect", post(control::connect_later))
-        .route("/sandboxes/{id}/network", put(network::update))
+        .route("/v2/sandboxes/{id}/connect", post(control::connect_v2))
+        .route("/sandboxes/{id}/network", put(control::update_network))
         .route("/sandboxes/{id}/timeout", post(control::timeout))
         .route("/sandboxes/{id}/refreshes", post(control::refresh))
         .route("/sandboxes/{id}/metrics", get(usage::metrics))
@@ -148,6 +155,18 @@ impl From<Problem> for Refusal {
     }
 }
 
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Refusal {
+        Refusal::from(Problem::from(error))
+    }
+}
+
+impl From<SandboxError> for Refusal {
+    fn from(error: SandboxError) -> Refusal {
+        Refusal::from(Problem::from(error))
+    }
+}
+
 impl From<FileError> for Refusal {
     fn from(error: FileError) -> Refusal {
         Refusal::from(Problem::from(error))
@@ -164,6 +183,10 @@ impl IntoResponse for Refusal {
         }
         response
     }
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, message)
 }
 
 /// A JSON body that may be left out, with refusals as clients of E2B read them.

@@ -1,38 +1,30 @@
-//! What a sandbox may reach, and who may reach it, as E2B writes it.
+//! Network rules of a sandbox in both directions, as E2B writes them.
 
-use axum::{
-    extract::{Path, State},
-    http::{HeaderValue, StatusCode},
-};
+use axum::http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    Asked, Refusal,
-    control::{bad, find, missing},
-};
-use crate::Compat;
+use super::{Refusal, bad};
 use crate::{
-    port,
-    reach::{Network, Rules},
-    sandbox::Facts,
+    egress::{EgressRules, Network},
+    port::HOST_MASK,
 };
 use machine::namespace::{Block, Target};
+use model::{PortAccess, Sandbox};
 
-/// The name under which a sandbox remembers what was asked for.
-const ASKED: &str = "network";
-/// What is said of names among what is allowed, where the rest is not denied.
-const NAMES_ALONE: &str = "When specifying allowed domains in allow out, you must include \
+/// The name under which a sandbox records its configuration.
+const CONFIG: &str = "network";
+/// The error for domain names in `allowOut` without `denyOut: all`.
+const DOMAINS_NEED_DENY_ALL: &str = "When specifying allowed domains in allow out, you must include \
     'ALL_TRAFFIC' in deny out to block all other traffic.";
-/// The name server that may be asked where names are allowed and no other is named.
-const USUAL_RESOLVER: &str = "8.8.8.8";
+/// The name server that is allowed along with domain names if the client names none.
+const DEFAULT_RESOLVER: &str = "8.8.8.8";
 /// Name servers of one sandbox.
-const MOST_RESOLVERS: usize = 10;
+const MAX_RESOLVERS: usize = 10;
 
-/// What a client asks for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Config {
+pub(super) struct NetworkConfig {
     #[serde(alias = "allow_out", skip_serializing_if = "Option::is_none")]
     allow_out: Option<Vec<String>>,
     #[serde(alias = "deny_out", skip_serializing_if = "Option::is_none")]
@@ -43,7 +35,7 @@ pub(super) struct Config {
     allow_public_traffic: Option<bool>,
     #[serde(alias = "mask_request_host", skip_serializing_if = "Option::is_none")]
     mask_request_host: Option<String>,
-    /// Of an update; at the beginning it is beside the others.
+    /// Part of an update; a create request has it beside the network.
     #[serde(alias = "allow_internet_access", skip_serializing_if = "Option::is_none")]
     pub(super) allow_internet_access: Option<bool>,
     #[serde(alias = "https_ports", skip_serializing)]
@@ -54,9 +46,9 @@ pub(super) struct Config {
     egress_proxy: Option<Value>,
 }
 
-impl Config {
-    /// What it comes to. What cannot be had is refused: a program that asks to be cut off must not run
-    /// believing that it is.
+impl NetworkConfig {
+    /// The egress rules. An option that cannot be had is refused: a program that asks to be isolated must
+    /// not run in the belief that it is.
     pub(super) fn network(&self) -> Result<Network, Refusal> {
         if self.https_ports.as_ref().is_some_and(|ports| !ports.is_empty()) {
             return Err(bad("httpsPorts are not supported: programs are asked in plain HTTP"));
@@ -89,76 +81,63 @@ impl Config {
             names |= matches!(target, Target::Name(_));
         }
         if names && !everything {
-            return Err(bad(NAMES_ALONE));
+            return Err(bad(DOMAINS_NEED_DENY_ALL));
         }
         let resolvers = self.resolvers()?;
         if names {
             allow.extend(resolvers);
         }
         if deny.is_empty() {
-            return Ok(Network::Usual);
+            return Ok(Network::Default);
         }
-        Ok(Network::Ruled(Rules { allow, deny }))
+        Ok(Network::Ruled(EgressRules { allow, deny }))
     }
 
     fn resolvers(&self) -> Result<Vec<String>, Refusal> {
-        let Some(servers) = &self.dns_servers else { return Ok(vec![USUAL_RESOLVER.to_owned()]) };
+        let Some(servers) = &self.dns_servers else { return Ok(vec![DEFAULT_RESOLVER.to_owned()]) };
         let is_address = |text: &String| text.parse::<std::net::Ipv4Addr>().is_ok();
-        if servers.len() > MOST_RESOLVERS || !servers.iter().all(is_address) {
-            let message = format!("dnsServers are at most {MOST_RESOLVERS} addresses of version 4");
+        if servers.len() > MAX_RESOLVERS || !servers.iter().all(is_address) {
+            let message = format!("dnsServers are at most {MAX_RESOLVERS} addresses of version 4");
             return Err(bad(message));
         }
         Ok(servers.clone())
     }
 
-    /// Writes down what was asked for.
-    pub(super) fn note(&self, facts: &mut Facts) {
-        facts.more.extend(self.notes());
+    pub(super) fn port_access(&self) -> PortAccess {
+        match self.allow_public_traffic {
+            Some(false) => PortAccess::Token,
+            Some(true) | None => PortAccess::Public,
+        }
     }
 
-    /// The same, as what is known of a sandbox.
-    pub(super) fn notes(&self) -> Vec<(String, String)> {
-        let open_to = match self.allow_public_traffic {
-            Some(false) => port::KEY,
-            Some(true) | None => port::ANYBODY,
-        };
-        let asked = serde_json::to_string(self).unwrap_or_default();
-        let mut notes =
-            vec![(port::OPEN_TO.to_owned(), open_to.to_owned()), (ASKED.to_owned(), asked)];
-        notes.extend(self.mask_request_host.clone().map(|host| (port::MASK.to_owned(), host)));
-        notes
+    /// What a sandbox records of this beyond its typed facts.
+    pub(super) fn extra(&self) -> Vec<(String, String)> {
+        let config = serde_json::to_string(self).unwrap_or_default();
+        let mask = self.mask_request_host.clone().map(|host| (HOST_MASK.to_owned(), host));
+        std::iter::once((CONFIG.to_owned(), config)).chain(mask).collect()
     }
 
-    /// What was asked for of a sandbox.
-    pub(super) fn of(facts: &Facts) -> Config {
-        let noted = facts.more.get(ASKED).and_then(|text| serde_json::from_str(text).ok());
-        noted.unwrap_or_default()
+    /// The configuration that a client chose for a sandbox.
+    pub(super) fn of(sandbox: &Sandbox) -> NetworkConfig {
+        let recorded = sandbox.extra.get(CONFIG).and_then(|text| serde_json::from_str(text).ok());
+        recorded.unwrap_or_default()
     }
 
-    /// What a client is told: whether internet access was chosen, and the rest if there is any.
-    pub(super) fn shown(&self) -> (Option<bool>, Option<Value>) {
-        let rest = Config { allow_internet_access: None, ..self.clone() };
-        (self.allow_internet_access, (rest != Config::default()).then(|| json!(rest)))
+    /// The configuration after an update. An update replaces the egress rules as a whole; who may connect
+    /// to the sandbox stays.
+    pub(super) fn updated(self, update: NetworkConfig) -> NetworkConfig {
+        NetworkConfig {
+            allow_public_traffic: self.allow_public_traffic,
+            mask_request_host: self.mask_request_host,
+            ..update
+        }
     }
-}
 
-/// Gives a sandbox other rules for what it reaches. What is left out is not asked for any more; who may
-/// reach the sandbox stays.
-pub(super) async fn update(
-    State(app): State<Compat>,
-    Path(name): Path<String>,
-    Asked(asked): Asked<Config>,
-) -> Result<StatusCode, Refusal> {
-    let sandbox = find(&app, &name).await?;
-    let before = Config::of(&sandbox);
-    let config = Config {
-        allow_public_traffic: before.allow_public_traffic,
-        mask_request_host: before.mask_request_host,
-        ..asked
-    };
-    let network = config.network()?;
-    let changed = app.change_network(&sandbox, &network, |facts| config.note(facts));
-    changed.await?.map(|_| StatusCode::NO_CONTENT).ok_or_else(|| missing(&name))
+    /// Whether internet access was chosen, and the rest of the configuration if there is any.
+    pub(super) fn view(&self) -> (Option<bool>, Option<Value>) {
+        let rest = NetworkConfig { allow_internet_access: None, ..self.clone() };
+        (self.allow_internet_access, (rest != NetworkConfig::default()).then(|| json!(rest)))
+    }
 }
 
 #[cfg(test)]
@@ -169,16 +148,16 @@ mod tests {
     fn what_a_sandbox_may_reach_is_what_was_asked_for_or_refused() {
         let ruled = |allow: &[&str], deny: &[&str]| {
             let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-            Some(Network::Ruled(Rules { allow: list(allow), deny: list(deny) }))
+            Some(Network::Ruled(EgressRules { allow: list(allow), deny: list(deny) }))
         };
         let check = |asked: Value, expected: Option<Network>| {
-            let config: Config = serde_json::from_value(asked.clone()).unwrap();
+            let config: NetworkConfig = serde_json::from_value(asked.clone()).unwrap();
             assert_eq!(config.network().ok(), expected, "{asked}");
         };
         let all = "0.0.0.0/0";
-        check(json!({}), Some(Network::Usual));
-        check(json!({"allowPublicTraffic": false}), Some(Network::Usual));
-        check(json!({"allowInternetAccess": true}), Some(Network::Usual));
+        check(json!({}), Some(Network::Default));
+        check(json!({"allowPublicTraffic": false}), Some(Network::Default));
+        check(json!({"allowInternetAccess": true}), Some(Network::Default));
         check(json!({"allowInternetAccess": false}), ruled(&[], &[all]));
         check(json!({"denyOut": ["8.8.8.8"]}), ruled(&[], &["8.8.8.8"]));
         check(json!({"deny_out": [all], "allow_out": ["1.1.1.1"]}), ruled(&["1.1.1.1"], &[all]));
@@ -201,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_told() {
+    fn a_client_reads_what_it_asked_for() {
         let asked = json!({"denyOut": ["8.8.8.8"], "maskRequestHost": "x", "egressProxy": null});
-        let config: Config = serde_json::from_value(asked).unwrap();
-        let shown = json!({"denyOut": ["8.8.8.8"], "maskRequestHost": "x"});
-        assert_eq!(config.shown(), (None, Some(shown)));
-        assert_eq!(Config::default().shown(), (None, None));
+        let config: NetworkConfig = serde_json::from_value(asked).unwrap();
+        let view = json!({"denyOut": ["8.8.8.8"], "maskRequestHost": "x"});
+        assert_eq!(config.view(), (None, Some(view)));
+        assert_eq!(NetworkConfig::default().view(), (None, None));
     }
 }

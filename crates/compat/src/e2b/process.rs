@@ -17,9 +17,9 @@ use crate::{
     instance::{absolute, relative},
     interpreter::is_context,
     process::{End, Process, Said, Start},
-    sandbox::Sandbox,
     wrap::Config,
 };
+use store::SandboxRecord;
 
 /// Pieces of output that wait for the client; the program does not.
 const WAITING: usize = 8;
@@ -78,7 +78,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    async fn running(&self, app: &Compat, sandbox: &Sandbox) -> Result<Arc<Process>, Failed> {
+    async fn running(&self, app: &Compat, sandbox: &SandboxRecord) -> Result<Arc<Process>, Failed> {
         let processes = app.processes(sandbox).await?;
         processes.running(self.pid, self.tag.as_deref()).ok_or_else(|| self.missing())
     }
@@ -145,7 +145,7 @@ async fn begin(
         return Err(invalid(&format!("{name:?} is not the name of a variable")));
     }
     // Where its template says, if nobody says anything.
-    let usual = sandbox.more.get(CWD).map_or("", String::as_str);
+    let usual = sandbox.row.extra.get(CWD).map_or("", String::as_str);
     let cwd = process.cwd.as_deref().filter(|cwd| !cwd.is_empty()).unwrap_or(usual);
     let cwd = absolute(cwd, home);
     let files = app.sandbox_files(sandbox).await?;
@@ -220,7 +220,7 @@ fn follow(app: Compat, process: Arc<Process>, headers: &HeaderMap) -> Response {
 
 /// Whether the sandbox of a program was deleted meanwhile.
 async fn is_gone(app: &Compat, process: &Process) -> bool {
-    matches!(app.sandbox(&process.terminal.thread_id).await, Ok(None))
+    matches!(app.sandboxes.get(&process.terminal.thread_id).await, Ok(None))
 }
 
 /// Says what a program says, and between its words that it lives.

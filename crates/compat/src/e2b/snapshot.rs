@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 use super::{
     Asked, Refusal,
     address::sandbox_id,
-    control::find,
     template::{BASE, TAG},
+    view::find,
 };
-use crate::Compat;
-use crate::build::is_of_build;
+use crate::{Compat, build::is_of_build, copy::has_snapshot};
 use api::extract::Query;
 
 /// Snapshots of one page.
@@ -93,7 +92,7 @@ pub(super) async fn list(
         }
     };
     let of = match filter.sandbox_id.as_deref().and_then(sandbox_id) {
-        Some(id) => match app.sandbox(&id).await? {
+        Some(id) => match app.sandboxes.get(&id).await? {
             Some(sandbox) => Some(sandbox),
             None => return Ok(axum::Json(json!([])).into_response()),
         },
@@ -103,7 +102,7 @@ pub(super) async fn list(
     let takes = |name: &&String| {
         !is_of_build(name)
             && named.is_none_or(|wanted| *name == wanted)
-            && of.as_ref().is_none_or(|sandbox| sandbox.has_snapshot(name))
+            && of.as_ref().is_none_or(|sandbox| has_snapshot(sandbox, name))
     };
     let all = app.snapshots().await?;
     let (names, next) = page(all.keys().filter(takes), limit, after.as_deref());

@@ -12,7 +12,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, ENVD, Refusal, control::bad};
+use super::{Asked, E2bVendor, ENVD, Refusal, bad};
 use crate::Compat;
 use crate::{
     build::{
@@ -21,8 +21,8 @@ use crate::{
         plan::{Base, Copy, MOST_STEPS, MOST_TEXT, Plan, Step},
         split_tag, upload,
     },
-    sandbox::Api,
     usage::Size,
+    vendor::{self, Vendor},
 };
 use api::error::Problem;
 use model::{Build, BuildStatus, Tag, Template, Timestamp, USUAL_TAG};
@@ -121,7 +121,7 @@ pub(super) async fn request(
     let tags = checked_tags(tags)?;
     let id = uuid::Uuid::now_v7().to_string();
     let build = Build::new(id.parse().expect("a uuid is an id"), tags.clone(), app.now().at);
-    let template = app.request_build(Api::E2b, &name, build).await?;
+    let template = app.request_build(&E2bVendor, &name, build).await?;
     let body = json!({
         "templateID": template.template_id,
         "buildID": id,
@@ -143,7 +143,7 @@ pub(super) async fn files(
     let path = upload::path(&app.settings.home, &hash)?;
     let present = tokio::fs::try_exists(path).await.unwrap_or(false);
     let until = app.now().at.as_second() + LINK_SECONDS;
-    let signature = app.sandboxes.keys.upload(&hash, until);
+    let signature = app.state.keys.upload(&hash, until);
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let ours = app.settings.scheme().name();
     let scheme = said("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or(ours);
@@ -175,7 +175,7 @@ pub fn may_upload(app: &Compat, method: &Method, uri: &Uri) -> bool {
         }
     }
     let (Some(until), Some(signature)) = (until, signature) else { return false };
-    app.sandboxes.keys.opens_upload(hash, until, &signature, app.now().at.as_second())
+    app.state.keys.opens_upload(hash, until, &signature, app.now().at.as_second())
 }
 
 /// Takes files.
@@ -261,8 +261,8 @@ impl Begin {
         }
         Ok(Plan {
             base,
-            user: Api::E2b.user().to_owned(),
-            cwd: Api::E2b.home().to_owned(),
+            user: E2bVendor.user().to_owned(),
+            cwd: vendor::home(&E2bVendor),
             steps,
             start: given(self.start_cmd),
             ready: given(self.ready_cmd),
@@ -279,7 +279,7 @@ pub(super) async fn start(
 ) -> Result<StatusCode, Refusal> {
     let (template, build) = find_build(&app, &name, &build).await?;
     let plan = asked.plan().map_err(bad)?;
-    app.start_build(Api::E2b, &template.template_id, &build.build_id, plan, None).await?;
+    app.start_build(&E2bVendor, &template.template_id, &build.build_id, plan, None).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -367,7 +367,7 @@ fn shown(app: &Compat, template: &Template) -> Value {
 
 /// One that was not built.
 fn plain(app: &Compat, id: &str, name: &str, at: Timestamp) -> Value {
-    let size = Size::usual(app);
+    let size = Size::default_size(app);
     json!({
         "templateID": id,
         "buildID": NO_BUILD,
@@ -448,7 +448,7 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, Refusal> {
     let template = find(&app, &name).await?;
-    let size = Size::usual(&app);
+    let size = Size::default_size(&app);
     let builds = template.builds.iter().rev().map(|build| {
         let mut shown = json!({
             "buildID": build.build_id,

@@ -7,7 +7,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Refusal, control::find};
+use super::{Refusal, view::find};
 use crate::Compat;
 use crate::usage::Used;
 

@@ -26,7 +26,7 @@ impl From<Mount> for Mounted {
 }
 
 fn shown(app: &Compat, volume: &Volume) -> Value {
-    let token = app.sandboxes.keys.volume(&volume.id);
+    let token = app.state.keys.volume(&volume.id);
     json!({"volumeID": volume.id, "name": volume.name, "token": token})
 }
 

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use axum::{extract::State, http::HeaderMap, response::Response};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
@@ -240,7 +241,7 @@ impl Drop for Watcher {
 
 impl Watchers {
     fn all(&self) -> MutexGuard<'_, HashMap<String, Watcher>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A sandbox is gone.
@@ -268,7 +269,7 @@ pub(super) async fn create(
     Unary(asked): Unary<WatchDir>,
 ) -> Result<axum::Json<Value>, Failed> {
     let id = guest.sandbox.id().clone();
-    let watchers = &app.sandboxes.watchers;
+    let watchers = &app.state.watchers;
     if watchers.all().values().filter(|watcher| watcher.sandbox == id).count() >= MOST {
         let message = format!("a sandbox may have {MOST} watchers; remove one first");
         return Err(Failed::new(Code::ResourceExhausted, message));
@@ -279,7 +280,7 @@ pub(super) async fn create(
     let task = app.tasks.spawn(async move {
         let pump = async {
             while let Some(told) = watching.next().await {
-                let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut queue = queue.lock();
                 queue.extend(told);
                 while queue.len() > WAITING {
                     queue.pop_front();
@@ -303,10 +304,10 @@ pub(super) async fn events(
     guest: Guest,
     Unary(named): Unary<Named>,
 ) -> Result<axum::Json<Value>, Failed> {
-    let all = app.sandboxes.watchers.all();
+    let all = app.state.watchers.all();
     let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
     let watcher = found.ok_or_else(|| missing(&named.watcher_id))?;
-    let mut queue = watcher.events.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = watcher.events.lock();
     let events: Vec<Value> = queue.drain(..).collect();
     Ok(axum::Json(if events.is_empty() { json!({}) } else { json!({"events": events}) }))
 }
@@ -317,7 +318,7 @@ pub(super) async fn remove(
     guest: Guest,
     Unary(named): Unary<Named>,
 ) -> Result<axum::Json<Value>, Failed> {
-    let mut all = app.sandboxes.watchers.all();
+    let mut all = app.state.watchers.all();
     let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
     found.ok_or_else(|| missing(&named.watcher_id))?;
     all.remove(&named.watcher_id);

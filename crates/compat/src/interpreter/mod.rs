@@ -3,24 +3,21 @@
 //! The program is one of the sandbox's and outlives the server; its tag tells the context, so that it is
 //! found again.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     instance::absolute,
     process::{Process, Said, Start},
-    sandbox::Sandbox,
     wrap::Config,
 };
 use crate::Compat;
 use api::error::{Code, Problem};
 use model::{Env, ThreadId, Timestamp};
+use store::SandboxRecord;
 
 /// How long a piece that is interrupted may still take.
 const GRACE: Duration = Duration::from_secs(5);
@@ -133,7 +130,7 @@ struct Live {
 
 impl Contexts {
     fn all(&self) -> MutexGuard<'_, HashMap<(ThreadId, String), Arc<Context>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A sandbox is gone.
@@ -195,9 +192,9 @@ impl Live {
 
 impl Compat {
     /// The contexts of a sandbox, the oldest first.
-    pub async fn contexts(&self, sandbox: &Sandbox) -> Result<Vec<Arc<Context>>, Problem> {
+    pub async fn contexts(&self, sandbox: &SandboxRecord) -> Result<Vec<Arc<Context>>, Problem> {
         let running = self.processes(sandbox).await?.all();
-        let mut all = self.sandboxes.contexts.all();
+        let mut all = self.state.contexts.all();
         // Those of an earlier server.
         let running = running.iter().filter(|it| !it.is_killed());
         for context in running.filter_map(|it| Context::parse(it.tag.as_deref()?)) {
@@ -213,7 +210,7 @@ impl Compat {
     /// The context of this name.
     pub async fn context(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         id: &str,
     ) -> Result<Option<Arc<Context>>, Problem> {
         Ok(self.contexts(sandbox).await?.into_iter().find(|context| context.id == id))
@@ -222,7 +219,7 @@ impl Compat {
     /// Makes a context, or finds the one that has this name.
     pub async fn make_context(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         id: &str,
         language: Language,
         cwd: Option<&str>,
@@ -235,17 +232,17 @@ impl Compat {
             let detail = format!("a sandbox may have {MOST} contexts; delete one first");
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        let cwd = absolute(cwd.unwrap_or_default(), &sandbox.home);
+        let cwd = absolute(cwd.unwrap_or_default(), &sandbox.row.home);
         let made = Arc::new(Context::new(id, language, &cwd));
         let key = (sandbox.id().clone(), id.to_owned());
-        let context = self.sandboxes.contexts.all().entry(key.clone()).or_insert(made).clone();
+        let context = self.state.contexts.all().entry(key.clone()).or_insert(made).clone();
         // Its program puts it on record.
         let mut live = context.live.lock().await;
         if live.is_none() {
             match self.start_context(sandbox, &context, None).await {
                 Ok(started) => *live = Some(started),
                 Err(problem) => {
-                    self.sandboxes.contexts.all().remove(&key);
+                    self.state.contexts.all().remove(&key);
                     return Err(problem);
                 }
             }
@@ -255,16 +252,20 @@ impl Compat {
     }
 
     /// Ends the program of a context, and with it all it remembers.
-    pub async fn end_context(&self, sandbox: &Sandbox, context: &Context) -> Result<(), Problem> {
+    pub async fn end_context(
+        &self,
+        sandbox: &SandboxRecord,
+        context: &Context,
+    ) -> Result<(), Problem> {
         let key = (sandbox.id().clone(), context.id.clone());
-        self.sandboxes.contexts.all().remove(&key);
+        self.state.contexts.all().remove(&key);
         self.kill_context(sandbox, context).await
     }
 
     /// Lets a context forget.
     pub async fn restart_context(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         context: &Context,
     ) -> Result<(), Problem> {
         self.kill_context(sandbox, context).await?;
@@ -274,7 +275,11 @@ impl Compat {
     }
 
     /// Also while a piece of code is at work, which ends by it.
-    async fn kill_context(&self, sandbox: &Sandbox, context: &Context) -> Result<(), Problem> {
+    async fn kill_context(
+        &self,
+        sandbox: &SandboxRecord,
+        context: &Context,
+    ) -> Result<(), Problem> {
         let running = self.processes(sandbox).await?.running(None, Some(&context.tag()));
         if let Some(process) = running {
             self.signal_process(sandbox, &process, 9).await?;
@@ -292,7 +297,7 @@ impl Compat {
     /// The program of a context: the one that runs, unless it has ended or is about to, or a new one.
     async fn start_context(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         context: &Context,
         ended: Option<&Arc<Process>>,
     ) -> Result<Live, Problem> {
@@ -320,7 +325,7 @@ impl Compat {
     /// Runs a piece of code; what it says is told as events, each an object with a `type`.
     pub async fn run_piece(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         context: &Context,
         piece: &Piece,
         events: mpsc::Sender<Value>,
@@ -339,7 +344,7 @@ impl Compat {
 
     async fn run_live(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         context: &Context,
         live: &mut Option<Live>,
         piece: &Piece,

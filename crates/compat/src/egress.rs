@@ -1,58 +1,59 @@
-//! What the programs of a sandbox may reach over the network, at the beginning and later.
+//! Network rules of a sandbox: where its programs may connect to, at the start and later.
 
 use serde_json::{Map, Value, json};
 
-use super::sandbox::{Facts, Sandbox};
 use crate::Compat;
 use api::error::{Code, Problem};
 use machine::namespace::Block;
+use model::Sandbox;
 use provider::ProviderError;
+use store::SandboxRecord;
 
 /// The setting of a provider.
 const EGRESS: &str = "egress";
 
-/// What the programs of a sandbox may reach.
+/// Where the programs of a sandbox may connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
-    /// What the server's settings say.
-    Usual,
-    /// Less than that.
-    Ruled(Rules),
+    /// Wherever the server's settings allow.
+    Default,
+    /// Only where these rules allow.
+    Ruled(EgressRules),
 }
 
-/// Rules for single destinations; what is allowed goes before what is denied.
+/// Rules for single destinations; `allow` takes precedence over `deny`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
-    /// Addresses, blocks and names.
+pub struct EgressRules {
+    /// Addresses, blocks and domain names.
     pub allow: Vec<String>,
     /// Addresses and blocks.
     pub deny: Vec<String>,
 }
 
 impl Network {
-    /// These alone.
+    /// Only these destinations.
     pub fn only(allow: Vec<String>) -> Network {
-        Network::Ruled(Rules { allow, deny: vec![Block::EVERYTHING.to_string()] })
+        Network::Ruled(EgressRules { allow, deny: vec![Block::EVERYTHING.to_string()] })
     }
 
-    /// Whether nothing is reached but oneself.
+    /// Whether no destination is allowed.
     fn is_nothing(&self) -> bool {
         *self == Network::only(vec![])
     }
 }
 
 impl Compat {
-    /// Settings of a provider with what is to be reached, if it takes them. Whoever is to reach nothing
-    /// has a network that can be opened later, where there are networks.
-    pub(super) fn reaching(
+    /// Adds the rules to the settings of a provider, if it accepts them. A sandbox that may connect nowhere
+    /// still gets a network that can be opened later, where the provider has networks.
+    pub(super) fn with_egress(
         &self,
         provider: &str,
         mut spec: Map<String, Value>,
         network: &Network,
     ) -> Result<Option<Value>, Problem> {
         match network {
-            Network::Usual => drop(spec.remove(EGRESS)),
-            Network::Ruled(Rules { allow, deny }) => {
+            Network::Default => drop(spec.remove(EGRESS)),
+            Network::Ruled(EgressRules { allow, deny }) => {
                 let rules = json!({"allow": allow, "deny": deny});
                 spec.insert(EGRESS.to_owned(), rules);
             }
@@ -75,22 +76,22 @@ impl Compat {
         }
     }
 
-    /// Changes what the programs of a sandbox reach, and what is known of that; they go on. `None` if
-    /// there is no such sandbox.
+    /// Changes the network rules of a sandbox and its row; its programs keep running. `None` if there is no
+    /// such sandbox.
     pub async fn change_network(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxRecord,
         network: &Network,
-        note: impl FnOnce(&mut Facts),
-    ) -> Result<Option<Sandbox>, Problem> {
+        change: impl FnMut(&mut Sandbox),
+    ) -> Result<Option<SandboxRecord>, Problem> {
         let id = &sandbox.thread.lease_id;
         let Some(lease) = self.store.lease(id).await? else { return Ok(None) };
         let before = lease.spec.as_object().cloned().unwrap_or_default();
-        let spec = self.reaching(&lease.provider, before, network)?.unwrap_or_default();
-        // What reaches what is usual goes on to, also where there is nothing to choose.
-        if spec != lease.spec || *network != Network::Usual {
+        let spec = self.with_egress(&lease.provider, before, network)?.unwrap_or_default();
+        // Without rules before and after there is nothing to change, also where rules cannot be had.
+        if spec != lease.spec || *network != Network::Default {
             self.leases.reach(id, &spec).await?;
         }
-        self.change_sandbox(sandbox.id(), note).await
+        Ok(self.sandboxes.change(sandbox.id(), change).await?)
     }
 }

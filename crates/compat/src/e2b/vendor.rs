@@ -1,0 +1,103 @@
+//! E2B as the code that both APIs share sees it.
+
+use std::time::Duration;
+
+use api::{door::Answer, error::Problem};
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use futures_util::future::BoxFuture;
+
+use super::{ORIGIN, interpreter};
+use crate::{Compat, port::unreachable, sandbox::is_paused, vendor::Vendor};
+use engine::sandbox::{Extension, SandboxError};
+use store::SandboxRecord;
+
+/// How long a sandbox lives that is resumed without a timeout.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+pub struct E2bVendor;
+
+impl Vendor for E2bVendor {
+    fn origin(&self) -> &'static str {
+        ORIGIN
+    }
+
+    fn user(&self) -> &'static str {
+        "user"
+    }
+
+    fn expires_while_paused(&self) -> bool {
+        false
+    }
+
+    fn names_have_tags(&self) -> bool {
+        true
+    }
+
+    fn images_may_be_templates(&self) -> bool {
+        false
+    }
+
+    fn port_refusal(&self) -> StatusCode {
+        StatusCode::FORBIDDEN
+    }
+
+    fn wake<'a>(
+        &'a self,
+        app: &'a Compat,
+        sandbox: &'a SandboxRecord,
+    ) -> BoxFuture<'a, Result<(), Response>> {
+        Box::pin(
+            async move { wake(app, sandbox, |error| Problem::from(error).into_response()).await },
+        )
+    }
+
+    fn built_in(&self, app: &Compat, sandbox: &SandboxRecord, port: u16) -> Option<Answer> {
+        if port != interpreter::PORT {
+            return None;
+        }
+        let (app, sandbox) = (app.clone(), sandbox.clone());
+        Some(Box::new(move |request| {
+            Box::pin(async move { interpreter::serve(&app, &sandbox, request).await })
+        }))
+    }
+}
+
+/// Resumes a paused sandbox for a request to it, if its client allowed that.
+pub(super) async fn wake(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    failed: impl FnOnce(SandboxError) -> Response,
+) -> Result<(), Response> {
+    if !is_paused(sandbox) {
+        return Ok(());
+    }
+    if !sandbox.row.auto_resume {
+        return Err(unreachable(sandbox.id().as_str(), "The sandbox was not found", None));
+    }
+    resume(app, sandbox, None).await.map(drop).map_err(failed)
+}
+
+/// Resumes a sandbox with a lifetime from now on; one that runs lives at least as long. Returns whether it
+/// was paused.
+pub(super) async fn resume(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    timeout: Option<Duration>,
+) -> Result<bool, SandboxError> {
+    let was_paused = is_paused(sandbox);
+    let extension = match (was_paused, timeout) {
+        // Before it runs, so that it is not paused at once for the time it was paused.
+        (true, timeout) => Some(Extension::Exactly(timeout.unwrap_or(RESUME_TIMEOUT))),
+        (false, Some(timeout)) => Some(Extension::AtLeast(timeout)),
+        (false, None) => None,
+    };
+    if let Some(extension) = extension {
+        app.sandboxes.extend(sandbox.id(), extension).await?;
+    }
+    app.sandboxes.resume(sandbox).await?;
+    Ok(was_paused)
+}

@@ -1,0 +1,79 @@
+//! A sandbox as clients of E2B read it, and how they name one.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{ENVD, ORIGIN, Refusal, address::sandbox_id, network::NetworkConfig};
+use crate::{Compat, build::ALIAS, port, sandbox::is_paused, usage::Size};
+use model::{ExpiryAction, SandboxStatus, Timestamp};
+use store::SandboxRecord;
+
+/// The name under which E2B would know this machine.
+const CLIENT: &str = "stead";
+
+pub(super) fn missing(id: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        format!("sandbox \"{id}\" doesn't exist or you don't have access to it"),
+    )
+}
+
+/// The sandbox that a client names.
+pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, Refusal> {
+    let id = sandbox_id(name).ok_or_else(|| missing(name))?;
+    let found = app.sandboxes.get(&id).await?.filter(|sandbox| sandbox.row.origin == ORIGIN);
+    found.ok_or_else(|| missing(name))
+}
+
+/// How to connect to a sandbox.
+pub(super) fn connection(app: &Compat, sandbox: &SandboxRecord) -> Value {
+    let keys = &app.state.keys;
+    json!({
+        "templateID": sandbox.row.template,
+        "sandboxID": sandbox.id(),
+        "alias": sandbox.row.extra.get(ALIAS).unwrap_or(&sandbox.row.template),
+        "clientID": CLIENT,
+        "envdVersion": ENVD,
+        "envdAccessToken": keys.access(sandbox.id()),
+        // Also where ports are public: clients send no other key with the contexts of an interpreter.
+        "trafficAccessToken": keys.traffic(sandbox.id()),
+        "domain": port::domain(app).map(|(_, name)| name),
+    })
+}
+
+/// A sandbox as lists show it.
+pub(super) fn sandbox(app: &Compat, sandbox: &SandboxRecord) -> Value {
+    let mut body = connection(app, sandbox);
+    let size = Size::of(app, Some(&sandbox.lease));
+    let (internet, network) = NetworkConfig::of(&sandbox.row).view();
+    let row = &sandbox.row;
+    let is_paused = is_paused(sandbox);
+    let more = json!({
+        "startedAt": row.started_at.to_string(),
+        "endAt": row.expires_at.unwrap_or(Timestamp::MAX).to_string(),
+        "cpuCount": size.cpus,
+        "memoryMB": size.memory >> 20,
+        "diskSizeMB": size.disk >> 20,
+        "state": if is_paused { "paused" } else { "running" },
+        "metadata": row.labels,
+        "allowInternetAccess": internet,
+        "lifecycle": {
+            "autoResume": row.auto_resume,
+            "onTimeout": match row.on_expiry {
+                ExpiryAction::Delete => "kill",
+                ExpiryAction::Pause | ExpiryAction::Suspend => "pause",
+            },
+        },
+    });
+    if let (Some(all), Value::Object(more)) = (body.as_object_mut(), more) {
+        all.extend(more);
+    }
+    if let Some(network) = network {
+        body["network"] = network;
+    }
+    if is_paused {
+        let is_suspended = sandbox.status() == SandboxStatus::Suspended;
+        body["pauseMode"] = if is_suspended { "filesystem" } else { "full" }.into();
+    }
+    body
+}

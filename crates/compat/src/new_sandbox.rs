@@ -1,0 +1,69 @@
+//! What a new sandbox is to be.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+
+use super::{egress::Network, vendor::Vendor};
+use model::{BuildId, Env, ExpiryAction, LeaseId, OnExpiry, PortAccess, SessionPolicy, ThreadId};
+
+/// Sessions of a sandbox that never end by themselves: the sandbox's own lifetime does.
+pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
+    idle_timeout_s: 10 * 365 * 86_400,
+    max_duration_s: 10 * 365 * 86_400,
+    on_expiry: OnExpiry::Keep,
+    max_running: None,
+    max_cost: None,
+};
+
+#[derive(Debug, Clone)]
+pub struct NewSandbox {
+    pub vendor: &'static dyn Vendor,
+    pub id: ThreadId,
+    pub name: Option<String>,
+    /// The name of a template, of a snapshot, or of a provider.
+    pub template: String,
+    /// The template build that runs in it.
+    pub build_id: Option<BuildId>,
+    /// How long it lives; `None` means until it is deleted.
+    pub timeout: Option<Duration>,
+    pub on_expiry: ExpiryAction,
+    pub delete_after_stop: Option<Duration>,
+    pub auto_resume: bool,
+    pub port_access: PortAccess,
+    pub env: Env,
+    pub labels: BTreeMap<String, String>,
+    /// Facts that only the vendor's API knows.
+    pub extra: BTreeMap<String, String>,
+    pub policy: SessionPolicy,
+    pub network: Network,
+    /// Settings of its provider beyond those of its template and its network.
+    pub settings: serde_json::Map<String, Value>,
+    /// The fork of another sandbox's lease, which then decides what it is created from.
+    pub fork: Option<LeaseId>,
+}
+
+impl NewSandbox {
+    /// A sandbox without any choice made.
+    pub fn new(vendor: &'static dyn Vendor, id: ThreadId, template: String) -> NewSandbox {
+        NewSandbox {
+            vendor,
+            id,
+            name: None,
+            template,
+            build_id: None,
+            timeout: None,
+            on_expiry: ExpiryAction::Delete,
+            delete_after_stop: None,
+            auto_resume: false,
+            port_access: PortAccess::Token,
+            env: Env::new(),
+            labels: BTreeMap::new(),
+            extra: BTreeMap::new(),
+            policy: UNLIMITED_SESSION,
+            network: Network::Default,
+            settings: serde_json::Map::new(),
+            fork: None,
+        }
+    }
+}

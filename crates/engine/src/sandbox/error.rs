@@ -1,0 +1,21 @@
+//! Why an operation on a sandbox failed.
+
+use crate::{lease::LeaseError, terminal::TerminalError};
+use model::Refused;
+use store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    #[error("there are {limit} sandboxes; kill one first")]
+    TooMany { limit: u64 },
+    #[error("the provider {provider} took longer than {seconds} seconds")]
+    Late { provider: String, seconds: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    #[error(transparent)]
+    Terminal(#[from] TerminalError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}

@@ -1,0 +1,140 @@
+//! Deletes, pauses or suspends each sandbox whose lifetime is over.
+//!
+//! Which sandboxes are due is asked of the store every time: there is no list in memory that a crash could
+//! lose. All that are due are handled at once, but only so many of each provider, so that a slow provider
+//! delays only its own.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{SandboxError, Sandboxes};
+use model::{Expiry, ExpiryAction, ThreadId};
+
+/// How long after an attempt the same sandbox is tried again, if it is still due.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the store is asked although nothing is known to be due: the clock may be set, and a session
+/// that ends stops a sandbox without a change of its row.
+const POLL_INTERVAL: Duration = Duration::from_secs(20);
+/// Sandboxes of one provider that are expired at the same time.
+const CONCURRENT_EXPIRIES: usize = 16;
+/// How long the expiry of one sandbox may take before another gets its place.
+const EXPIRY_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Sandboxes {
+    /// Expires sandboxes until `stop` is cancelled.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut changed = self.shared.changed.subscribe();
+        let mut expiries = Expiries::default();
+        loop {
+            changed.mark_unchanged();
+            let wait = self.expire_due(&mut expiries).await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = changed.changed() => {}
+                () = expiries.ended() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Starts the expiry of every sandbox that is due; returns when to look again.
+    async fn expire_due(&self, expiries: &mut Expiries) -> Duration {
+        let now = self.now();
+        let found = match self.shared.store.due_sandboxes(now).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "cannot find the sandboxes that have expired yet");
+                return RETRY_INTERVAL;
+            }
+        };
+        let is_due: HashSet<_> = found.due.iter().map(|(id, _)| id.clone()).collect();
+        expiries.retry_at.retain(|id, _| is_due.contains(id));
+        for (id, provider) in found.due {
+            expiries.begin(self, id, provider);
+        }
+        let until_next = found.next.map_or(POLL_INTERVAL, |next| {
+            Duration::try_from(next.duration_since(now)).unwrap_or_default()
+        });
+        until_next.min(expiries.until_retry()).min(POLL_INTERVAL)
+    }
+
+    /// Does what the lifetime of a sandbox asks for, if it still does.
+    async fn expire(&self, id: &ThreadId) -> Result<(), SandboxError> {
+        let Some(sandbox) = self.get(id).await? else { return Ok(()) };
+        match sandbox.row.expiry(&sandbox.lease, self.now()) {
+            Expiry::At(_) | Expiry::Never => {}
+            Expiry::Due(ExpiryAction::Delete) => {
+                tracing::info!(sandbox = %id, "the sandbox has expired and is deleted");
+                self.delete(id).await?;
+            }
+            Expiry::Due(ExpiryAction::Pause) => {
+                tracing::info!(sandbox = %id, "the sandbox has expired and is paused");
+                self.pause(&sandbox).await?;
+            }
+            Expiry::Due(ExpiryAction::Suspend) => {
+                tracing::info!(sandbox = %id, "the sandbox has expired and is suspended");
+                self.suspend(&sandbox).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The expiries under way, each in a task of its own.
+#[derive(Default)]
+struct Expiries {
+    tasks: JoinSet<ThreadId>,
+    running: HashSet<ThreadId>,
+    /// When a sandbox that is still due may be tried again.
+    retry_at: HashMap<ThreadId, Instant>,
+    limits: HashMap<String, Arc<Semaphore>>,
+}
+
+impl Expiries {
+    fn begin(&mut self, sandboxes: &Sandboxes, id: ThreadId, provider: String) {
+        let is_early = self.retry_at.get(&id).is_some_and(|at| *at > Instant::now());
+        if is_early || !self.running.insert(id.clone()) {
+            return;
+        }
+        let limit = self.limits.entry(provider.clone());
+        let limit = limit.or_insert_with(|| Arc::new(Semaphore::new(CONCURRENT_EXPIRIES))).clone();
+        let sandboxes = sandboxes.clone();
+        self.tasks.spawn(async move {
+            let _permit = limit.acquire().await;
+            let expired = match tokio::time::timeout(EXPIRY_TIMEOUT, sandboxes.expire(&id)).await {
+                Ok(expired) => expired,
+                Err(_) => Err(SandboxError::Late { provider, seconds: EXPIRY_TIMEOUT.as_secs() }),
+            };
+            if let Err(error) = expired {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(sandbox = %id, error, "cannot expire the sandbox yet");
+            }
+            id
+        });
+    }
+
+    /// Waits until one of them is over; for ever if there is none.
+    async fn ended(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Ok(id)) => {
+                self.running.remove(&id);
+                self.retry_at.insert(id, Instant::now() + RETRY_INTERVAL);
+            }
+            // A task panicked, which is in the log. Which sandbox it was is unknown; an expiry that is begun
+            // twice does nothing the second time.
+            Some(Err(_)) => self.running.clear(),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn until_retry(&self) -> Duration {
+        let next = self.retry_at.values().min();
+        next.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+}

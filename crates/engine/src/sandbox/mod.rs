@@ -1,0 +1,296 @@
+//! Sandboxes: created, extended, paused, suspended, resumed, stopped and deleted by their clients, and
+//! expired by one scheduler.
+//!
+//! The row is the truth about a sandbox, the lease about its compute. Every change of a row carries the
+//! revision it was read at. What a lifetime asks for is decided from rows alone (`expiry`), so a server
+//! that was killed continues where it was. Nothing here knows which API a sandbox came through.
+
+mod error;
+mod expiry;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+pub use error::SandboxError;
+
+use crate::{
+    lease::{LeaseError, Leases},
+    removal::Removals,
+    session::Sessions,
+    terminal::Terminals,
+};
+use base::clock::Clock;
+use model::{
+    Sandbox, SandboxEvent, SandboxState, SandboxStatus, SessionPolicy, ThreadId, Timestamp,
+};
+use provider::Fidelity;
+use store::{
+    FirstUse, Page, PageRequest, SandboxFilter, SandboxOrder, SandboxRecord, Store, StoreError,
+};
+
+/// Sandboxes of one server; each has compute of its own.
+const MAX_SANDBOXES: u64 = 10_000;
+/// How often a change is decided again because another one came first.
+const MAX_ATTEMPTS: usize = 16;
+
+/// The handle to all sandboxes. Cheap to clone.
+#[derive(Clone)]
+pub struct Sandboxes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    leases: Leases,
+    terminals: Terminals,
+    sessions: Sessions,
+    removals: Removals,
+    clock: Clock,
+    changed: watch::Sender<()>,
+}
+
+/// How a lifetime is extended, counted from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extension {
+    /// It ends then, be that sooner or later than before.
+    Exactly(Duration),
+    /// It ends then, unless it ends later already.
+    AtLeast(Duration),
+}
+
+impl Sandboxes {
+    /// [`run`](Self::run) has to be spawned by the caller.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        leases: Leases,
+        terminals: Terminals,
+        sessions: Sessions,
+        removals: Removals,
+        clock: Clock,
+    ) -> Self {
+        let changed = watch::Sender::new(());
+        let shared = Shared { store, leases, terminals, sessions, removals, clock, changed };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Creates a sandbox with its thread, in one transaction. Its compute starts on its first use.
+    pub async fn create(
+        &self,
+        mut first: FirstUse,
+        sandbox: Sandbox,
+    ) -> Result<SandboxRecord, SandboxError> {
+        if self.shared.store.sandbox_count().await? >= MAX_SANDBOXES {
+            return Err(SandboxError::TooMany { limit: MAX_SANDBOXES });
+        }
+        let id = first.thread_id.clone();
+        first.choices.sandbox = Some(Box::new(sandbox));
+        let chain = self.shared.sessions.open(first).await?;
+        if !chain.thread_is_new {
+            return Err(StoreError::Exists { what: format!("thread {id}") }.into());
+        }
+        self.shared.changed.send_replace(());
+        self.require(&id).await
+    }
+
+    pub async fn get(&self, id: &ThreadId) -> Result<Option<SandboxRecord>, StoreError> {
+        self.shared.store.sandbox(id).await
+    }
+
+    /// The sandbox that clients of an API know by this name.
+    pub async fn named(
+        &self,
+        origin: &str,
+        name: &str,
+    ) -> Result<Option<SandboxRecord>, StoreError> {
+        self.shared.store.sandbox_named(origin, name).await
+    }
+
+    pub async fn list(
+        &self,
+        filter: SandboxFilter,
+        order: SandboxOrder,
+        page: PageRequest,
+    ) -> Result<Page<SandboxRecord>, StoreError> {
+        self.shared.store.sandboxes(filter, order, page).await
+    }
+
+    /// Every sandbox that a filter takes, the newest first.
+    pub async fn all(&self, filter: SandboxFilter) -> Result<Vec<SandboxRecord>, StoreError> {
+        let limit = u32::try_from(MAX_SANDBOXES).unwrap_or(u32::MAX);
+        let page = self.list(filter, SandboxOrder::NewestFirst, PageRequest::first(limit)).await?;
+        Ok(page.items)
+    }
+
+    /// Changes a sandbox; `None` if there is none. `change` is called again if another change came first.
+    pub async fn change(
+        &self,
+        id: &ThreadId,
+        mut change: impl FnMut(&mut Sandbox),
+    ) -> Result<Option<SandboxRecord>, SandboxError> {
+        self.decide(id, |sandbox| {
+            let mut next = sandbox.clone();
+            change(&mut next);
+            Ok(next)
+        })
+        .await
+    }
+
+    /// Sets when the lifetime of a sandbox ends; `None` if there is no such sandbox.
+    pub async fn extend(
+        &self,
+        id: &ThreadId,
+        extension: Extension,
+    ) -> Result<Option<SandboxRecord>, SandboxError> {
+        let after = |time: Duration| self.now().checked_add(time).unwrap_or(Timestamp::MAX);
+        let event = match extension {
+            Extension::Exactly(time) => SandboxEvent::ExpirySet(Some(after(time))),
+            Extension::AtLeast(time) => SandboxEvent::Extended(after(time)),
+        };
+        self.decide(id, |sandbox| Ok(sandbox.apply(event)?)).await
+    }
+
+    /// Pauses a sandbox with its programs; `None` if it is paused or suspended already.
+    pub async fn pause(
+        &self,
+        sandbox: &SandboxRecord,
+    ) -> Result<Option<SandboxRecord>, SandboxError> {
+        match sandbox.status() {
+            SandboxStatus::Paused | SandboxStatus::Suspended => return Ok(None),
+            SandboxStatus::Running | SandboxStatus::Stopped | SandboxStatus::Archived => {}
+        }
+        let lease = &sandbox.thread.lease_id;
+        match self.shared.leases.pause(lease).await {
+            // Nothing runs yet, or any more: the instance to be paused is created first.
+            Err(LeaseError::NoInstance { .. }) => {
+                self.shared.leases.running(lease).await?;
+                self.shared.leases.pause(lease).await?;
+            }
+            paused => drop(paused?),
+        }
+        self.apply(sandbox.id(), SandboxEvent::Paused).await.map(Some)
+    }
+
+    /// Ends the programs of a sandbox and keeps its files until it is resumed. Where the provider does not
+    /// keep files without an instance, the sandbox is paused as a whole.
+    pub async fn suspend(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
+        let leases = &self.shared.leases;
+        let provider = leases.providers().named(&sandbox.lease.provider);
+        if !provider.is_ok_and(|provider| provider.keeps() != Fidelity::None) {
+            return match self.pause(sandbox).await? {
+                Some(paused) => Ok(paused),
+                None => self.require(sandbox.id()).await,
+            };
+        }
+        if sandbox.status() == SandboxStatus::Paused {
+            // A paused program cannot be told to end.
+            leases.running(&sandbox.thread.lease_id).await?;
+        }
+        self.end_programs(sandbox).await?;
+        self.apply(sandbox.id(), SandboxEvent::Suspended).await
+    }
+
+    /// Makes a sandbox run, whatever it was.
+    pub async fn resume(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
+        if sandbox.row.state != SandboxState::Active {
+            self.apply(sandbox.id(), SandboxEvent::Resumed).await?;
+        }
+        self.shared.leases.running(&sandbox.thread.lease_id).await?;
+        self.require(sandbox.id()).await
+    }
+
+    /// Ends the programs of a sandbox. Its files stay, and its next use starts it.
+    pub async fn stop(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
+        self.end_programs(sandbox).await?;
+        self.apply(sandbox.id(), SandboxEvent::Stopped).await
+    }
+
+    /// Marks a stopped sandbox as stopped for a long time.
+    pub async fn archive(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
+        self.apply(sandbox.id(), SandboxEvent::Archived).await
+    }
+
+    /// Gives the sessions of a sandbox another policy.
+    pub async fn set_policy(
+        &self,
+        first: FirstUse,
+        policy: SessionPolicy,
+    ) -> Result<(), SandboxError> {
+        let (mut first, id) = (first.clone(), first.thread_id);
+        first.choices.policy = Some(policy);
+        self.shared.store.put_thread(first).await?;
+        self.shared.sessions.policy_changed(&id).await?;
+        Ok(())
+    }
+
+    /// Deletes a sandbox with everything in it; `false` if there is none. Its rows are gone when this
+    /// returns, its compute usually too.
+    pub async fn delete(&self, id: &ThreadId) -> Result<bool, SandboxError> {
+        if self.get(id).await?.is_none() {
+            return Ok(false);
+        }
+        match self.shared.removals.delete_thread(id, self.now()).await {
+            Ok(removal) => removal.wait().await,
+            Err(StoreError::Missing { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.clock.wall()
+    }
+
+    async fn require(&self, id: &ThreadId) -> Result<SandboxRecord, SandboxError> {
+        let missing = || StoreError::Missing { what: format!("sandbox {id}") };
+        Ok(self.get(id).await?.ok_or_else(missing)?)
+    }
+
+    async fn end_programs(&self, sandbox: &SandboxRecord) -> Result<(), SandboxError> {
+        for terminal in self.shared.store.thread_terminals(sandbox.id()).await? {
+            self.shared.terminals.end(&terminal.terminal_id).await?;
+        }
+        self.shared.leases.stop(&sandbox.thread.lease_id).await?;
+        // The stop itself may make something due.
+        self.shared.changed.send_replace(());
+        Ok(())
+    }
+
+    async fn apply(
+        &self,
+        id: &ThreadId,
+        event: SandboxEvent,
+    ) -> Result<SandboxRecord, SandboxError> {
+        let missing = || StoreError::Missing { what: format!("sandbox {id}") };
+        let changed = self.decide(id, |sandbox| Ok(sandbox.apply(event)?)).await?;
+        Ok(changed.ok_or_else(missing)?)
+    }
+
+    /// Saves what `decide` makes of a sandbox; reads and decides again if another change came first.
+    async fn decide(
+        &self,
+        id: &ThreadId,
+        mut decide: impl FnMut(&Sandbox) -> Result<Sandbox, SandboxError>,
+    ) -> Result<Option<SandboxRecord>, SandboxError> {
+        let mut attempts = 0;
+        loop {
+            let Some(found) = self.get(id).await? else { return Ok(None) };
+            let mut next = decide(&found.row)?;
+            if next == found.row {
+                return Ok(Some(found));
+            }
+            next.updated_at = self.now();
+            attempts += 1;
+            match self.shared.store.save_sandbox(&next).await {
+                Ok(row) => {
+                    self.shared.changed.send_replace(());
+                    return Ok(Some(SandboxRecord { row, ..found }));
+                }
+                Err(StoreError::Conflict { .. }) if attempts < MAX_ATTEMPTS => {}
+                Err(StoreError::Missing { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

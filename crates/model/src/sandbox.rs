@@ -1,0 +1,383 @@
+//! A sandbox: a thread's compute with settings and a lifetime that a client manages by itself.
+//!
+//! ```text
+//!            paused               suspended
+//!   Active ─────────▶ Paused ─────────────────▶ Suspended
+//!    │ ▲ ▲                │   suspended             ▲ │
+//!    │ │ └─── resumed ────┴──────────────────────── │─┘
+//!    │ │                                            │
+//!    │ └── resumed ── Archived ◀── archived ── (stopped)
+//!    └───────────────────── suspended ──────────────┘
+//! ```
+//! The row says what a client asked for; the lease says what its compute does. [`Sandbox::status`] puts both
+//! together, and [`Sandbox::expiry`] says what is due. Neither knows which API the sandbox came through.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{BuildId, Desired, Lease, LeaseState, ProjectId, Refused, ThreadId};
+
+/// A sandbox as it is recorded. It goes by the id of its thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    pub thread_id: ThreadId,
+    pub project_id: ProjectId,
+    /// Unique among the sandboxes of one project and origin.
+    pub name: Option<String>,
+    /// The API it was created through.
+    pub origin: String,
+    /// The image, template or snapshot it was created from.
+    pub template: String,
+    /// The template build whose steps run in it. Such a sandbox is in no list of a client.
+    pub build_id: Option<BuildId>,
+    /// The account that its programs run as.
+    pub user: String,
+    pub home: String,
+    pub state: SandboxState,
+    pub started_at: Timestamp,
+    /// The end of its lifetime; `None` means it has none.
+    pub expires_at: Option<Timestamp>,
+    pub on_expiry: ExpiryAction,
+    /// Whether its lifetime also ends while it is paused or suspended.
+    pub expires_while_paused: bool,
+    /// How long after its compute stopped it is deleted; `None` means never.
+    pub delete_after_stop: Option<Duration>,
+    /// Whether a request to one of its programs or files resumes it.
+    pub auto_resume: bool,
+    pub port_access: PortAccess,
+    /// A client's own notes.
+    pub labels: BTreeMap<String, String>,
+    /// Facts that only the API it came through knows.
+    pub extra: BTreeMap<String, String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// How often the row was changed.
+    pub revision: u64,
+}
+
+/// What a client last asked of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxState {
+    /// Runs, or starts on its next use.
+    Active,
+    /// Paused together with its programs.
+    Paused,
+    /// Its programs have ended, its files are kept, and only a resume starts it.
+    Suspended,
+    /// Stopped for a long time.
+    Archived,
+}
+
+/// What a sandbox and its compute are together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxStatus {
+    /// Runs, or starts on its next use.
+    Running,
+    Paused,
+    Suspended,
+    Stopped,
+    Archived,
+}
+
+/// What happens at the end of a sandbox's lifetime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExpiryAction {
+    Delete,
+    /// Pause it with its programs.
+    Pause,
+    /// End its programs and keep its files.
+    Suspend,
+}
+
+/// Who may connect to the ports that programs in a sandbox listen on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortAccess {
+    /// Any client that knows the sandbox's id.
+    Public,
+    /// Clients that hold its traffic token.
+    Token,
+}
+
+/// A change of a sandbox's state or lifetime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxEvent {
+    /// Its lifetime ends then, be that sooner or later than before.
+    ExpirySet(Option<Timestamp>),
+    /// Its lifetime ends then, unless it ends later already.
+    Extended(Timestamp),
+    Paused,
+    Suspended,
+    Stopped,
+    Archived,
+    Resumed,
+}
+
+/// What the lifetime of a sandbox asks for at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// This is due.
+    Due(ExpiryAction),
+    /// Nothing is due before then.
+    At(Timestamp),
+    /// Nothing is due until the sandbox changes.
+    Never,
+}
+
+impl Sandbox {
+    /// The sandbox after this happened.
+    pub fn apply(&self, event: SandboxEvent) -> Result<Self, Refused> {
+        use SandboxState::{Active, Archived, Paused, Suspended};
+        let mut next = self.clone();
+        match event {
+            SandboxEvent::ExpirySet(at) => next.expires_at = at,
+            SandboxEvent::Extended(at) => {
+                next.expires_at = self.expires_at.map(|before| before.max(at));
+            }
+            SandboxEvent::Paused => {
+                next.state = match self.state {
+                    Active | Paused | Archived => Paused,
+                    Suspended => return Err(self.refused("be paused")),
+                }
+            }
+            SandboxEvent::Suspended => next.state = Suspended,
+            SandboxEvent::Stopped => {
+                next.state = match self.state {
+                    Active | Paused => Active,
+                    // Stopped already, and still what the client asked for.
+                    Suspended => Suspended,
+                    Archived => Archived,
+                }
+            }
+            SandboxEvent::Archived => {
+                next.state = match self.state {
+                    Active | Archived => Archived,
+                    Paused | Suspended => return Err(self.refused("be archived")),
+                }
+            }
+            SandboxEvent::Resumed => next.state = Active,
+        }
+        Ok(next)
+    }
+
+    /// What the sandbox is, given what its compute does.
+    #[must_use]
+    pub fn status(&self, lease: &Lease) -> SandboxStatus {
+        if self.state == SandboxState::Suspended {
+            return SandboxStatus::Suspended;
+        }
+        match (&lease.state, lease.desired) {
+            (LeaseState::Paused(_), _) => SandboxStatus::Paused,
+            (_, Desired::Stopped) if self.state == SandboxState::Archived => {
+                SandboxStatus::Archived
+            }
+            (_, Desired::Stopped) => SandboxStatus::Stopped,
+            (_, Desired::Running | Desired::Paused | Desired::Destroyed) => SandboxStatus::Running,
+        }
+    }
+
+    /// What the lifetime of the sandbox asks for now. A stop of its compute changes the answer.
+    #[must_use]
+    pub fn expiry(&self, lease: &Lease, now: Timestamp) -> Expiry {
+        let status = self.status(lease);
+        // One that a client paused counts as paused until it is resumed by a client, although a person who
+        // opens its terminal makes it run.
+        let is_paused = matches!(self.state, SandboxState::Paused | SandboxState::Suspended)
+            || status == SandboxStatus::Paused;
+        let is_stopped = matches!(status, SandboxStatus::Stopped | SandboxStatus::Archived);
+        let deletes_at = self
+            .delete_after_stop
+            .filter(|_| is_stopped)
+            .map(|after| lease.updated_at.checked_add(after).unwrap_or(Timestamp::MAX));
+        if deletes_at.is_some_and(|at| at <= now) {
+            return Expiry::Due(ExpiryAction::Delete);
+        }
+        let lifetime = match (self.expires_at, self.on_expiry) {
+            (None, _) => Expiry::Never,
+            (Some(at), _) if at > now => Expiry::At(at),
+            (Some(_), ExpiryAction::Delete) if is_paused && !self.expires_while_paused => {
+                Expiry::Never
+            }
+            (Some(_), ExpiryAction::Delete) => Expiry::Due(ExpiryAction::Delete),
+            (Some(_), ExpiryAction::Pause | ExpiryAction::Suspend) if is_paused => Expiry::Never,
+            (Some(_), action) => Expiry::Due(action),
+        };
+        match (lifetime, deletes_at) {
+            (Expiry::At(at), Some(deletes_at)) => Expiry::At(at.min(deletes_at)),
+            (Expiry::Never, Some(deletes_at)) => Expiry::At(deletes_at),
+            (lifetime, _) => lifetime,
+        }
+    }
+
+    fn refused(&self, event: &'static str) -> Refused {
+        Refused { noun: format!("sandbox {}", self.thread_id), state: self.state.word(), event }
+    }
+}
+
+impl SandboxState {
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Suspended => "suspended",
+            Self::Archived => "archived",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Instance, InstanceId, LeaseId};
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn sandbox() -> Sandbox {
+        Sandbox {
+            thread_id: "s".parse().unwrap(),
+            project_id: ProjectId::default_project(),
+            name: None,
+            origin: "native".into(),
+            template: "base".into(),
+            build_id: None,
+            user: "user".into(),
+            home: "/home/user".into(),
+            state: SandboxState::Active,
+            started_at: second(0),
+            expires_at: Some(second(100)),
+            on_expiry: ExpiryAction::Delete,
+            expires_while_paused: false,
+            delete_after_stop: None,
+            auto_resume: false,
+            port_access: PortAccess::Token,
+            labels: BTreeMap::new(),
+            extra: BTreeMap::new(),
+            created_at: second(0),
+            updated_at: second(0),
+            revision: 0,
+        }
+    }
+
+    fn lease(desired: Desired, paused: bool) -> Lease {
+        let mut lease = Lease::new(LeaseId::fresh(), "local".into(), second(50));
+        lease.desired = desired;
+        if paused {
+            lease.state = LeaseState::Paused(Instance {
+                instance_id: InstanceId::fresh(),
+                generation: 1,
+                reference: String::new(),
+                started_at: second(0),
+            });
+        }
+        lease
+    }
+
+    #[test]
+    fn a_lifetime_ends_in_its_action_and_not_before() {
+        let (running, paused) = (lease(Desired::Running, false), lease(Desired::Paused, true));
+        let check = |change: fn(&mut Sandbox), lease: &Lease, now: i64, expected: Expiry| {
+            let mut sandbox = sandbox();
+            change(&mut sandbox);
+            assert_eq!(sandbox.expiry(lease, second(now)), expected, "{sandbox:?} at {now}");
+        };
+        check(|_| {}, &running, 99, Expiry::At(second(100)));
+        check(|_| {}, &running, 100, Expiry::Due(ExpiryAction::Delete));
+        check(|it| it.expires_at = None, &running, 100, Expiry::Never);
+        check(|_| {}, &paused, 100, Expiry::Never);
+        check(|it| it.expires_while_paused = true, &paused, 100, Expiry::Due(ExpiryAction::Delete));
+        let suspends = |it: &mut Sandbox| it.on_expiry = ExpiryAction::Suspend;
+        check(suspends, &running, 100, Expiry::Due(ExpiryAction::Suspend));
+        check(suspends, &paused, 100, Expiry::Never);
+    }
+
+    #[test]
+    fn a_stopped_sandbox_is_deleted_after_its_time_and_a_running_one_is_not() {
+        let (running, stopped) = (lease(Desired::Running, false), lease(Desired::Stopped, false));
+        let mut sandbox = sandbox();
+        sandbox.expires_at = None;
+        sandbox.delete_after_stop = Some(Duration::from_secs(30));
+        assert_eq!(sandbox.expiry(&running, second(500)), Expiry::Never);
+        assert_eq!(sandbox.expiry(&stopped, second(79)), Expiry::At(second(80)));
+        assert_eq!(sandbox.expiry(&stopped, second(80)), Expiry::Due(ExpiryAction::Delete));
+    }
+
+    fn any_event() -> impl Strategy<Value = SandboxEvent> {
+        prop_oneof![
+            prop::option::of(0..1000_i64).prop_map(|at| SandboxEvent::ExpirySet(at.map(second))),
+            (0..1000_i64).prop_map(|at| SandboxEvent::Extended(second(at))),
+            Just(SandboxEvent::Paused),
+            Just(SandboxEvent::Suspended),
+            Just(SandboxEvent::Stopped),
+            Just(SandboxEvent::Archived),
+            Just(SandboxEvent::Resumed),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn only_what_happens_to_a_sandbox_changes_it(events in prop::collection::vec(any_event(), 0..40)) {
+            let mut now = sandbox();
+            for event in events {
+                let Ok(next) = now.apply(event) else {
+                    // Only the two states that are left by a resume refuse anything.
+                    prop_assert!(matches!(now.state, SandboxState::Paused | SandboxState::Suspended));
+                    continue;
+                };
+                match event {
+                    SandboxEvent::ExpirySet(at) => prop_assert_eq!(next.expires_at, at),
+                    SandboxEvent::Extended(at) => {
+                        prop_assert!(next.expires_at.is_none_or(|end| end >= at));
+                        prop_assert!(next.expires_at.unwrap_or(Timestamp::MAX)
+                            >= now.expires_at.unwrap_or(Timestamp::MAX));
+                    }
+                    SandboxEvent::Paused => prop_assert_eq!(next.state, SandboxState::Paused),
+                    SandboxEvent::Suspended => prop_assert_eq!(next.state, SandboxState::Suspended),
+                    SandboxEvent::Stopped => prop_assert_ne!(next.state, SandboxState::Paused),
+                    SandboxEvent::Archived => prop_assert_eq!(next.state, SandboxState::Archived),
+                    SandboxEvent::Resumed => prop_assert_eq!(next.state, SandboxState::Active),
+                }
+                let expected = Sandbox { state: next.state, expires_at: next.expires_at, ..now };
+                prop_assert_eq!(&next, &expected);
+                now = next;
+            }
+        }
+
+        #[test]
+        fn nothing_is_due_before_its_time(
+            expires in prop::option::of(0..200_i64),
+            after in prop::option::of(0..200_u64),
+            desired in prop_oneof![Just(Desired::Running), Just(Desired::Stopped), Just(Desired::Paused)],
+            paused: bool,
+            now in 0..200_i64,
+        ) {
+            let mut sandbox = sandbox();
+            sandbox.expires_at = expires.map(second);
+            sandbox.delete_after_stop = after.map(Duration::from_secs);
+            let lease = lease(desired, paused);
+            match sandbox.expiry(&lease, second(now)) {
+                Expiry::Due(_) => {
+                    let expired = expires.is_some_and(|at| at <= now);
+                    let stopped = desired == Desired::Stopped && !paused
+                        && after.is_some_and(|after| 50 + after.cast_signed() <= now);
+                    prop_assert!(expired || stopped);
+                }
+                Expiry::At(at) => {
+                    prop_assert!(at > second(now));
+                    // The next moment to look is one at which something is due.
+                    prop_assert!(!matches!(sandbox.expiry(&lease, at), Expiry::At(_)));
+                }
+                Expiry::Never => prop_assert!(expires.is_none_or(|at| at <= now && paused)),
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Lists of sandboxes, each with the thread and the lease it stands on.
+
+use rusqlite::{Connection, types::Value};
+
+use super::{
+    Cursor, Page, PageRequest, Store, StoreError, leases,
+    row::{self, micros, to_word},
+    sandboxes, threads,
+};
+use model::{Lease, Moment, Sandbox, SandboxStatus, Thread, ThreadId, Timestamp};
+
+/// What a sandbox and its compute are together, as [`Sandbox::status`] says it.
+const STATUS: &str = "CASE WHEN s.state = 'suspended' THEN 'suspended'
+       WHEN l.word = 'paused' THEN 'paused'
+       WHEN l.desired = 'stopped' THEN iif(s.state = 'archived', 'archived', 'stopped')
+       ELSE 'running' END";
+
+/// Whether [`Sandbox::expiry`] says at the moment `?1` that something is due. The two are tested against
+/// each other.
+const IS_DUE: &str = "s.expires_at <= ?1 AND NOT (
+           (s.state IN ('paused', 'suspended') OR l.word = 'paused')
+           AND (s.on_expiry <> 'delete' OR NOT s.expires_while_paused))
+       OR l.updated_at + s.delete_after_stop_s * 1000000 <= ?1
+           AND l.desired = 'stopped' AND l.word <> 'paused' AND s.state <> 'suspended'";
+
+/// A sandbox with its thread and lease, all read at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRecord {
+    pub row: Sandbox,
+    pub thread: Thread,
+    pub lease: Lease,
+    /// When the thread's last session was last used.
+    pub last_active_at: Option<Timestamp>,
+}
+
+impl SandboxRecord {
+    #[must_use]
+    pub fn id(&self) -> &ThreadId {
+        &self.row.thread_id
+    }
+
+    #[must_use]
+    pub fn status(&self) -> SandboxStatus {
+        self.row.status(&self.lease)
+    }
+}
+
+/// Which sandboxes their lifetime asks something of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DueSandboxes {
+    /// Each with the provider of its lease.
+    pub due: Vec<(ThreadId, String)>,
+    /// The end of the next lifetime that has not ended.
+    pub next: Option<Timestamp>,
+}
+
+/// Which sandboxes a list holds. An empty list of alternatives takes every sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxFilter {
+    pub origin: Option<String>,
+    pub purpose: SandboxPurpose,
+    pub statuses: Vec<SandboxStatus>,
+    /// For each of these, a sandbox has one of the pairs among its labels.
+    pub labels: Vec<Vec<(String, String)>>,
+    pub template: Option<String>,
+    pub started_from: Option<Timestamp>,
+}
+
+/// What sandboxes were created for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SandboxPurpose {
+    /// A client's use.
+    #[default]
+    Client,
+    /// The steps of a template build.
+    Build,
+    Any,
+}
+
+/// The order of a list of sandboxes, by the time they started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SandboxOrder {
+    #[default]
+    NewestFirst,
+    OldestFirst,
+}
+
+impl Store {
+    pub async fn sandbox(&self, id: &ThreadId) -> Result<Option<SandboxRecord>, StoreError> {
+        let id = id.clone();
+        self.read(move |db| {
+            let found = select(db, "s.thread_id = ?1 LIMIT 1", vec![text(id.as_str())])?;
+            Ok(found.into_iter().next())
+        })
+        .await
+    }
+
+    /// The sandbox that clients of an API know by this name.
+    pub async fn sandbox_named(
+        &self,
+        origin: &str,
+        name: &str,
+    ) -> Result<Option<SandboxRecord>, StoreError> {
+        let values = vec![text(origin), text(name)];
+        self.read(move |db| {
+            let which = "s.origin = ?1 AND s.name = ?2 ORDER BY s.created_at, s.thread_id LIMIT 1";
+            Ok(select(db, which, values)?.into_iter().next())
+        })
+        .await
+    }
+
+    pub async fn sandbox_count(&self) -> Result<u64, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached("SELECT count(*) AS count FROM sandboxes")?;
+            Ok(statement.query_row([], |row| row::count(row, "count"))?)
+        })
+        .await
+    }
+
+    /// The sandboxes for which something is due, with their providers, and the end of the next lifetime.
+    pub async fn due_sandboxes(&self, now: Timestamp) -> Result<DueSandboxes, StoreError> {
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(&format!(
+                "SELECT s.thread_id, l.provider
+                 FROM sandboxes s JOIN threads t USING (thread_id) JOIN leases l USING (lease_id)
+                 WHERE {IS_DUE} ORDER BY s.expires_at, s.thread_id"
+            ))?;
+            let rows = statement.query_map([micros(now)], |row| {
+                Ok((row::parsed(row, "thread_id")?, row.get("provider")?))
+            })?;
+            let due = rows.collect::<row::Read<_>>()?;
+            let mut statement = db.prepare_cached(
+                "SELECT min(expires_at) AS expires_at FROM sandboxes WHERE expires_at > ?1",
+            )?;
+            let next =
+                statement.query_row([micros(now)], |row| row::time_or_none(row, "expires_at"))?;
+            Ok(DueSandboxes { due, next })
+        })
+        .await
+    }
+
+    /// A page of sandboxes.
+    pub async fn sandboxes(
+        &self,
+        filter: SandboxFilter,
+        order: SandboxOrder,
+        page: PageRequest,
+    ) -> Result<Page<SandboxRecord>, StoreError> {
+        self.read(move |db| {
+            let (which, values) = condition(&filter, order, &page);
+            let found = select(db, &which, values)?;
+            Ok(Page::cut(found, page.limit, |record: &SandboxRecord| Cursor {
+                at: micros(record.row.started_at),
+                id: record.id().to_string(),
+            }))
+        })
+        .await
+    }
+}
+
+fn text(value: &str) -> Value {
+    Value::Text(value.to_owned())
+}
+
+fn condition(
+    filter: &SandboxFilter,
+    order: SandboxOrder,
+    page: &PageRequest,
+) -> (String, Vec<Value>) {
+    let mut values = Vec::new();
+    let mut place = |value: Value| {
+        values.push(value);
+        format!("?{}", values.len())
+    };
+    let mut all = vec!["1".to_owned()];
+    match filter.purpose {
+        SandboxPurpose::Client => all.push("s.build_id IS NULL".to_owned()),
+        SandboxPurpose::Build => all.push("s.build_id IS NOT NULL".to_owned()),
+        SandboxPurpose::Any => {}
+    }
+    if let Some(origin) = &filter.origin {
+        all.push(format!("s.origin = {}", place(text(origin))));
+    }
+    if let Some(template) = &filter.template {
+        all.push(format!("s.template = {}", place(text(template))));
+    }
+    if let Some(from) = filter.started_from {
+        all.push(format!("s.started_at >= {}", place(Value::Integer(micros(from)))));
+    }
+    if !filter.statuses.is_empty() {
+        let words: Vec<_> =
+            filter.statuses.iter().map(|status| place(Value::Text(to_word(status)))).collect();
+        all.push(format!("({STATUS}) IN ({})", words.join(", ")));
+    }
+    for pairs in &filter.labels {
+        let either: Vec<_> = pairs
+            .iter()
+            .map(|(key, value)| {
+                let (key, value) = (place(text(key)), place(text(value)));
+                format!("key = {key} AND value = {value}")
+            })
+            .collect();
+        let either = if either.is_empty() { "0".to_owned() } else { either.join(" OR ") };
+        all.push(format!("EXISTS (SELECT 1 FROM json_each(s.labels) WHERE {either})"));
+    }
+    let (beyond, direction) = match order {
+        SandboxOrder::NewestFirst => ("<", "DESC"),
+        SandboxOrder::OldestFirst => (">", "ASC"),
+    };
+    if let Some(after) = &page.after {
+        let (at, id) = (place(Value::Integer(after.at)), place(text(&after.id)));
+        all.push(format!("(s.started_at, s.thread_id) {beyond} ({at}, {id})"));
+    }
+    let limit = place(Value::Integer(i64::from(page.limit) + 1));
+    let which = format!(
+        "{} ORDER BY s.started_at {direction}, s.thread_id {direction} LIMIT {limit}",
+        all.join(" AND ")
+    );
+    (which, values)
+}
+
+fn select(
+    db: &Connection,
+    which: &str,
+    values: Vec<Value>,
+) -> Result<Vec<SandboxRecord>, StoreError> {
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT s.*, t.lease_id, (
+           SELECT last_active FROM sessions WHERE sessions.thread_id = s.thread_id
+           ORDER BY created_at DESC, session_id DESC LIMIT 1) AS last_active
+         FROM sandboxes s JOIN threads t USING (thread_id) JOIN leases l USING (lease_id)
+         WHERE {which}"
+    ))?;
+    let rows = statement.query_map(rusqlite::params_from_iter(values), |row| {
+        let last_active: Option<String> = row.get("last_active")?;
+        let last_active = match last_active {
+            Some(_) => Some(row::json::<Moment>(row, "last_active")?.at),
+            None => None,
+        };
+        Ok((sandboxes::from_row(row)?, row::parsed(row, "lease_id")?, last_active))
+    })?;
+    let mut found = Vec::new();
+    for row in rows {
+        let (row, lease_id, last_active_at) = row?;
+        let thread = threads::thread(db, &row.thread_id)?
+            .ok_or_else(|| StoreError::missing("thread", &row.thread_id))?;
+        let lease =
+            leases::lease(db, &lease_id)?.ok_or_else(|| StoreError::missing("lease", &lease_id))?;
+        found.push(SandboxRecord { row, thread, lease, last_active_at });
+    }
+    Ok(found)
+}
