@@ -34,10 +34,11 @@ mod contract;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{Semaphore, watch};
 
@@ -183,7 +184,7 @@ impl Store {
         let inner = self.inner.clone();
         let permit = self.inner.permits.acquire().await.map_err(StoreError::unavailable)?;
         let task = tokio::task::spawn_blocking(move || {
-            let kept = inner.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let kept = inner.readers.lock().pop();
             let connection = match kept {
                 Some(connection) => connection,
                 None => connect_reader(&inner.path)?,
@@ -193,7 +194,7 @@ impl Store {
             // A connection that cannot end its transaction is dropped, and the next read opens
             // another.
             if connection.execute_batch("ROLLBACK").is_ok() {
-                inner.readers.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+                inner.readers.lock().push(connection);
             }
             result
         });

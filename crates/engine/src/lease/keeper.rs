@@ -1,6 +1,6 @@
 //! The one task that keeps a lease.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio::{
@@ -80,8 +80,7 @@ impl Keeper {
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    let mut keepers =
-                        self.shared.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut keepers = self.shared.keepers.lock();
                     // Under the lock nobody gets another handle. Whoever has one and asks after this
                     // finds the question dropped, and asks the next keeper.
                     if self.asks.is_empty() {

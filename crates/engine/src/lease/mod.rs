@@ -12,10 +12,11 @@ mod reaper;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -91,14 +92,14 @@ struct Forking {
 
 impl Forking {
     fn begin(shared: Arc<Shared>, id: LeaseId) -> Self {
-        shared.forks.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        shared.forks.lock().insert(id.clone());
         Self { shared, id }
     }
 }
 
 impl Drop for Forking {
     fn drop(&mut self) {
-        self.shared.forks.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.shared.forks.lock().remove(&self.id);
     }
 }
 
@@ -366,7 +367,7 @@ impl Leases {
         if self.shared.stop.is_cancelled() {
             return Err(LeaseError::Stopping);
         }
-        let mut keepers = self.shared.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keepers = self.shared.keepers.lock();
         if let Some(keeper) = keepers.get(id).filter(|keeper| !keeper.is_closed()) {
             return Ok(keeper.clone());
         }
@@ -380,19 +381,19 @@ impl Leases {
 
 impl Shared {
     fn seen_running(&self, id: &LeaseId) -> Option<Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.running.lock().get(id).cloned()
     }
 
     fn note_running(&self, running: Running) {
-        let mut seen = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.running.lock();
         seen.insert(running.lease_id.clone(), running);
     }
 
     fn forking(&self) -> HashSet<LeaseId> {
-        self.forks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.forks.lock().clone()
     }
 
     fn forget_running(&self, id: &LeaseId) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.running.lock().remove(id);
     }
 }

@@ -11,10 +11,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -125,7 +125,7 @@ impl Projects {
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<ProjectId, Seats>> {
-        self.inner.attendance.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.attendance.seats.lock()
     }
 
     /// Changes the seats of a project, and forgets them if they say nothing.

@@ -31,13 +31,14 @@ mod window;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use host::wire::{Code, Request};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as level};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -188,7 +189,7 @@ impl Terminals {
     /// How many clients look at the terminals of each thread, and who drives one of them; threads
     /// nobody looks at are left out.
     pub fn attended(&self) -> HashMap<ThreadId, (usize, Option<String>)> {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.0.live.lock();
         let mut threads: HashMap<ThreadId, (usize, Option<String>)> = HashMap::new();
         for terminal in live.values() {
             let facts = terminal.shared.facts();
@@ -203,7 +204,7 @@ impl Terminals {
 
     /// The terminals that somebody looks at.
     pub fn watched(&self) -> Vec<TerminalId> {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.0.live.lock();
         let watched = live.values().filter(|live| live.shared.facts().clients > 0);
         watched.map(|live| live.id.clone()).collect()
     }
@@ -349,7 +350,7 @@ impl Terminals {
     /// Ends every process of a terminal and removes what it kept; safe to repeat. The row is the caller's
     /// affair.
     pub async fn close(&self, id: &TerminalId) -> Result<(), TerminalError> {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
             let _ = live.ask(Ask::Lost("the terminal was deleted".into())).await;
             let mut runtime = live.runtime.lock().await;
@@ -365,7 +366,7 @@ impl Terminals {
                 alive.link.unlisten(id.as_str());
             }
             *runtime = None;
-            self.0.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            self.0.live.lock().remove(id);
         }
         self.lose_commands(id).await;
         self.remove_directory(id).await
@@ -373,7 +374,7 @@ impl Terminals {
 
     /// How many terminals stand on a live program, and how many clients are connected.
     pub fn census(&self) -> (usize, usize) {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.0.live.lock();
         let facts = live.values().map(|live| live.shared.facts());
         facts.fold((0, 0), |(alive, clients), facts| {
             (alive + usize::from(facts.live), clients + facts.clients)
@@ -385,7 +386,7 @@ impl Terminals {
     pub async fn end_unused(&self, idle: Duration) {
         let before = Timestamp::now() - idle;
         let unused: Vec<TerminalId> = {
-            let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let live = self.0.live.lock();
             let unused = |live: &&Arc<Live>| {
                 let facts = live.shared.facts();
                 facts.live && facts.attending == 0 && facts.last_activity_at < before
@@ -403,7 +404,7 @@ impl Terminals {
 
     /// Whether somebody watches, or a command runs in, a terminal of this thread.
     pub fn thread_in_use(&self, thread: &ThreadId) -> bool {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.0.live.lock();
         live.values().filter(|live| live.thread == *thread).any(|live| {
             live.shared.facts().attending > 0
                 || self.0.flights.open(|command| command.terminal_id == live.id) > 0
@@ -412,7 +413,7 @@ impl Terminals {
 
     /// Ends the program of a terminal; its state and its output stay.
     pub async fn end(&self, id: &TerminalId) -> Result<(), TerminalError> {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return Ok(()) };
         let alive = live.runtime.lock().await.take();
         if let Some(alive) = alive {
@@ -442,7 +443,7 @@ impl Terminals {
     /// Tells the watchers of every terminal something.
     pub async fn tell_all(&self, text: &str) {
         let all: Vec<Arc<Live>> = {
-            let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let live = self.0.live.lock();
             live.values().cloned().collect()
         };
         for live in all {
@@ -454,7 +455,7 @@ impl Terminals {
     pub async fn stop(&self) {
         self.0.stopping.cancel();
         let all: Vec<Arc<Live>> = {
-            let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let live = self.0.live.lock();
             live.values().cloned().collect()
         };
         let mut stopping = Vec::new();
@@ -468,7 +469,7 @@ impl Terminals {
             let _ = stopped.await;
         }
         let links: Vec<LinkSlot> = {
-            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = self.0.links.lock();
             links.drain().map(|(_, slot)| slot).collect()
         };
         for slot in links {
@@ -484,7 +485,7 @@ impl Terminals {
     }
 
     fn is_known(&self, id: &TerminalId) -> bool {
-        self.0.live.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+        self.0.live.lock().contains_key(id)
     }
 
     fn directory(&self, id: &TerminalId) -> PathBuf {
@@ -495,7 +496,7 @@ impl Terminals {
     async fn live(&self, terminal: &Terminal) -> Arc<Live> {
         self.settled(&terminal.lease_id).await;
         let found = {
-            let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let live = self.0.live.lock();
             live.get(&terminal.terminal_id).cloned()
         };
         if let Some(live) = found {
@@ -512,7 +513,7 @@ impl Terminals {
 
     /// The in-memory end of a terminal whose output ends at `offset`.
     fn live_at(&self, terminal: &Terminal, offset: u64) -> Arc<Live> {
-        let mut all = self.0.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.live.lock();
         if let Some(live) = all.get(&terminal.terminal_id) {
             return live.clone();
         }

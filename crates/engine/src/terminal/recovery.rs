@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::wire::Request;
@@ -80,7 +80,7 @@ impl Terminals {
         for (lease, terminals) in leases {
             let (done, first_look) = watch::channel(false);
             if !self.is_far(&lease).await {
-                let mut settling = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut settling = self.0.settling.lock();
                 settling.insert(lease.clone(), first_look);
             }
             let (this, places, left) = (self.clone(), places.clone(), left.clone());
@@ -88,8 +88,7 @@ impl Terminals {
                 let place = places.acquire_owned().await;
                 let looked = || {
                     drop(place);
-                    let mut settling =
-                        this.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut settling = this.0.settling.lock();
                     settling.remove(&lease);
                     drop(settling);
                     done.send_replace(true);
@@ -105,7 +104,7 @@ impl Terminals {
     /// than a silent host is waited for.
     pub(super) async fn settled(&self, lease: &LeaseId) {
         let first_look = {
-            let settling = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+            let settling = self.0.settling.lock();
             settling.get(lease).cloned()
         };
         if let Some(mut first_look) = first_look {
@@ -210,7 +209,7 @@ impl Terminals {
         let instance = running.instance.instance_id.clone();
         let lease = &running.lease_id;
         let slot = {
-            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = self.0.links.lock();
             links.entry(instance.clone()).or_default().clone()
         };
         let mut slot = slot.lock().await;
@@ -342,7 +341,7 @@ impl Terminals {
     /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
     async fn relink(&self, closed: &Link, instance: &InstanceId, lease: &LeaseId) {
         {
-            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = self.0.links.lock();
             // A slot that somebody holds is being filled with the next connection.
             let over = links.get(instance).is_some_and(|slot| {
                 let free = slot.try_lock();
@@ -457,7 +456,7 @@ impl Terminals {
 
     /// Whether a terminal is on a host that can be reached.
     async fn is_alive(&self, id: &TerminalId) -> bool {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return false };
         let slot = live.runtime.lock().await;
         slot.as_ref().is_some_and(|alive| !alive.link.closed().is_cancelled())

@@ -5,7 +5,7 @@
 //! what it does not hold is opened from the state in the store.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use host::wire::{Code, Request, TerminalInfo};
@@ -339,7 +339,7 @@ impl Terminals {
 
     /// A terminal's shell is gone for good; its state and its output are not.
     pub(super) async fn lost(&self, id: &TerminalId) {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
             *live.runtime.lock().await = None;
             let why = "the shell is gone; the next command or key starts one from its last state";

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::wire::Request;
@@ -47,10 +47,6 @@ impl Hosts {
     fn contains(&self, host: &str) -> bool {
         self.0.iter().any(|known| known == host)
     }
-}
-
-fn lock(hosts: &Mutex<Hosts>) -> MutexGuard<'_, Hosts> {
-    hosts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Terminals {
@@ -116,7 +112,7 @@ impl Terminals {
         match link.call(|seq| request(seq, name, id, options)).await {
             Ok(_) => Ok(progress),
             Err(LinkError::Closed) => {
-                if lock(&self.0.gone).contains(link.boot_id()) {
+                if self.0.gone.lock().contains(link.boot_id()) {
                     // Its other commands have been seen to already.
                     self.strand(link.boot_id()).await;
                 }
@@ -136,7 +132,7 @@ impl Terminals {
 
     /// A host is gone: sees to what was handed to it.
     pub(super) async fn strand(&self, host: &str) {
-        lock(&self.0.gone).add(host);
+        self.0.gone.lock().add(host);
         for (command, options) in self.0.flights.on(host) {
             match options {
                 Some(options) if !self.began(&command).await => {
