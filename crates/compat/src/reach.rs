@@ -89,7 +89,7 @@ impl Compat {
         let spec = self.reaching(&lease.provider, before, network)?.unwrap_or_default();
         // What reaches what is usual goes on to, also where there is nothing to choose.
         if spec != lease.spec || *network != Network::Usual {
-            self.leases.reach(id, &spec).await?;
+            self.leases.set_egress(id, &spec).await?;
         }
         self.change_sandbox(sandbox.id(), note).await
     }

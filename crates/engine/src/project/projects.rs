@@ -11,9 +11,9 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Workspace,
-    attend::{Attendance, AttendancePolicy},
+    attendance::{Attendance, AttendancePolicy},
     cleanup::{self, CleanupPolicy},
+    workspace::Workspace,
 };
 use base::{
     clock::Clock,

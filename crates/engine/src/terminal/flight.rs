@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::exec::ExecOptions;
+use super::options::ExecOptions;
 use model::{Command, CommandId, CommandStatus, Moment, SessionId};
 use store::Outputs;
 

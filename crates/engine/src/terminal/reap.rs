@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use host::wire::Request;
 
+use super::error::TerminalError;
 use super::link::Link;
 use super::owner::Ask;
 use super::recovery::Found;
-use super::{TerminalError, Terminals};
+use super::terminals::Terminals;
 use model::{LeaseId, LeaseState, TerminalId};
 
 /// Hosts that are asked at the same time.

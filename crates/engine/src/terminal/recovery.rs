@@ -17,9 +17,10 @@ use host::wire::Request;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
+use super::error::TerminalError;
 use super::link::{Link, Silence};
-use super::{TerminalError, Terminals};
-use crate::lease::{LeaseError, Running};
+use super::terminals::Terminals;
+use crate::lease::{LeaseError, RunningInstance};
 use base::event::Happened;
 use base::outbound::bounded;
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
@@ -149,7 +150,7 @@ impl Terminals {
         match lease.state {
             LeaseState::Running(instance) => {
                 let (lease_id, provider) = (lease.lease_id, lease.provider);
-                let running = Running { lease_id, provider, instance, recreated: false };
+                let running = RunningInstance { lease_id, provider, instance, recreated: false };
                 Ok(Found::Running(self.link(&running, Seeker::Recovery).await?))
             }
             LeaseState::Paused(_) => Ok(Found::Paused),
@@ -203,7 +204,7 @@ impl Terminals {
     /// want the same instance wait for each other.
     pub(super) async fn link(
         &self,
-        running: &Running,
+        running: &RunningInstance,
         seeker: Seeker,
     ) -> Result<Link, TerminalError> {
         let instance = running.instance.instance_id.clone();
@@ -335,7 +336,7 @@ impl Terminals {
     /// Whether what is beneath a lease may be out of reach for a while and be there all the same.
     pub(super) async fn is_far(&self, lease: &LeaseId) -> bool {
         let lease = self.0.store.lease(lease).await.ok().flatten();
-        lease.is_some_and(|lease| self.0.leases.patience(&lease) > FAR)
+        lease.is_some_and(|lease| self.0.leases.reconnect_timeout(&lease) > FAR)
     }
 
     /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
@@ -375,7 +376,7 @@ impl Terminals {
     ) {
         let (patience, keeps) = match self.0.store.lease(lease).await {
             Ok(Some(lease)) => {
-                (self.0.leases.patience(&lease), self.0.leases.keeps_programs(&lease))
+                (self.0.leases.reconnect_timeout(&lease), self.0.leases.keeps_programs(&lease))
             }
             Ok(None) | Err(_) => (FAR, true),
         };
