@@ -13,7 +13,7 @@ use api::{self, Engine, ThreadRuntimes};
 use base::{clock::Clock, event::Events, metrics::Metrics};
 use config::Settings;
 use engine::{
-    lease::{Leases, Pace},
+    lease::{Leases, RetryPolicy},
     project::{
         AttendancePolicy, Departures, ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy,
         workspace,
@@ -42,7 +42,7 @@ pub async fn build(
         providers,
         events.clone(),
         clock.clone(),
-        Pace::default(),
+        RetryPolicy::default(),
         stop.clone(),
     );
     let home = settings.home.clone();

@@ -3,11 +3,9 @@
 //! A bounded ring: a listener that falls behind misses the oldest and is told so. Nothing waits for a
 //! listener, and nothing durable depends on one.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -164,7 +162,7 @@ impl Events {
     /// Tells everybody; never waits.
     pub fn tell(&self, what: Happened) {
         let at = self.inner.clock.wall();
-        let mut ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.inner.ring.lock();
         let event = Event { id: ring.next, at, what };
         ring.next += 1;
         if ring.kept.len() == KEPT {
@@ -196,7 +194,7 @@ impl Events {
     /// Listens, from after the number of the last event heard, or from here on.
     #[must_use]
     pub fn listen(&self, after: Option<u64>) -> Listener {
-        let ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.inner.ring.lock();
         let receiver = self.inner.sender.subscribe();
         let Some(after) = after else { return Listener { missed: vec![], gap: false, receiver } };
         let missed = ring.kept.iter().filter(|event| event.id > after).cloned().collect();

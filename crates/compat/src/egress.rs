@@ -90,7 +90,7 @@ impl Compat {
         let spec = self.with_egress(&lease.provider, before, network)?.unwrap_or_default();
         // Without rules before and after there is nothing to change, also where rules cannot be had.
         if spec != lease.spec || *network != Network::Default {
-            self.leases.reach(id, &spec).await?;
+            self.leases.set_egress(id, &spec).await?;
         }
         Ok(self.sandboxes.change(sandbox.id(), change).await?)
     }

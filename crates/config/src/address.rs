@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use super::Settings;
+use super::settings::Settings;
 
 /// What is spoken on the server's own port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

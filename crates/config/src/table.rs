@@ -3,8 +3,11 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
-    AgentBay, Containers, Daytona, E2b, History, Limits, LogFormat, LogLevel, Memories, OnExpiry,
-    Policy, Projects, Runtime, Sandbox, Secret, Settings, Terminals, TlsFiles, value::put,
+    settings::{
+        AgentBay, Containers, Daytona, E2b, History, Limits, Memories, Policy, Projects, Sandbox,
+        Settings, Terminals, TlsFiles,
+    },
+    value::{LogFormat, LogLevel, OnExpiry, Runtime, Secret, put},
 };
 
 /// One row of the table.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::memory::{Change, Entry, HotLimits, Index};
 use crate::{FileError, Relative, Stat};
 use model::{ProjectId, Timestamp};
-use store::{EntryChange, EntryIndex, EntryRow, Store, StoreError};
+use store::{EntryIndex, Store, StoreError};
 
 /// How often a change is decided again because another came before it.
 const ATTEMPTS: u32 = 16;
@@ -94,20 +94,4 @@ fn unavailable(error: StoreError) -> FileError {
         StoreError::Missing { what } => FileError::Missing { path: what },
         other => FileError::Unavailable { reason: other.to_string() },
     }
-}
-
-/// The row of a planned change.
-pub(crate) fn row(path: &str, size: u64, at: Timestamp, version: Option<u64>) -> EntryRow {
-    EntryRow {
-        path: path.to_owned(),
-        is_directory: version.is_none(),
-        size,
-        modified_at: at,
-        version: version.unwrap_or(0),
-    }
-}
-
-/// A planned change as the store takes it.
-pub(crate) fn put(row: EntryRow, bytes: &Bytes) -> EntryChange {
-    EntryChange::Put { row, bytes: bytes.to_vec() }
 }

@@ -4,9 +4,9 @@ use std::{
     fs::File,
     io::{self, Write},
     os::fd::OwnedFd,
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{
         AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, fchown, fsetxattr, fstat,
@@ -184,7 +184,7 @@ impl Part {
                 RenameFlags::NOREPLACE,
             ),
             Expect::Version(version) => {
-                let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+                let _naming = NAMING.lock();
                 let found = stat_at(&self.parent, &self.name, &self.path);
                 if !found.is_ok_and(|found| found.version == Some(version)) {
                     return Err(Errno::AGAIN);

@@ -12,7 +12,10 @@ use std::{
 use rusqlite::Connection;
 use tracing::error;
 
-use super::{OpenError, StoreError, connect_reader};
+use super::{
+    connect::connect_reader,
+    error::{OpenError, StoreError},
+};
 
 /// Up to this size a file is checked first.
 const SMALL: u64 = 16 << 20;

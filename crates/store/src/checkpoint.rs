@@ -9,7 +9,7 @@ use std::{
 use rusqlite::Connection;
 use tracing::debug;
 
-use super::{check::Checked, connect};
+use super::{check::Checked, connect::connect};
 
 /// How many commits are worth a checkpoint.
 const COMMITS: u32 = 64;

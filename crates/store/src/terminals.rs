@@ -255,7 +255,11 @@ pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreEr
         });
     match result.map_err(StoreError::from) {
         Err(StoreError::Exists { .. }) => {
-            if super::threads::thread(db, &terminal.thread_id)?.is_none() {
+            let thread = db
+                .prepare_cached("SELECT 1 FROM threads WHERE thread_id = ?1")?
+                .query_row([terminal.thread_id.as_str()], |_| Ok(()))
+                .optional()?;
+            if thread.is_none() {
                 return Err(StoreError::missing("thread", &terminal.thread_id));
             }
             if leases::lease(db, &terminal.lease_id)?.is_none() {

@@ -11,7 +11,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{
     Cursor, Page, PageRequest, Store, StoreError,
     row::{self, Read, int, micros, to_json},
-    terminals,
 };
 use model::{Cause, StateVersion, TerminalId, TerminalState, Timestamp};
 
@@ -168,10 +167,10 @@ impl Store {
         self.read(move |db| {
             let version = match version {
                 Some(version) => version,
-                None => terminals::require(db, &id)?.version,
+                None => current(db, &id)?,
             };
             if version == 0 {
-                terminals::require(db, &id)?;
+                current(db, &id)?;
                 return Ok(TerminalState::default());
             }
             let (cwd, hashes) = hashes(db, &id, version)?;
@@ -222,6 +221,14 @@ impl Store {
     }
 }
 
+/// Returns the version that a terminal is at.
+fn current(db: &Connection, id: &TerminalId) -> Result<u64, StoreError> {
+    db.prepare_cached("SELECT version FROM terminals WHERE terminal_id = ?1")?
+        .query_row([id.as_str()], |row| row::count(row, "version"))
+        .optional()?
+        .ok_or_else(|| StoreError::missing("terminal", id))
+}
+
 /// Adds a version with what changed in it.
 pub(super) fn add(
     db: &Connection,
@@ -265,7 +272,7 @@ fn append(db: &Connection, id: &TerminalId, change: &StateChange) -> Result<u64,
             micros(change.at),
         ])?;
     if raised == 0 {
-        let found = terminals::require(db, id)?.version;
+        let found = current(db, id)?;
         let what = format!("terminal {id}");
         return Err(StoreError::Conflict { what, expected: change.expected, found });
     }

@@ -17,7 +17,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Health, check::Checked, checkpoint::Checkpointer, connect, error::StoreError};
+use super::{check::Checked, checkpoint::Checkpointer, connect::connect, error::StoreError};
 
 /// How many jobs may wait. One that finds the queue full waits before it.
 const QUEUE: usize = 1024;
@@ -33,6 +33,18 @@ struct Outcome {
     succeeded: bool,
     /// Called with what became of the commit, if it failed.
     answer: Box<dyn FnOnce(Option<StoreError>) + Send>,
+}
+
+/// Whether changes can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// The last change reached stable storage.
+    Good,
+    /// The last one did not. Reads go on; each further change tries again.
+    Failing {
+        /// What the library said.
+        reason: String,
+    },
 }
 
 /// A handle to the writer; the writer ends when the last one is dropped.

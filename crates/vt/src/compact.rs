@@ -9,7 +9,7 @@
 //! True colours, links and underlines other than the plain one do not fit; [`Styles`] keeps
 //! those in a table and gives out a number with the highest bit set. The default style is 0.
 //!
-//! [`Styles`]: crate::style::Styles
+//! [`Styles`]: crate::style_table::Styles
 
 use crate::style::{EXTENDED, MODE, P16, P256, Style, UNDERLINE, UNDERLINE_SHIFT};
 

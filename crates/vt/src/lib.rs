@@ -20,6 +20,7 @@ mod parser;
 mod screen;
 mod snapshot;
 mod style;
+mod style_table;
 mod width;
 
 pub use checkpoint::RestoreError;

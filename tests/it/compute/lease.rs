@@ -101,7 +101,7 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
 }
 
 /// Tells the keeper of a loss until the kernel has closed the host's socket.
-async fn wait_lost(world: &World, running: &engine::lease::Running) -> LeaseState {
+async fn wait_lost(world: &World, running: &engine::lease::RunningInstance) -> LeaseState {
     let deadline = std::time::Instant::now() + crate::harness::PATIENCE;
     loop {
         let id = &running.instance.instance_id;

@@ -29,7 +29,7 @@ use base::{
     event::{Events, Happened, Listener},
 };
 use engine::{
-    lease::{Leases, Pace},
+    lease::{Leases, RetryPolicy},
     session::Sessions,
 };
 use machine::{Docker, Namespace, docker, namespace};
@@ -97,11 +97,11 @@ pub fn containers(home: &Path, engine: &str) -> Docker {
 const WARN_BEFORE: Duration = Duration::from_secs(120);
 
 /// As quick as a test likes it.
-fn pace() -> Pace {
-    Pace {
-        first_wait: Duration::from_millis(1),
-        longest_wait: Duration::from_millis(8),
-        ..Pace::default()
+fn retry_policy() -> RetryPolicy {
+    RetryPolicy {
+        initial_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(8),
+        ..RetryPolicy::default()
     }
 }
 
@@ -132,7 +132,7 @@ impl World {
             providers,
             events.clone(),
             hands.clock(),
-            pace(),
+            retry_policy(),
             stop.clone(),
         );
         let sessions = Sessions::new(

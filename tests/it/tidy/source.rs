@@ -77,22 +77,26 @@ impl Modules {
         Modules(modules)
     }
 
-    /// Which files each file imports from. An item re-exported by a parent is followed to the file that
-    /// defines it; `mod` and `pub use` of children are the table of contents and no import.
+    /// Which files each file depends on: by `use`, or by a path such as `super::exec::run` in its code. An item
+    /// re-exported by a parent is followed to the file that defines it; `mod` and `pub use` of children are the
+    /// table of contents and no dependency.
     pub fn imports(&self) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
         let mut imports = BTreeMap::new();
         for (module, (path, code)) in &self.0 {
             let mut used = BTreeSet::new();
-            for statement in statements(code) {
-                for full in flatten(&statement.tree) {
-                    let Some(absolute) = absolute(&full, module) else { continue };
-                    let re_export = statement.public && absolute.starts_with(module);
-                    if let Some(target) = self.defining(&absolute, 0)
-                        && target != *module
-                        && !re_export
-                    {
-                        used.insert(self.0[&target].0.clone());
-                    }
+            let (statements, rest) = statements(code);
+            let imported = statements.iter().flat_map(|statement| {
+                flatten(&statement.tree).into_iter().map(|(path, _)| (statement.public, path))
+            });
+            let inline = inline_paths(&rest).into_iter().map(|path| (false, path));
+            for (public, full) in imported.chain(inline) {
+                let Some(absolute) = self.absolute(&full, module) else { continue };
+                let re_export = public && absolute.starts_with(module);
+                if let Some(target) = self.defining(&absolute, 0)
+                    && target != *module
+                    && !re_export
+                {
+                    used.insert(self.0[&target].0.clone());
                 }
             }
             imports.insert(path.clone(), used);
@@ -100,34 +104,44 @@ impl Modules {
         imports
     }
 
-    /// The module that defines what an absolute path names.
+    /// The module that defines what an absolute path names; `None` for an item of another crate.
     fn defining(&self, absolute: &[String], depth: usize) -> Option<Vec<String>> {
         // The longest prefix that is a file.
         let module = (0..=absolute.len())
             .rev()
             .map(|length| absolute[..length].to_vec())
             .find(|prefix| self.0.contains_key(prefix))?;
-        let Some(name) = absolute.get(module.len()) else { return Some(module) };
-        if depth < 8 {
-            for statement in statements(&self.0[&module].1) {
-                for full in flatten(&statement.tree) {
-                    if full.last() != Some(name) {
-                        continue;
-                    }
-                    let relative = self.child_path(&full, &module);
-                    if let Some(next) = relative.or_else(|| self::absolute(&full, &module)) {
-                        return self.defining(&next, depth + 1);
-                    }
+        let name = absolute.get(module.len()).filter(|name| *name != "*");
+        let Some(name) = name.filter(|_| depth < 8) else { return Some(module) };
+        for statement in statements(&self.0[&module].1).0 {
+            for (full, bound) in flatten(&statement.tree) {
+                if bound == *name {
+                    let next = self.absolute(&full, &module)?;
+                    return self.defining(&next, depth + 1);
                 }
             }
         }
         Some(module)
     }
 
-    /// A path that begins with the name of a child module, as in `pub use child::Item`.
-    fn child_path(&self, full: &[String], module: &[String]) -> Option<Vec<String>> {
-        let child = [module, &full[..1]].concat();
-        self.0.contains_key(&child).then(|| [module, full].concat())
+    /// The path from the root of the crate; `None` for one that leads out of it.
+    fn absolute(&self, path: &[String], module: &[String]) -> Option<Vec<String>> {
+        let first = path.first()?.as_str();
+        let (mut from, mut rest) = match first {
+            "crate" => (vec![], &path[1..]),
+            "self" => (module.to_vec(), &path[1..]),
+            "super" => (module.to_vec(), path),
+            _ => {
+                // The name of a child module, as in `use child::Item`.
+                let child = [module, &path[..1]].concat();
+                return self.0.contains_key(&child).then(|| [module, path].concat());
+            }
+        };
+        while rest.first().is_some_and(|part| part == "super") {
+            from.pop();
+            rest = &rest[1..];
+        }
+        Some([from, rest.to_vec()].concat())
     }
 }
 
@@ -143,47 +157,60 @@ struct Use {
     tree: String,
 }
 
-fn statements(code: &str) -> Vec<Use> {
-    let mut found = Vec::new();
+/// The `use` statements of some code, and the code without them.
+fn statements(code: &str) -> (Vec<Use>, String) {
+    let (mut found, mut rest, mut copied) = (Vec::new(), String::new(), 0);
     for (at, _) in code.match_indices("use ") {
-        let line = &code[code[..at].rfind('\n').map_or(0, |at| at + 1)..at];
-        let visibility = line.trim();
+        let start = code[..at].rfind('\n').map_or(0, |at| at + 1);
+        let visibility = code[start..at].trim();
         if !(visibility.is_empty() || visibility.starts_with("pub")) {
             continue;
         }
         let Some(end) = code[at..].find(';') else { continue };
         let tree = code[at + 4..at + end].split_whitespace().collect::<Vec<_>>().join(" ");
         found.push(Use { public: !visibility.is_empty(), tree });
+        rest.push_str(&code[copied..start]);
+        copied = at + end;
     }
-    found
+    rest.push_str(&code[copied..]);
+    (found, rest)
 }
 
-/// The paths of a use tree: `a::{b, c::d as e}` is `a::b` and `a::c::d`.
-fn flatten(tree: &str) -> Vec<Vec<String>> {
-    let tree = tree.trim();
-    let Some((prefix, rest)) = tree.split_once('{') else {
-        let path = tree.split(" as ").next().unwrap_or_default();
-        let path: Vec<String> = path.trim().split("::").map(str::to_owned).collect();
-        return if path == [""] { vec![] } else { vec![path] };
+/// Every path of two or more parts in code, such as `super::exec::run`.
+fn inline_paths(code: &str) -> BTreeSet<Vec<String>> {
+    let in_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    code.split(|c| !in_path(c))
+        .filter(|word| word.contains("::") && !word.starts_with(':'))
+        .map(|word| word.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect())
+        .collect()
+}
+
+/// The paths of a use tree, each with the name that it brings into scope: `a::{b, c::d as e}` is `a::b`
+/// called `b`, and `a::c::d` called `e`.
+fn flatten(tree: &str) -> Vec<(Vec<String>, String)> {
+    let parts = |path: &str| -> Vec<String> {
+        path.split("::").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
     };
-    let inner = rest.strip_suffix('}').unwrap_or(rest);
-    let prefix: Vec<String> = prefix
-        .trim_end_matches("::")
-        .split("::")
-        .filter(|it| !it.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let Some((prefix, rest)) = tree.split_once('{') else {
+        let (path, name) = tree.split_once(" as ").map_or((tree, None), |(a, b)| (a, Some(b)));
+        let path = parts(path);
+        let name = name.map(str::to_owned).or_else(|| path.last().cloned());
+        return name.map(|name| (path, name.trim().to_owned())).into_iter().collect();
+    };
+    let inner = rest.trim_end().strip_suffix('}').unwrap_or(rest);
+    let prefix = parts(prefix);
     let (mut depth, mut start, mut found) = (0, 0, Vec::new());
     for (index, c) in inner.char_indices().chain([(inner.len(), ',')]) {
         match c {
             '{' => depth += 1,
             '}' => depth -= 1,
             ',' if depth == 0 => {
-                for mut path in flatten(&inner[start..index]) {
+                for (path, name) in flatten(&inner[start..index]) {
                     if path == ["self"] {
-                        path.clear();
+                        found.push((prefix.clone(), prefix.last().cloned().unwrap_or(name)));
+                    } else {
+                        found.push(([prefix.clone(), path].concat(), name));
                     }
-                    found.push([prefix.clone(), path].concat());
                 }
                 start = index + 1;
             }
@@ -191,22 +218,6 @@ fn flatten(tree: &str) -> Vec<Vec<String>> {
         }
     }
     found
-}
-
-/// The path from the root of the crate; `None` for one that leads out of it.
-fn absolute(path: &[String], module: &[String]) -> Option<Vec<String>> {
-    let first = path.first()?.as_str();
-    let (mut from, mut rest) = match first {
-        "crate" => (vec![], &path[1..]),
-        "self" => (module.to_vec(), &path[1..]),
-        "super" => (module.to_vec(), path),
-        _ => return None,
-    };
-    while rest.first().is_some_and(|part| part == "super") {
-        from.pop();
-        rest = &rest[1..];
-    }
-    Some([from, rest.to_vec()].concat())
 }
 
 /// Groups of files that import each other, each in order.
@@ -237,9 +248,11 @@ pub fn cycles(imports: &BTreeMap<PathBuf, BTreeSet<PathBuf>>) -> Vec<Vec<PathBuf
 
 #[test]
 fn a_use_tree_is_taken_apart() {
-    let found: Vec<String> =
-        flatten("crate::{a::{x, y as z}, b, self}").iter().map(|path| path.join("::")).collect();
-    assert_eq!(found, ["crate::a::x", "crate::a::y", "crate::b", "crate"]);
+    let found: Vec<String> = flatten("crate::{a::{x, y as z}, b, self}")
+        .iter()
+        .map(|(path, name)| format!("{} as {name}", path.join("::")))
+        .collect();
+    assert_eq!(found, ["crate::a::x as x", "crate::a::y as z", "crate::b as b", "crate as crate"]);
 }
 
 #[test]
@@ -253,4 +266,24 @@ fn files_that_import_each_other_are_a_cycle() {
         (path("d"), of(&["a"])),
     ]);
     assert_eq!(cycles(&imports), [vec![path("b"), path("c")]]);
+}
+
+#[test]
+fn paths_in_code_and_private_imports_of_children_are_dependencies() {
+    let file = |name: &str, text: &str| (PathBuf::from(name), text.to_owned());
+    let module = |path: &[&str]| path.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
+    let modules = Modules(BTreeMap::from([
+        (
+            module(&[]),
+            file("lib", "mod a;\nmod b;\nmod c;\npub use a::One;\nuse b::Two as Other;\n"),
+        ),
+        (module(&["a"]), file("a", "use std::fmt;\nfn run() { super::c::run::<crate::One>(); }\n")),
+        (module(&["b"]), file("b", "use super::{One, fmt};\n")),
+        (module(&["c"]), file("c", "fn run() -> super::Other { std::fmt::nothing() }\n")),
+    ]));
+    let of = |names: &[&str]| names.iter().map(PathBuf::from).collect::<BTreeSet<_>>();
+    let expected =
+        [("a", of(&["c"])), ("b", of(&["a", "lib"])), ("c", of(&["b"])), ("lib", of(&["b"]))];
+    let expected = expected.map(|(name, used)| (PathBuf::from(name), used));
+    assert_eq!(modules.imports(), BTreeMap::from(expected));
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a lease, by what the caller can do about it.
+//! Errors of leases, by what the caller can do about them.
 
 use std::time::Duration;
 
@@ -6,59 +6,36 @@ use model::{LeaseId, Refused};
 use provider::ProviderError;
 use store::StoreError;
 
-/// Why a lease is not as it was asked to be.
+/// Why a lease is not in the requested state.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LeaseError {
-    /// There is no such lease.
     #[error("lease {lease} does not exist")]
-    Missing {
-        /// Which.
-        lease: LeaseId,
-    },
-    /// It is over, or about to be.
+    Missing { lease: LeaseId },
+    /// The lease is destroyed, or is being destroyed.
     #[error("lease {lease} is destroyed")]
-    Destroyed {
-        /// Which.
-        lease: LeaseId,
-    },
-    /// It is paused, and resuming it was ruled out.
+    Destroyed { lease: LeaseId },
+    /// The lease is paused, and the caller chose not to resume it.
     #[error("lease {lease} is paused")]
-    Paused {
-        /// Which.
-        lease: LeaseId,
-    },
-    /// Nothing runs under it.
+    Paused { lease: LeaseId },
     #[error("lease {lease} has no instance")]
-    NoInstance {
-        /// Which.
-        lease: LeaseId,
-    },
-    /// Too many instances were made in too short a time.
+    NoInstance { lease: LeaseId },
+    /// Too many instances were created in too short a time.
     #[error("lease {lease} lost its instance too often; it may be tried again in {retry_after:?}")]
-    Exhausted {
-        /// Which.
-        lease: LeaseId,
-        /// When it may be tried again.
-        retry_after: Duration,
-    },
-    /// The provider did not do it.
+    Exhausted { lease: LeaseId, retry_after: Duration },
+    /// The provider failed. `doing` is a verb, such as "create".
     #[error("cannot {doing} the instance of lease {lease}")]
     Provider {
-        /// Which.
         lease: LeaseId,
-        /// What was to be done.
         doing: &'static str,
-        /// Why it was not.
         #[source]
         source: ProviderError,
     },
-    /// The lease's state does not allow it.
+    /// The state of the lease does not allow it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// It could not be recorded, and was therefore not done.
+    /// The change could not be recorded, and was therefore not made.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This server is stopping.
     #[error("the server is stopping")]
     Stopping,
 }
@@ -67,4 +44,16 @@ impl LeaseError {
     pub(super) fn provider(lease: &LeaseId, doing: &'static str, source: ProviderError) -> Self {
         Self::Provider { lease: lease.clone(), doing, source }
     }
+}
+
+/// An error with its causes, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }

@@ -1,4 +1,4 @@
-//! Finding and ending what no lease knows.
+//! Recovery at start, and the removal of instances without a lease (orphans).
 
 use std::time::Duration;
 
@@ -7,19 +7,22 @@ use serde_json::json;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{LeaseError, Leases, keeper::chain};
+use super::{
+    error::{LeaseError, chain},
+    leases::Leases,
+};
 use base::event::Happened;
 use model::{Lease, LeaseState};
 use provider::{Found, Observed, Provider};
 
-/// How many leases are looked at at once.
-const AT_ONCE: usize = 64;
-/// How long the others wait for one lease.
+/// How many leases are reconciled at the same time.
+const CONCURRENT_LEASES: usize = 64;
+/// How long one lease may delay the others.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Leases {
-    /// What a server that starts does: every lease that may have been interrupted is brought in line,
-    /// then what no lease knows is ended. A provider that does not answer delays only its own.
+    /// Recovers after a start: reconciles every lease that may have been interrupted, then ends orphans. A
+    /// provider that does not answer delays only its own leases.
     pub async fn recover(&self) -> Result<(), LeaseError> {
         let unsettled = self.shared.store.unsettled_leases().await?;
         self.reconcile_all(unsettled).await;
@@ -27,12 +30,12 @@ impl Leases {
         Ok(())
     }
 
-    /// Ends and pauses whatever was asked to be and is not, because a provider did not answer then or a
-    /// caller was cut short.
+    /// Reconciles leases whose requested end or pause did not complete, because the provider did not answer
+    /// or the request was interrupted.
     pub async fn reconcile_unfinished(&self) -> Result<(), LeaseError> {
         let mut unfinished = self.shared.store.unfinished_leases().await?;
         let forking = self.shared.forking();
-        // A fork is wanted gone until its files are copied.
+        // A fork is marked for deletion until its files are copied.
         unfinished.retain(|lease| !forking.contains(&lease.lease_id));
         self.reconcile_all(unfinished).await;
         Ok(())
@@ -46,28 +49,32 @@ impl Leases {
                 Ok(Err(error)) => {
                     warn!(lease = %id, error = chain(&error), "cannot reconcile a lease")
                 }
-                // Its worker goes on; only the others need not wait for it.
+                // The worker continues; only the other leases stop waiting for it.
                 Err(_) => warn!(lease = %id, "a provider takes long to reconcile a lease"),
             }
         });
-        checks.buffer_unordered(AT_ONCE).collect::<()>().await;
+        checks.buffer_unordered(CONCURRENT_LEASES).collect::<()>().await;
     }
 
-    /// Ends everything that carries our label and that no lease knows; answers how many there were.
+    /// Ends every instance that carries our label and belongs to no lease. Returns how many there were.
     pub async fn reap(&self) -> usize {
         let mut ended = 0;
         for provider in self.shared.providers.all() {
-            self.forget_kept(&**provider).await;
+            self.forget_destroyed(&**provider).await;
             let found = match provider.find_by_label(None).await {
                 Ok(found) => found,
                 Err(error) => {
                     let name = provider.name();
-                    warn!(provider = name, error = chain(&error), "cannot look for orphans");
+                    warn!(
+                        provider = name,
+                        error = chain(&error),
+                        "cannot list instances to find orphans"
+                    );
                     continue;
                 }
             };
             for found in found {
-                // Read after it was found: what a keeper is making was recorded before it was made.
+                // Read after it was found: an instance is recorded before it is created.
                 let lease = match self.shared.store.lease(&found.lease_id).await {
                     Ok(lease) => lease,
                     Err(error) => {
@@ -78,7 +85,7 @@ impl Leases {
                         continue;
                     }
                 };
-                let Some(reason) = orphaned(lease.as_ref(), &found) else { continue };
+                let Some(reason) = orphan_reason(lease.as_ref(), &found) else { continue };
                 let instance = found.instance(self.shared.clock.wall());
                 match provider.destroy(&instance).await {
                     Ok(()) => ended += 1,
@@ -88,19 +95,23 @@ impl Leases {
                         continue;
                     }
                 }
-                self.write_down(&found, reason).await;
+                self.record_orphan(&found, reason).await;
             }
         }
         ended
     }
 
-    /// Removes what a provider keeps for leases that are over.
-    async fn forget_kept(&self, provider: &dyn Provider) {
+    /// Removes the files that a provider keeps for destroyed leases.
+    async fn forget_destroyed(&self, provider: &dyn Provider) {
         let kept = match provider.kept().await {
             Ok(kept) => kept,
             Err(error) => {
                 let name = provider.name();
-                warn!(provider = name, error = chain(&error), "cannot look for what is kept");
+                warn!(
+                    provider = name,
+                    error = chain(&error),
+                    "cannot list the leases that a provider keeps files for"
+                );
                 return;
             }
         };
@@ -110,12 +121,12 @@ impl Leases {
                 Err(_) => false,
             };
             if over && let Err(error) = provider.forget(&lease_id).await {
-                warn!(lease = %lease_id, error = chain(&error), "cannot remove what was kept");
+                warn!(lease = %lease_id, error = chain(&error), "cannot remove the files of a destroyed lease");
             }
         }
     }
 
-    async fn write_down(&self, found: &Found, reason: &'static str) {
+    async fn record_orphan(&self, found: &Found, reason: &'static str) {
         info!(instance = %found.instance_id, lease = %found.lease_id, reason, "ended an orphan");
         self.shared.events.tell(Happened::OrphanEnded {
             lease_id: found.lease_id.clone(),
@@ -130,13 +141,13 @@ impl Leases {
         let at = self.shared.clock.wall();
         let subject = found.instance_id.as_str();
         if let Err(error) = self.shared.store.record(at, "orphan_ended", subject, detail).await {
-            warn!(error = chain(&error), "cannot write down that an orphan was ended");
+            warn!(error = chain(&error), "cannot record that an orphan was ended");
         }
     }
 }
 
-/// Why something that was found belongs to nobody; `None` if it belongs to its lease.
-fn orphaned(lease: Option<&Lease>, found: &Found) -> Option<&'static str> {
+/// Returns why an instance is an orphan; `None` if it belongs to its lease.
+fn orphan_reason(lease: Option<&Lease>, found: &Found) -> Option<&'static str> {
     let Some(lease) = lease else { return Some("no lease has its label") };
     let current = match &lease.state {
         LeaseState::Idle | LeaseState::Destroyed => {

@@ -5,8 +5,9 @@
 //! Nothing here starts a shell; [`Departures`] alone ends one, where a project's policy says so.
 
 mod archive;
-mod attend;
+mod attendance;
 pub mod cleanup;
+mod departures;
 mod projects;
 mod sweep;
 mod workspace;
@@ -15,7 +16,8 @@ mod workspace;
 mod tests;
 
 pub use archive::{ImportLimits, Imported};
-pub use attend::{Attached, AttendancePolicy, Departures};
+pub use attendance::AttendancePolicy;
+pub use departures::{Attached, Departures};
 pub use projects::{InstanceFiles, ProjectChoices, ProjectError, ProjectSettings, Projects};
 pub use sweep::{CleanupItem, Mode};
 pub use workspace::{Workspace, workspace};

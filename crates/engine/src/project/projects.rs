@@ -4,14 +4,16 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
+
 use super::{
-    Workspace,
-    attend::{Attendance, AttendancePolicy},
+    attendance::{Attendance, AttendancePolicy},
     cleanup::{self, CleanupPolicy},
+    workspace::Workspace,
 };
 use base::{
     clock::Clock,
@@ -384,7 +386,7 @@ impl Projects {
     pub async fn touch(&self, id: &ProjectId) {
         let now = self.inner.clock.wall();
         {
-            let mut touched = self.inner.touched.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut touched = self.inner.touched.lock();
             let recent = touched
                 .get(id)
                 .is_some_and(|&at| now >= at && now.duration_since(at).unsigned_abs() < TOUCH);

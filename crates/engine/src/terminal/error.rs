@@ -3,7 +3,6 @@
 use host::wire::Code;
 
 use super::link::LinkError;
-use super::scribe::OrderError;
 use super::watch::Gone;
 use crate::lease::LeaseError;
 use model::{LeaseId, TerminalId};
@@ -91,15 +90,6 @@ pub enum TerminalError {
 impl From<Gone> for TerminalError {
     fn from(_: Gone) -> Self {
         TerminalError::Gone
-    }
-}
-
-impl From<OrderError> for TerminalError {
-    fn from(error: OrderError) -> Self {
-        match error {
-            OrderError::Link(error) => error.into(),
-            OrderError::Store(error) => error.into(),
-        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Commands that have been asked for and are not over yet, as levels that can be waited for.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::exec::ExecOptions;
+use super::options::ExecOptions;
 use model::{Command, CommandId, CommandStatus, Moment, SessionId};
 use store::Outputs;
 
@@ -62,25 +63,25 @@ impl Flights {
         let id = command.command_id.clone();
         let host = String::new();
         let flight = Flight { command, touch, stage, host, options, abandoned: false };
-        self.lock().insert(id, flight);
+        self.0.lock().insert(id, flight);
         receiver
     }
 
     /// Its caller has left: if it has not begun, it is not to.
     pub fn abandon(&self, id: &CommandId) {
-        if let Some(flight) = self.lock().get_mut(id) {
+        if let Some(flight) = self.0.lock().get_mut(id) {
             flight.abandoned = true;
         }
     }
 
     /// Whether its caller has left and it is not to begin.
     pub fn is_abandoned(&self, id: &CommandId) -> bool {
-        self.lock().get(id).is_some_and(|flight| flight.abandoned)
+        self.0.lock().get(id).is_some_and(|flight| flight.abandoned)
     }
 
     /// It is being handed to this host.
     pub fn handed_to(&self, id: &CommandId, host: &str) {
-        if let Some(flight) = self.lock().get_mut(id) {
+        if let Some(flight) = self.0.lock().get_mut(id) {
             flight.host = host.to_owned();
         }
     }
@@ -88,7 +89,7 @@ impl Flights {
     /// The commands that were handed to this host and have not ended, oldest first, with what it
     /// takes to hand them to another.
     pub fn on(&self, host: &str) -> Vec<(Command, Option<Arc<ExecOptions>>)> {
-        let flights = self.lock();
+        let flights = self.0.lock();
         let open = flights.values().filter(|it| it.host == host && !it.command.status.is_end());
         let mut open: Vec<_> = open.map(|it| (it.command.clone(), it.options.clone())).collect();
         open.sort_by(|(a, _), (b, _)| a.command_id.cmp(&b.command_id));
@@ -97,7 +98,7 @@ impl Flights {
 
     /// It began to run.
     pub fn started(&self, id: &CommandId, at: Timestamp, offset: u64) {
-        if let Some(flight) = self.lock().get_mut(id)
+        if let Some(flight) = self.0.lock().get_mut(id)
             && let Ok(command) = flight.command.start(at, offset)
         {
             flight.command = command.clone();
@@ -108,7 +109,7 @@ impl Flights {
 
     /// It got this far.
     pub fn stage(&self, id: &CommandId, stage: Stage) {
-        if let Some(flight) = self.lock().get_mut(id) {
+        if let Some(flight) = self.0.lock().get_mut(id) {
             if let Stage::Ended(ended) | Stage::Recorded(ended) = &stage {
                 flight.command = ended.command.clone();
             }
@@ -118,32 +119,35 @@ impl Flights {
 
     /// The command as it is known here.
     pub fn command(&self, id: &CommandId) -> Option<Command> {
-        self.lock().get(id).map(|flight| flight.command.clone())
+        self.0.lock().get(id).map(|flight| flight.command.clone())
     }
 
     /// Its stage, to be waited on.
     pub fn watch(&self, id: &CommandId) -> Option<watch::Receiver<Stage>> {
-        self.lock().get(id).map(|flight| flight.stage.subscribe())
+        self.0.lock().get(id).map(|flight| flight.stage.subscribe())
     }
 
     /// What its end counts as activity of.
     pub fn touch(&self, id: &CommandId) -> Option<(SessionId, Moment)> {
-        self.lock().get(id).and_then(|flight| flight.touch.clone())
+        self.0.lock().get(id).and_then(|flight| flight.touch.clone())
     }
 
     /// How much it had written when it ended.
     pub fn lengths(&self, id: &CommandId) -> Option<(u64, u64)> {
-        self.lock().get(id).map(|flight| (flight.command.stdout_bytes, flight.command.stderr_bytes))
+        self.0
+            .lock()
+            .get(id)
+            .map(|flight| (flight.command.stdout_bytes, flight.command.stderr_bytes))
     }
 
     /// It is over and done with.
     pub fn forget(&self, id: &CommandId) {
-        self.lock().remove(id);
+        self.0.lock().remove(id);
     }
 
     /// The host of these terminals is gone: whatever ran there has no end.
     pub fn lose(&self, of: impl Fn(&Command) -> bool) -> Vec<Command> {
-        let mut flights = self.lock();
+        let mut flights = self.0.lock();
         let lost: Vec<CommandId> = flights
             .iter()
             .filter(|(_, flight)| of(&flight.command))
@@ -173,10 +177,6 @@ impl Flights {
             matches!(flight.command.status, CommandStatus::Queued | CommandStatus::Running)
                 && of(&flight.command)
         };
-        self.lock().values().filter(open).count()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<CommandId, Flight>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().values().filter(open).count()
     }
 }

@@ -9,11 +9,12 @@
 //! the first byte from the host makes it reachable again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use host::wire::{Code, Decoder, Event, FEATURES, Request, TerminalInfo, VERSION};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -150,7 +151,7 @@ impl Inner {
     }
 
     fn recount(&self) {
-        let count = lock(&self.calls).len() + lock(&self.commands).len();
+        let count = self.calls.lock().len() + self.commands.lock().len();
         self.awaited.send_if_modified(|awaited| std::mem::replace(awaited, count) != count);
     }
 }
@@ -163,7 +164,7 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        lock(&self.inner.calls).remove(&self.seq);
+        self.inner.calls.lock().remove(&self.seq);
         self.inner.recount();
     }
 }
@@ -262,7 +263,7 @@ impl Link {
         let request = make(seq);
         let (name, limit) = limit_of(&request);
         let (sender, answer) = oneshot::channel();
-        lock(&self.0.calls).insert(seq, sender);
+        self.0.calls.lock().insert(seq, sender);
         let _call = Call { inner: &self.0, seq };
         self.0.recount();
         let answered = bounded(name, limit, async {
@@ -294,17 +295,17 @@ impl Link {
     /// From now on what happens in `terminal` goes to `feed`.
     pub fn listen(&self, terminal: &str, feed: Feed) {
         let listener = Listener { feed, behind: false };
-        lock(&self.0.terminals).insert(terminal.to_owned(), listener);
+        self.0.terminals.lock().insert(terminal.to_owned(), listener);
     }
 
     /// Nobody listens to `terminal` any more.
     pub fn unlisten(&self, terminal: &str) {
-        lock(&self.0.terminals).remove(terminal);
+        self.0.terminals.lock().remove(terminal);
     }
 
     /// Asks for the output of `terminal` from an offset on.
     pub async fn attach(&self, terminal: &str, from: u64) -> Result<(), LinkError> {
-        if let Some(listener) = lock(&self.0.terminals).get_mut(terminal) {
+        if let Some(listener) = self.0.terminals.lock().get_mut(terminal) {
             listener.behind = false;
         }
         let terminal = terminal.to_owned();
@@ -313,7 +314,7 @@ impl Link {
 
     /// Was output of `terminal` dropped since it was attached?
     pub fn is_behind(&self, terminal: &str) -> bool {
-        lock(&self.0.terminals).get(terminal).is_some_and(|listener| listener.behind)
+        self.0.terminals.lock().get(terminal).is_some_and(|listener| listener.behind)
     }
 
     /// Asks without waiting for the answer. Said once: what does not fit is not sent.
@@ -327,7 +328,7 @@ impl Link {
 
     /// What happens to `command` from now on is told to `terminal` and to whoever follows it.
     pub fn follow(&self, command: &str, terminal: &str) -> watch::Receiver<Progress> {
-        let mut commands = lock(&self.0.commands);
+        let mut commands = self.0.commands.lock();
         let followed = commands.entry(command.to_owned()).or_insert_with(|| Followed {
             terminal: terminal.to_owned(),
             progress: watch::channel(Progress::default()).0,
@@ -340,12 +341,12 @@ impl Link {
 
     /// How far `command` is, as a level to wait on; `None` if it is over or not of this host.
     pub fn progress(&self, command: &str) -> Option<watch::Receiver<Progress>> {
-        lock(&self.0.commands).get(command).map(|followed| followed.progress.subscribe())
+        self.0.commands.lock().get(command).map(|followed| followed.progress.subscribe())
     }
 
     /// `command` is over and done with.
     pub fn forget(&self, command: &str) {
-        lock(&self.0.commands).remove(command);
+        self.0.commands.lock().remove(command);
         self.0.recount();
     }
 
@@ -452,11 +453,6 @@ pub fn unexpected(event: &Event) -> LinkError {
     LinkError::Protocol(format!("unexpected answer {event:?}"))
 }
 
-/// A poisoned lock only means that another task panicked between two whole changes.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn write<W: AsyncWrite + Unpin>(
     mut writer: W,
     mut frames: mpsc::Receiver<Vec<u8>>,
@@ -498,10 +494,10 @@ async fn read<R: AsyncRead + Unpin>(mut reader: R, mut decoder: Decoder, inner: 
         decoder.feed(&buffer[..count]);
     }
     inner.closed.cancel();
-    lock(&inner.calls).clear();
+    inner.calls.lock().clear();
     // Dropping the senders tells every owner that the runtime is out of reach.
-    lock(&inner.terminals).clear();
-    lock(&inner.commands).clear();
+    inner.terminals.lock().clear();
+    inner.commands.lock().clear();
 }
 
 /// Passes on every whole frame; answers the terminals that have fallen behind just now.
@@ -525,7 +521,7 @@ fn drain(decoder: &mut Decoder, inner: &Inner) -> Result<Vec<String>, LinkError>
 /// Passes one event on; answers the terminal if it has just fallen behind.
 fn pass_on(event: Event, inner: &Inner) -> Option<String> {
     if let Some(seq) = event.answers() {
-        if let Some(call) = lock(&inner.calls).remove(&seq) {
+        if let Some(call) = inner.calls.lock().remove(&seq) {
             let _ = call.send(event);
         }
         return None;
@@ -537,7 +533,7 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
         | Event::Resized { terminal, .. }
         | Event::Gap { terminal, .. }
         | Event::Exited { terminal, .. } => {
-            let mut terminals = lock(&inner.terminals);
+            let mut terminals = inner.terminals.lock();
             let listener = terminals.get_mut(terminal)?;
             if listener.behind {
                 return None;
@@ -562,7 +558,7 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
         | Event::StateChanged { terminal, .. }
         | Event::Restarted { terminal, .. } => terminal,
         Event::Sealed { command, .. } => {
-            sealed = lock(&inner.commands).get(command)?.terminal.clone();
+            sealed = inner.commands.lock().get(command)?.terminal.clone();
             &sealed
         }
         Event::Hello { .. }
@@ -575,7 +571,7 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
         | Event::StateReply { .. }
         | Event::MetricsReply { .. } => return None,
     };
-    let terminals = lock(&inner.terminals);
+    let terminals = inner.terminals.lock();
     let listener = terminals.get(terminal)?;
     if let Err(mpsc::error::TrySendError::Full(_)) = listener.feed.records.try_send(Box::new(event))
     {
@@ -587,7 +583,7 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
 /// Raises the level of the command an event is about, if anybody follows it.
 fn note(event: &Event, inner: &Inner) {
     let change = |command: &str, change: &dyn Fn(&mut Progress)| {
-        if let Some(followed) = lock(&inner.commands).get(command) {
+        if let Some(followed) = inner.commands.lock().get(command) {
             followed.progress.send_modify(change);
         }
     };

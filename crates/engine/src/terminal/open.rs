@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Resume, TerminalError, Terminals};
+use super::error::TerminalError;
+use super::options::Resume;
+use super::terminals::Terminals;
 use base::event::Happened;
 use model::{Env, LeaseId, ShellKind, Terminal, TerminalId, TerminalStatus, ThreadId};
 

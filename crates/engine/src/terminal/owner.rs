@@ -11,12 +11,13 @@
 //! log; bytes fed for that are never answered.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use host::wire::{self, Request};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -97,16 +98,16 @@ pub struct Shared {
 impl Shared {
     /// The facts as they are.
     pub fn facts(&self) -> Facts {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.facts.lock().clone()
     }
 
     /// Changes the facts.
     pub fn note(&self, change: impl FnOnce(&mut Facts)) {
-        change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.facts.lock());
     }
 
     fn push(&self, event: Event) {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.window.lock().push(event);
     }
 }
 
@@ -481,7 +482,7 @@ impl Owner {
         Picture {
             data: data.into(),
             offset: self.offset,
-            place: self.shared.window.lock().unwrap_or_else(PoisonError::into_inner).head(),
+            place: self.shared.window.lock().head(),
             cols: self.size.cols,
             rows: self.size.rows,
             cursor: (cursor.col, cursor.row, cursor.visible),
@@ -511,7 +512,7 @@ impl Owner {
 
     /// Moves the end without an event: watchers that are there get a new picture.
     fn skip_silently(&mut self, to: u64) {
-        let mut window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.shared.window.lock();
         window.restart(to);
         drop(window);
         self.offset = to;
@@ -532,7 +533,7 @@ impl Owner {
     }
 
     fn announce(&self) {
-        let head = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner).head();
+        let head = self.shared.window.lock().head();
         self.shared.head.send_replace(head);
     }
 
@@ -558,7 +559,7 @@ impl Owner {
         let silent = now.duration_since(self.last_output) >= SLEEP_AFTER;
         if silent && self.seat.is_empty() && self.dirty_since.is_none() && self.saving.is_none() {
             self.view = View::Asleep;
-            self.shared.window.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.shared.window.lock().clear();
             self.settings.dropped.notify_one();
         } else if silent {
             self.last_output = now;

@@ -1,16 +1,16 @@
 //! Removes what terminals leave behind that have no row any more: shells on a host, directories.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use host::wire::Request;
 
+use super::error::TerminalError;
 use super::link::Link;
 use super::owner::Ask;
 use super::recovery::Found;
-use super::{TerminalError, Terminals};
+use super::terminals::Terminals;
 use model::{LeaseId, LeaseState, TerminalId};
 
 /// Hosts that are asked at the same time.
@@ -22,7 +22,7 @@ impl Terminals {
     /// Lets go of a terminal whose instance is about to be destroyed: its watchers are told, its commands
     /// are lost. The host is not asked, so it need not answer.
     pub async fn discard(&self, id: &TerminalId) {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let live = self.0.live.lock().remove(id);
         if let Some(live) = live {
             // Held by a task that is starting a shell, which fails when the instance goes.
             if let Ok(mut runtime) = live.runtime.try_lock()

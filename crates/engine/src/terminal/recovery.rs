@@ -10,16 +10,17 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::wire::Request;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
+use super::error::TerminalError;
 use super::link::{Link, Silence};
-use super::{TerminalError, Terminals};
-use crate::lease::{LeaseError, Running};
+use super::terminals::Terminals;
+use crate::lease::{LeaseError, RunningInstance};
 use base::event::Happened;
 use base::outbound::bounded;
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
@@ -80,7 +81,7 @@ impl Terminals {
         for (lease, terminals) in leases {
             let (done, first_look) = watch::channel(false);
             if !self.is_far(&lease).await {
-                let mut settling = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut settling = self.0.settling.lock();
                 settling.insert(lease.clone(), first_look);
             }
             let (this, places, left) = (self.clone(), places.clone(), left.clone());
@@ -88,8 +89,7 @@ impl Terminals {
                 let place = places.acquire_owned().await;
                 let looked = || {
                     drop(place);
-                    let mut settling =
-                        this.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut settling = this.0.settling.lock();
                     settling.remove(&lease);
                     drop(settling);
                     done.send_replace(true);
@@ -105,7 +105,7 @@ impl Terminals {
     /// than a silent host is waited for.
     pub(super) async fn settled(&self, lease: &LeaseId) {
         let first_look = {
-            let settling = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+            let settling = self.0.settling.lock();
             settling.get(lease).cloned()
         };
         if let Some(mut first_look) = first_look {
@@ -150,7 +150,7 @@ impl Terminals {
         match lease.state {
             LeaseState::Running(instance) => {
                 let (lease_id, provider) = (lease.lease_id, lease.provider);
-                let running = Running { lease_id, provider, instance, recreated: false };
+                let running = RunningInstance { lease_id, provider, instance, recreated: false };
                 Ok(Found::Running(self.link(&running, Seeker::Recovery).await?))
             }
             LeaseState::Paused(_) => Ok(Found::Paused),
@@ -204,13 +204,13 @@ impl Terminals {
     /// want the same instance wait for each other.
     pub(super) async fn link(
         &self,
-        running: &Running,
+        running: &RunningInstance,
         seeker: Seeker,
     ) -> Result<Link, TerminalError> {
         let instance = running.instance.instance_id.clone();
         let lease = &running.lease_id;
         let slot = {
-            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = self.0.links.lock();
             links.entry(instance.clone()).or_default().clone()
         };
         let mut slot = slot.lock().await;
@@ -336,13 +336,13 @@ impl Terminals {
     /// Whether what is beneath a lease may be out of reach for a while and be there all the same.
     pub(super) async fn is_far(&self, lease: &LeaseId) -> bool {
         let lease = self.0.store.lease(lease).await.ok().flatten();
-        lease.is_some_and(|lease| self.0.leases.patience(&lease) > FAR)
+        lease.is_some_and(|lease| self.0.leases.reconnect_timeout(&lease) > FAR)
     }
 
     /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
     async fn relink(&self, closed: &Link, instance: &InstanceId, lease: &LeaseId) {
         {
-            let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = self.0.links.lock();
             // A slot that somebody holds is being filled with the next connection.
             let over = links.get(instance).is_some_and(|slot| {
                 let free = slot.try_lock();
@@ -376,7 +376,7 @@ impl Terminals {
     ) {
         let (patience, keeps) = match self.0.store.lease(lease).await {
             Ok(Some(lease)) => {
-                (self.0.leases.patience(&lease), self.0.leases.keeps_programs(&lease))
+                (self.0.leases.reconnect_timeout(&lease), self.0.leases.keeps_programs(&lease))
             }
             Ok(None) | Err(_) => (FAR, true),
         };
@@ -457,7 +457,7 @@ impl Terminals {
 
     /// Whether a terminal is on a host that can be reached.
     async fn is_alive(&self, id: &TerminalId) -> bool {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return false };
         let slot = live.runtime.lock().await;
         slot.as_ref().is_some_and(|alive| !alive.link.closed().is_cancelled())

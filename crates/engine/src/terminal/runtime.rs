@@ -4,27 +4,28 @@
 //! instance was made anew, the host is asked what it holds, what it holds is taken up again, and
 //! what it does not hold is opened from the state in the store.
 
-use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use host::wire::{Code, Request, TerminalInfo};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::alive::Alive;
+use super::error::TerminalError;
 use super::limit::Limits;
 use super::link::{Feed, Link, LinkError};
+use super::options::Resume;
 use super::owner::{Ask, Format, Runtime};
 use super::recovery::Seeker;
 use super::scribe::{self, Desk, Order, Scribe};
-use super::{Live, Place, TerminalError, Terminals};
-use crate::lease::{IfPaused, Running};
+use super::shell_start::{Place, argv, environment, inherited, start_directory, wire_shell};
+use super::terminals::{Live, Terminals};
+use crate::lease::RunningInstance;
 use base::event::Happened;
 use model::{
-    Command, CommandEnd, CommandStatus, Env, ShellKind, Terminal, TerminalEvent, TerminalId,
-    TerminalState, Thread,
+    Command, CommandEnd, CommandStatus, Terminal, TerminalEvent, TerminalId, TerminalState, Thread,
 };
-use provider;
 
 /// Output events that wait for an owner before the terminal counts as behind.
 const OUTPUT: usize = 128;
@@ -33,45 +34,12 @@ const RECORDS: usize = 1024;
 /// Orders that wait for a scribe.
 const ORDERS: usize = 16;
 
-/// What to do about a lease that is paused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resume {
-    /// Resume it.
-    Yes,
-    /// Leave it and say so.
-    No,
-    /// Resume it; but where the instance was stopped, look at what is kept and start nothing.
-    UnlessStopped,
-}
-
-impl From<Resume> for IfPaused {
-    fn from(resume: Resume) -> IfPaused {
-        match resume {
-            Resume::Yes | Resume::UnlessStopped => IfPaused::Resume,
-            Resume::No => IfPaused::Refuse,
-        }
-    }
-}
-
 impl Live {
     /// Gives the owner a runtime. It notes in its turn that the terminal lives; whoever looks before
     /// that must not start it again.
     async fn hand(&self, runtime: Runtime) -> Result<(), TerminalError> {
         self.shared.note(|facts| (facts.live, facts.exit) = (true, None));
         self.ask(Ask::Runtime(runtime)).await
-    }
-}
-
-/// A terminal's place on a host.
-pub(super) struct Alive {
-    pub(super) link: Link,
-    pub(super) orders: mpsc::Sender<Order>,
-}
-
-impl Alive {
-    /// Whether it is on the host at the other end of this connection.
-    pub(super) fn is_on(&self, link: &Link) -> bool {
-        self.link.boot_id() == link.boot_id() && !self.link.closed().is_cancelled()
     }
 }
 
@@ -136,7 +104,7 @@ impl Terminals {
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
-        running: &mut Running,
+        running: &mut RunningInstance,
         state: Option<TerminalState>,
     ) -> Result<Alive, TerminalError> {
         let link = match self.link(running, Seeker::Request).await {
@@ -176,7 +144,7 @@ impl Terminals {
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
-        running: &Running,
+        running: &RunningInstance,
         link: &Link,
     ) -> Result<Alive, TerminalError> {
         let held = link.list().await?;
@@ -230,7 +198,7 @@ impl Terminals {
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
-        running: &Running,
+        running: &RunningInstance,
         link: &Link,
         state: TerminalState,
     ) -> Result<Alive, TerminalError> {
@@ -339,7 +307,7 @@ impl Terminals {
 
     /// A terminal's shell is gone for good; its state and its output are not.
     pub(super) async fn lost(&self, id: &TerminalId) {
-        let live = self.0.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
             *live.runtime.lock().await = None;
             let why = "the shell is gone; the next command or key starts one from its last state";
@@ -402,106 +370,11 @@ impl Terminals {
     }
 }
 
-impl Place {
-    /// The same place by its names inside an instance.
-    fn inside(self, placed: &provider::Placed) -> Self {
-        let name = |value: String| {
-            placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
-        };
-        Self {
-            directory: placed.inside(&self.directory),
-            env: self.env.into_iter().map(|(key, value)| (key, name(value))).collect(),
-            mounts: placed.seen.clone(),
-        }
-    }
-}
-
-/// The first of these that says anything.
-fn start_directory(
-    terminal: &Terminal,
-    thread: Option<&Thread>,
-    last: &str,
-    place: &Place,
-) -> Vec<u8> {
-    let chosen = [last, &terminal.cwd, thread.and_then(|t| t.cwd.as_deref()).unwrap_or_default()]
-        .into_iter()
-        .find(|directory| !directory.is_empty());
-    match chosen {
-        Some(directory) => directory.as_bytes().to_vec(),
-        None => place.directory.clone().into_os_string().into_encoded_bytes(),
-    }
-}
-
 /// Leaves whatever the last program had switched on.
 const LEAVE: &str = "\x1b[!p\x1b[?1000;1002;1003;1004;1005;1006;1015;1016;2004l\x1b[?25h\x1b[<99u";
 const LEAVE_ALTERNATE: &str = "\x1b[?1049l";
 const RESTORED: &str =
     "\x1b[0m\r\n\x1b[2m── the shell was restored from its last state ──\x1b[0m\r\n";
-
-/// Variables of the server's own environment that a shell on this machine gets.
-const INHERITED: &[&str] = &[
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "PATH",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "SSH_AUTH_SOCK",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-];
-
-/// What a shell on this machine gets of the server's own environment.
-fn inherited() -> Env {
-    let inherited = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        let wanted = INHERITED.contains(&name.as_str()) || name.starts_with("LC_");
-        wanted.then_some((name, value.into_string().ok()?))
-    });
-    inherited.collect()
-}
-
-fn environment(mut env: Env, terminal: &Terminal, thread: Option<&Thread>, place: Env) -> Env {
-    env.entry("PATH".into())
-        .or_insert_with(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
-    env.entry("HOME".into()).or_insert_with(|| "/".into());
-    env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
-    env.insert("STEAD_THREAD".into(), terminal.thread_id.to_string());
-    env.extend(place);
-    if let Some(thread) = thread {
-        env.extend(thread.env.clone());
-    }
-    env.extend(terminal.env.clone());
-    env
-}
-
-fn argv(terminal: &Terminal) -> Vec<Vec<u8>> {
-    if !terminal.argv.is_empty() {
-        return terminal.argv.iter().map(|word| word.clone().into_bytes()).collect();
-    }
-    let shell = match terminal.shell {
-        ShellKind::Bash => "bash",
-        ShellKind::Zsh => "zsh",
-        ShellKind::Sh | ShellKind::Plain => "sh",
-    };
-    vec![shell.into()]
-}
-
-fn wire_shell(shell: ShellKind) -> host::wire::Shell {
-    match shell {
-        ShellKind::Bash => host::wire::Shell::Bash,
-        ShellKind::Zsh => host::wire::Shell::Zsh,
-        ShellKind::Sh => host::wire::Shell::Sh,
-        ShellKind::Plain => host::wire::Shell::Plain,
-    }
-}
 
 /// Makes a terminal end with its program. A host that does not know this yet starts another shell.
 async fn end_with_program(link: &Link, id: &TerminalId) -> Result<(), LinkError> {

@@ -12,10 +12,11 @@ use host::wire::{Event, Outcome, Request, Sections, Stream};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::error::TerminalError;
 use super::flight::{Ended, Flights, Stage};
 use super::limit::{self, Limits};
-use super::link::{Link, LinkError};
-use super::output;
+use super::link::Link;
+use super::output_source;
 use base::event::{Events, Happened};
 use model::{
     Cause, Changes, Command, CommandEnd, CommandId, CommandStatus, CwdChange, Env, EnvChange, Exit,
@@ -33,20 +34,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// What a scribe can be told to do between two records.
 pub enum Order {
     /// Run a script quietly in the shell, as a change of its own.
-    Apply { script: Vec<u8>, answer: oneshot::Sender<Result<u64, OrderError>> },
+    Apply { script: Vec<u8>, answer: oneshot::Sender<Result<u64, TerminalError>> },
     /// Take up an earlier version again.
-    Rollback { to: u64, answer: oneshot::Sender<Result<u64, OrderError>> },
-}
-
-/// Why an order was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum OrderError {
-    /// The host did not do it.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// It could not be written down.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+    Rollback { to: u64, answer: oneshot::Sender<Result<u64, TerminalError>> },
 }
 
 /// The task. See the module.
@@ -257,7 +247,7 @@ impl Scribe {
         }
         let read = async |stream, bytes| match bytes {
             0 => Some(Vec::new()),
-            most => output::head(&self.link, &command.command_id, stream, most).await.ok(),
+            most => output_source::head(&self.link, &command.command_id, stream, most).await.ok(),
         };
         let stdout = read(Stream::Stdout, command.stdout_bytes).await?;
         let stderr = read(Stream::Stderr, command.stderr_bytes).await?;
@@ -437,7 +427,7 @@ impl Scribe {
         }
     }
 
-    async fn apply(&mut self, script: Vec<u8>) -> Result<u64, OrderError> {
+    async fn apply(&mut self, script: Vec<u8>) -> Result<u64, TerminalError> {
         let terminal = self.id.to_string();
         self.link.call(|seq| Request::Apply { seq, terminal, script }).await?;
         // The host tells the change before it answers.
@@ -447,7 +437,7 @@ impl Scribe {
         Ok(self.version)
     }
 
-    async fn roll_back(&mut self, to: u64) -> Result<u64, OrderError> {
+    async fn roll_back(&mut self, to: u64) -> Result<u64, TerminalError> {
         let wanted = self.store.terminal_state(&self.id, Some(to)).await?;
         let env = wanted.sections.get("env").map(|bytes| environment(bytes)).unwrap_or_default();
         let delta = delta(&self.base, &env);

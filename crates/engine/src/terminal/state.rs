@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
+use super::error::TerminalError;
+use super::open::NewTerminal;
+use super::options::Resume;
 use super::scribe::{self, Order};
-use super::{NewTerminal, Resume, TerminalError, Terminals};
+use super::terminals::Terminals;
 use model::{Env, Terminal, TerminalState};
 
 impl Terminals {
@@ -51,14 +54,14 @@ impl Terminals {
     async fn order(
         &self,
         terminal: &Terminal,
-        make: impl FnOnce(oneshot::Sender<Result<u64, scribe::OrderError>>) -> Order,
+        make: impl FnOnce(oneshot::Sender<Result<u64, TerminalError>>) -> Order,
     ) -> Result<u64, TerminalError> {
         let live = self.live(terminal).await;
         self.alive(terminal, &live, Resume::Yes).await?;
         let orders = self.orders(&live).await.ok_or(TerminalError::Gone)?;
         let (answer, answered) = oneshot::channel();
         orders.send(make(answer)).await.map_err(|_| TerminalError::Gone)?;
-        Ok(answered.await.map_err(|_| TerminalError::Gone)??)
+        answered.await.map_err(|_| TerminalError::Gone)?
     }
 }
 

@@ -7,9 +7,8 @@
 //! ```
 //! What a host began it names in a file before the shell hears of it, so nothing is run twice.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::wire::Request;
@@ -17,41 +16,17 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::exec::{ExecOptions, IfBusy, request};
+use super::error::TerminalError;
 use super::flight::Stage;
 use super::link::{Link, LinkError, Progress};
-use super::{Live, Resume, TerminalError, Terminals};
+use super::options::{ExecOptions, IfBusy, Resume};
+use super::terminals::{Live, Terminals};
 use model::{Command, CommandEnd, CommandId, CommandStatus, ShellKind, Terminal, TerminalId};
 
 /// How long a host is waited for that a command can be handed to.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many hosts are remembered: as many as may go while one command is being handed over.
-const REMEMBERED: usize = 64;
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(20);
-
-/// Hosts that are gone, the last of them.
-#[derive(Debug, Default)]
-pub(super) struct Hosts(VecDeque<String>);
-
-impl Hosts {
-    fn add(&mut self, host: &str) {
-        if !self.contains(host) {
-            self.0.push_back(host.to_owned());
-        }
-        if self.0.len() > REMEMBERED {
-            self.0.pop_front();
-        }
-    }
-
-    fn contains(&self, host: &str) -> bool {
-        self.0.iter().any(|known| known == host)
-    }
-}
-
-fn lock(hosts: &Mutex<Hosts>) -> MutexGuard<'_, Hosts> {
-    hosts.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Terminals {
     /// The host a terminal is on, as [`Terminals::alive`]; one that goes away meanwhile is waited for.
@@ -113,10 +88,10 @@ impl Terminals {
         let name = terminal.terminal_id.to_string();
         let progress = link.follow(id.as_str(), &name);
         self.0.flights.handed_to(id, link.boot_id());
-        match link.call(|seq| request(seq, name, id, options)).await {
+        match link.call(|seq| options.request(seq, name, id)).await {
             Ok(_) => Ok(progress),
             Err(LinkError::Closed) => {
-                if lock(&self.0.gone).contains(link.boot_id()) {
+                if self.0.gone.lock().contains(link.boot_id()) {
                     // Its other commands have been seen to already.
                     self.strand(link.boot_id()).await;
                 }
@@ -136,7 +111,7 @@ impl Terminals {
 
     /// A host is gone: sees to what was handed to it.
     pub(super) async fn strand(&self, host: &str) {
-        lock(&self.0.gone).add(host);
+        self.0.gone.lock().add(host);
         for (command, options) in self.0.flights.on(host) {
             match options {
                 Some(options) if !self.began(&command).await => {

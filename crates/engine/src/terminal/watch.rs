@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -123,7 +123,7 @@ impl Watcher {
                 continue;
             }
             let read = {
-                let window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
+                let window = self.shared.window.lock();
                 window.read(self.place, AT_ONCE)
             };
             match read {
@@ -157,14 +157,14 @@ impl Watcher {
     }
 
     fn bounds(&self) -> (u64, u64) {
-        self.shared.window.lock().unwrap_or_else(PoisonError::into_inner).bounds()
+        self.shared.window.lock().bounds()
     }
 
     /// One step from the log towards the window, or a picture if the log has a gap.
     async fn catch_up(&mut self) -> Result<(), Gone> {
         let Some(Behind { directory, position }) = &mut self.behind else { return Ok(()) };
         let (held, end) = {
-            let window = self.shared.window.lock().unwrap_or_else(PoisonError::into_inner);
+            let window = self.shared.window.lock();
             (window.since(*position), window.bounds().1)
         };
         if let Some((events, place)) = held {

@@ -6,9 +6,9 @@ use crate::memory::{
     map::{Change, Entry, HotLimits, Map, Node},
     record::Op,
 };
-use crate::{FileError, Relative, Stat, rows};
+use crate::{FileError, Relative, Stat};
 use model::Timestamp;
-use store::EntryChange;
+use store::{EntryChange, EntryRow};
 
 /// What is known of a project's files without reading them.
 #[derive(Debug, Default)]
@@ -54,12 +54,10 @@ impl Index {
         let version = self.0.version();
         Ok(match self.0.plan(change, limits, now)? {
             Op::Put { key, bytes, at, version } => {
-                let row = rows::row(&key, bytes.len() as u64, at, Some(version));
-                (rows::put(row, &bytes), version)
+                let row = row(&key, bytes.len() as u64, at, Some(version));
+                (put(row, &bytes), version)
             }
-            Op::MakeDirectory { key, at } => {
-                (rows::put(rows::row(&key, 0, at, None), &Bytes::new()), version)
-            }
+            Op::MakeDirectory { key, at } => (put(row(&key, 0, at, None), &Bytes::new()), version),
             Op::Remove { key } => (EntryChange::Remove { path: key.into() }, version),
             Op::Move { from, to } => {
                 (EntryChange::Move { from: from.into(), to: to.into() }, version)
@@ -67,4 +65,20 @@ impl Index {
             Op::Begin { .. } | Op::End { .. } => unreachable!("no change is planned as these"),
         })
     }
+}
+
+/// The row of a planned change.
+fn row(path: &str, size: u64, at: Timestamp, version: Option<u64>) -> EntryRow {
+    EntryRow {
+        path: path.to_owned(),
+        is_directory: version.is_none(),
+        size,
+        modified_at: at,
+        version: version.unwrap_or(0),
+    }
+}
+
+/// A planned change as the store takes it.
+fn put(row: EntryRow, bytes: &Bytes) -> EntryChange {
+    EntryChange::Put { row, bytes: bytes.to_vec() }
 }

@@ -18,12 +18,13 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 
 use self::{log::Log, map::Map, record::Op};
@@ -143,7 +144,7 @@ impl HotMemories {
         project: &ProjectId,
         directory: PathBuf,
     ) -> Result<Arc<Memory>, FileError> {
-        let cell = lock(&self.shared.loaded).entry(project.clone()).or_default().clone();
+        let cell = self.shared.loaded.lock().entry(project.clone()).or_default().clone();
         let load = || async {
             let (project, shared) = (project.clone(), self.shared.clone());
             tokio::task::spawn_blocking(move || Memory::load(project, &directory, &shared))
@@ -158,7 +159,7 @@ impl HotMemories {
     /// The memories of a project, if they are in RAM.
     #[must_use]
     pub fn get(&self, project: &ProjectId) -> Option<Arc<Memory>> {
-        let memory = lock(&self.shared.loaded).get(project)?.get()?.clone();
+        let memory = self.shared.loaded.lock().get(project)?.get()?.clone();
         memory.touch(&self.shared.clock);
         Some(memory)
     }
@@ -190,7 +191,7 @@ impl HotMemories {
                 continue;
             }
             memory.snapshot().await?;
-            let mut loaded = lock(&self.shared.loaded);
+            let mut loaded = self.shared.loaded.lock();
             // Ours and the map's: whoever else has it, or asks while we look, keeps it.
             if Arc::strong_count(&memory) == 2 {
                 loaded.remove(&memory.project);
@@ -202,12 +203,12 @@ impl HotMemories {
     /// Takes no more changes of a project and lets go of it. What was acknowledged is on disk when
     /// this answers.
     pub async fn close(&self, project: &ProjectId) {
-        let cell = lock(&self.shared.loaded).remove(project);
+        let cell = self.shared.loaded.lock().remove(project);
         if let Some(memory) = cell.and_then(|cell| cell.get().cloned()) {
             // The lock is held while a batch is written; after it, the flag is seen.
             let done = tokio::task::spawn_blocking(move || {
-                let _snapshot = lock(&memory.snapshotting);
-                let _disk = lock(&memory.disk);
+                let _snapshot = memory.snapshotting.lock();
+                let _disk = memory.disk.lock();
                 memory.closed.store(true, Ordering::SeqCst);
             });
             let _ = done.await;
@@ -244,7 +245,7 @@ impl HotMemories {
     }
 
     fn loaded(&self) -> Vec<Arc<Memory>> {
-        lock(&self.shared.loaded).values().filter_map(|cell| cell.get().cloned()).collect()
+        self.shared.loaded.lock().values().filter_map(|cell| cell.get().cloned()).collect()
     }
 }
 
@@ -354,11 +355,11 @@ impl Memory {
     }
 
     fn snapshot_blocking(&self) -> Result<bool, FileError> {
-        let _one = lock(&self.snapshotting);
+        let _one = self.snapshotting.lock();
         let started = Instant::now();
         let since;
         let (generation, map, directory) = {
-            let mut disk = lock(&self.disk);
+            let mut disk = self.disk.lock();
             if self.closed.load(Ordering::SeqCst) || (disk.log.bytes() == 0 && disk.log.is_sound())
             {
                 return Ok(false);
@@ -371,13 +372,13 @@ impl Memory {
             self.pending_since.store(since, Ordering::Relaxed);
             self.failed(error)
         })?;
-        lock(&self.disk).log.snapshotted(generation);
+        self.disk.lock().log.snapshotted(generation);
         self.count_snapshot(size, started);
         Ok(true)
     }
 
     fn read<T>(&self, read: impl FnOnce(&Map) -> T) -> T {
-        read(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.shown.read())
     }
 
     fn touch(&self, clock: &Clock) {
@@ -407,7 +408,7 @@ impl Memory {
 
     /// Makes changes that arrived together; each is answered by itself.
     fn apply(&self, jobs: Vec<Job>, limits: &HotLimits, now: Timestamp) {
-        let mut disk = lock(&self.disk);
+        let mut disk = self.disk.lock();
         if self.closed.load(Ordering::SeqCst) {
             let reason = || "the project is gone".to_owned();
             return answer_all(jobs, |_| Err(FileError::Unavailable { reason: reason() }));
@@ -440,7 +441,7 @@ impl Memory {
             return;
         }
         {
-            let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+            let mut shown = self.shown.write();
             planned.iter().for_each(|op| shown.apply(op));
         }
         drop(disk);
@@ -523,8 +524,4 @@ fn copy(error: &io::Error) -> io::Error {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::other(error.to_string()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -137,7 +137,7 @@ async fn a_log_that_fails_acknowledges_nothing_and_service_returns() {
     memory.change(put("before", "1")).await.unwrap();
     // A descriptor that refuses every write stands for a disk that does.
     let refusing = std::fs::File::open("/dev/null").unwrap();
-    lock(&memory.disk).log.replace_file(refusing);
+    memory.disk.lock().log.replace_file(refusing);
     memory.change(put("lost", "1")).await.unwrap_err();
     assert!(memory.get(&path("lost")).is_err(), "what failed is not shown");
     memory.change(put("after", "1")).await.unwrap();

@@ -6,7 +6,7 @@ use super::buffer::{Buffer, Margins};
 use super::cell::{Cell, Clusters};
 use super::row::Row;
 use super::scrollback::Names;
-use crate::style::Styles;
+use crate::style_table::Styles;
 
 /// Whether wrapped lines are laid out afresh.
 #[derive(Clone, Copy, PartialEq, Eq)]

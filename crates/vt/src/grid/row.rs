@@ -2,7 +2,8 @@
 
 use super::cell::{Cell, Glyph};
 use crate::compact::INTERNED;
-use crate::style::{PROTECTED, Styles};
+use crate::style::PROTECTED;
+use crate::style_table::Styles;
 
 /// A line of cells, and whether it continues the line above.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

@@ -22,7 +22,8 @@ use super::cell::{CLUSTER_CHARS, Cell, Clusters, Glyph};
 use super::row::Row;
 use crate::ascii::{printable, printable_of_eight};
 use crate::compact::{self, INTERNED};
-use crate::style::{COLOR, MODE, P16, P256, RGB, Style, Styles};
+use crate::style::{COLOR, MODE, P16, P256, RGB, Style};
+use crate::style_table::Styles;
 use crate::width::width;
 
 const BLOCK: usize = 32 * 1024;

@@ -23,7 +23,8 @@ use crate::grid::reflow::{NamesMut, Reflow};
 use crate::grid::scrollback::Names;
 use crate::links::Links;
 use crate::parser::Parser;
-use crate::style::{COLOR, Style, Styles};
+use crate::style::{COLOR, Style};
+use crate::style_table::Styles;
 
 pub(crate) use charset::{Charsets, charset_changes};
 pub(crate) use keyboard::Keyboard;

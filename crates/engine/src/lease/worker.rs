@@ -1,91 +1,91 @@
-//! The one task that keeps a lease.
+//! The task that owns a lease: handles its requests one after the other.
 
-use std::sync::{Arc, PoisonError};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
 
-use super::{IfPaused, LINGER, LeaseError, Running, Shared, budget::Budget};
+use super::{
+    error::{LeaseError, chain},
+    request::{Goal, IfPaused, LeaseRequest, RunningInstance},
+    retry::CreationBudget,
+    shared::Shared,
+};
 use base::event::Happened;
 use model::{Desired, Instance, InstanceId, Lease, LeaseEvent, LeaseId, LeaseState};
 use provider::{CopyTo, Fidelity, Intent, Observed, Provider, ProviderError};
 use store::StoreError;
 
-type Answer<T> = oneshot::Sender<Result<T, LeaseError>>;
+/// How often a change is decided again because the lease changed in the meantime.
+const MAX_CONFLICTS: u32 = 3;
 
-/// What a keeper is asked.
-#[derive(Debug)]
-pub(super) enum Ask {
-    Running { if_paused: IfPaused, answer: Answer<Running> },
-    Make { what: Make, answer: Answer<Lease> },
-    Copy { to: CopyTo, answer: Answer<Lease> },
-    Resize { settings: Map<String, Value>, answer: Answer<Lease> },
-    Reach { spec: serde_json::Value, answer: Answer<Lease> },
+/// How long a worker without requests keeps running.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Decides a change again, from the lease as it is stored, when another writer changed the lease. A macro,
+/// because an async closure that borrows the worker is not `Send`.
+macro_rules! retry_conflicts {
+    ($attempt:expr) => {{
+        let mut conflicts = 0;
+        loop {
+            match $attempt.await {
+                Err(LeaseError::Store(StoreError::Conflict { .. }))
+                    if conflicts < MAX_CONFLICTS =>
+                {
+                    conflicts += 1;
+                }
+                result => break result,
+            }
+        }
+    }};
 }
 
-/// What a lease is to be made, other than running.
-#[derive(Debug, Clone)]
-pub(super) enum Make {
-    /// As its provider says and as was last asked for.
-    Right {
-        /// Only if this is its instance.
-        suspect: Option<InstanceId>,
-    },
-    Paused,
-    Stopped,
-    Destroyed,
-}
-
-/// How often a change is decided anew because somebody else changed the lease meanwhile.
-const CONFLICTS: u32 = 3;
-
-fn is_conflict<T>(result: &Result<T, LeaseError>) -> bool {
-    matches!(result, Err(LeaseError::Store(StoreError::Conflict { .. })))
-}
-
-pub(super) struct Keeper {
+pub(super) struct LeaseWorker {
     id: LeaseId,
     shared: Arc<Shared>,
-    asks: mpsc::Receiver<Ask>,
-    budget: Budget,
+    requests: mpsc::Receiver<LeaseRequest>,
+    budget: CreationBudget,
 }
 
-impl Keeper {
-    pub(super) fn new(id: LeaseId, shared: Arc<Shared>, asks: mpsc::Receiver<Ask>) -> Self {
-        Self { id, shared, asks, budget: Budget::default() }
+impl LeaseWorker {
+    pub(super) fn new(
+        id: LeaseId,
+        shared: Arc<Shared>,
+        requests: mpsc::Receiver<LeaseRequest>,
+    ) -> Self {
+        Self { id, shared, requests, budget: CreationBudget::default() }
     }
 
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         loop {
-            let ask = tokio::select! {
+            let request = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                ask = timeout(LINGER, self.asks.recv()) => ask,
+                request = timeout(IDLE_TIMEOUT, self.requests.recv()) => request,
             };
-            match ask {
-                Ok(Some(ask)) => {
-                    // What was begun when the server is told to stop is left as a crash would leave
-                    // it: the next start finishes it.
+            match request {
+                Ok(Some(request)) => {
+                    // A request that a shutdown interrupts is left as a crash would leave it; the next
+                    // start completes it.
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => break,
-                        // Boxed, for most of its life a keeper waits.
-                        () = Box::pin(self.answer(ask)) => {}
+                        // Boxed, because a worker mostly waits.
+                        () = Box::pin(self.handle(request)) => {}
                     }
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    let mut keepers =
-                        self.shared.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Under the lock nobody gets another handle. Whoever has one and asks after this
-                    // finds the question dropped, and asks the next keeper.
-                    if self.asks.is_empty() {
-                        keepers.remove(&self.id);
+                    let mut workers = self.shared.workers.lock();
+                    // Under this lock no caller gets another handle. A caller that has one and sends after
+                    // this finds its request dropped, and sends it to the next worker.
+                    if self.requests.is_empty() {
+                        workers.remove(&self.id);
                         break;
                     }
                 }
@@ -93,69 +93,50 @@ impl Keeper {
         }
     }
 
-    async fn answer(&mut self, ask: Ask) {
-        match ask {
-            Ask::Running { if_paused, answer } => {
-                let mut result = self.make_running(if_paused).await;
-                for _ in 0..CONFLICTS {
-                    if !is_conflict(&result) {
-                        break;
-                    }
-                    result = self.make_running(if_paused).await;
-                }
-                // Those who asked meanwhile share a failure instead of each repeating it.
-                let mut others = Vec::new();
+    async fn handle(&mut self, request: LeaseRequest) {
+        match request {
+            LeaseRequest::Run { if_paused, reply } => {
+                let result = retry_conflicts!(self.run_instance(if_paused));
+                // Callers that wait for the same thing share a failure instead of each repeating it.
+                let mut waiting = Vec::new();
                 if result.is_err() {
                     let mut rest = Vec::new();
-                    while let Ok(ask) = self.asks.try_recv() {
-                        match ask {
-                            Ask::Running { if_paused: same, answer } if same == if_paused => {
-                                others.push(answer);
+                    while let Ok(request) = self.requests.try_recv() {
+                        match request {
+                            LeaseRequest::Run { if_paused: same, reply } if same == if_paused => {
+                                waiting.push(reply);
                             }
                             other => rest.push(other),
                         }
                     }
-                    for ask in rest {
-                        Box::pin(self.answer(ask)).await;
+                    for request in rest {
+                        Box::pin(self.handle(request)).await;
                     }
                 }
-                for other in others {
-                    let _ = other.send(result.clone());
+                for reply in waiting {
+                    let _ = reply.send(result.clone());
                 }
-                let _ = answer.send(result);
+                let _ = reply.send(result);
             }
-            Ask::Copy { to, answer } => {
-                let _ = answer.send(self.copy(&to).await);
+            LeaseRequest::Reach { goal, reply } => {
+                let _ = reply.send(retry_conflicts!(self.reach(&goal)));
             }
-            Ask::Resize { settings, answer } => {
-                let _ = answer.send(self.resize(settings).await);
+            LeaseRequest::Copy { to, reply } => {
+                let _ = reply.send(self.copy(&to).await);
             }
-            Ask::Reach { spec, answer } => {
-                let mut result = self.reach(&spec).await;
-                for _ in 0..CONFLICTS {
-                    if !is_conflict(&result) {
-                        break;
-                    }
-                    result = self.reach(&spec).await;
-                }
-                let _ = answer.send(result);
+            LeaseRequest::Resize { settings, reply } => {
+                let _ = reply.send(self.resize(settings).await);
             }
-            Ask::Make { what, answer } => {
-                let mut result = self.make(&what).await;
-                for _ in 0..CONFLICTS {
-                    if !is_conflict(&result) {
-                        break;
-                    }
-                    result = self.make(&what).await;
-                }
-                let _ = answer.send(result);
+            LeaseRequest::SetEgress { spec, reply } => {
+                let result = retry_conflicts!(self.set_egress(&spec));
+                let _ = reply.send(result);
             }
         }
     }
 
-    /// Copies the files of the lease; nothing is made or ended meanwhile.
+    /// Copies the files of the lease. No instance is created or ended meanwhile.
     async fn copy(&mut self, to: &CopyTo) -> Result<Lease, LeaseError> {
-        let lease = self.check(None).await?;
+        let lease = self.reconcile(None).await?;
         let provider = self.provider(&lease)?;
         let instance = match &lease.state {
             LeaseState::Destroyed => {
@@ -164,15 +145,15 @@ impl Keeper {
             LeaseState::Running(instance) | LeaseState::Paused(instance) => Some(instance),
             LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => None,
         };
-        let copied = self.try_often(|| provider.copy(&self.id, instance, to)).await;
+        let copied = self.with_retries(|| provider.copy(&self.id, instance, to)).await;
         copied.map_err(|source| LeaseError::provider(&self.id, "copy", source))?;
         Ok(lease)
     }
 
-    /// Takes other settings; a disk grows where nothing runs on it. What there is has them before they are
-    /// on record: asked again, it is as if nothing had been.
+    /// Applies other settings. A disk grows only while no instance uses it. The instance gets the settings
+    /// before they are recorded, so that a repeated request starts from the old record.
     async fn resize(&mut self, settings: Map<String, Value>) -> Result<Lease, LeaseError> {
-        let mut lease = self.check(None).await?;
+        let mut lease = self.reconcile(None).await?;
         let of = |source| LeaseError::provider(&self.id, "resize", source);
         let provider = self.provider(&lease)?;
         let mut spec = lease.spec.as_object().cloned().unwrap_or_default();
@@ -188,12 +169,13 @@ impl Keeper {
                     let what = "change the size of a disk that is in use; stop it first";
                     return Err(of(ProviderError::Unsupported { provider, what }));
                 }
-                let changed = self.try_often(|| provider.resize(&self.id, instance, &spec)).await;
+                let changed =
+                    self.with_retries(|| provider.resize(&self.id, instance, &spec)).await;
                 changed.map_err(of)?;
             }
             LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => {
                 if let Some(bytes) = wanted.filter(|_| has != wanted) {
-                    self.try_often(|| provider.grow(&self.id, bytes)).await.map_err(of)?;
+                    self.with_retries(|| provider.grow(&self.id, bytes)).await.map_err(of)?;
                 }
             }
             LeaseState::Destroyed => {
@@ -204,9 +186,9 @@ impl Keeper {
         self.save(lease).await
     }
 
-    /// Gives the lease other settings, which only differ in what is reached, and its instance what they
-    /// say. On record first: what is made later has them whatever becomes of this one.
-    async fn reach(&mut self, spec: &serde_json::Value) -> Result<Lease, LeaseError> {
+    /// Replaces the settings by others that differ only in egress rules, and applies them to the instance.
+    /// Recorded first: later instances get them even if this one fails.
+    async fn set_egress(&mut self, spec: &Value) -> Result<Lease, LeaseError> {
         let lease = self.load().await?;
         let provider = self.provider(&lease)?;
         let of = |source| LeaseError::provider(&self.id, "change", source);
@@ -216,8 +198,8 @@ impl Keeper {
         }
         let lease = self.save(Lease { spec: spec.clone(), ..lease }).await?;
         if let LeaseState::Running(instance) | LeaseState::Paused(instance) = &lease.state {
-            match self.try_often(|| provider.reach(instance, spec)).await {
-                // The next one has them from the start.
+            match self.with_retries(|| provider.reach(instance, spec)).await {
+                // The next instance is created with them.
                 Ok(()) | Err(ProviderError::Gone { .. }) => {}
                 Err(source) => return Err(of(source)),
             }
@@ -225,16 +207,16 @@ impl Keeper {
         Ok(lease)
     }
 
-    async fn make(&mut self, what: &Make) -> Result<Lease, LeaseError> {
-        match what {
-            Make::Right { suspect } => self.check(suspect.as_ref()).await,
-            Make::Paused => self.make_paused().await,
-            Make::Stopped => self.make_gone(Desired::Stopped).await,
-            Make::Destroyed => self.make_gone(Desired::Destroyed).await,
+    async fn reach(&mut self, goal: &Goal) -> Result<Lease, LeaseError> {
+        match goal {
+            Goal::Consistent { suspect } => self.reconcile(suspect.as_ref()).await,
+            Goal::Paused => self.pause().await,
+            Goal::Stopped => self.end_by_request(Desired::Stopped).await,
+            Goal::Destroyed => self.end_by_request(Desired::Destroyed).await,
         }
     }
 
-    async fn make_running(&mut self, if_paused: IfPaused) -> Result<Running, LeaseError> {
+    async fn run_instance(&mut self, if_paused: IfPaused) -> Result<RunningInstance, LeaseError> {
         if let Some(running) = self.shared.seen_running(&self.id) {
             return Ok(running);
         }
@@ -249,10 +231,10 @@ impl Keeper {
                 LeaseState::Destroyed => {
                     return Err(LeaseError::Destroyed { lease: self.id.clone() });
                 }
-                LeaseState::Running(instance) => match self.look(&*provider, instance).await? {
+                LeaseState::Running(instance) => match self.inspect(&*provider, instance).await? {
                     Observed::Running => {
                         let lease = self.want(lease, Desired::Running).await?;
-                        return self.is_running(&lease, recreated);
+                        return self.note_running(&lease, recreated);
                     }
                     Observed::Paused => {
                         if if_paused == IfPaused::Refuse {
@@ -271,15 +253,16 @@ impl Keeper {
                         return Err(LeaseError::Paused { lease: self.id.clone() });
                     }
                     let lease = self.want(lease, Desired::Running).await?;
-                    recreated |= self.resume(&*provider, lease).await? == Resumed::WasGone;
+                    recreated |=
+                        self.resume(&*provider, lease).await? == ResumeOutcome::InstanceGone;
                 }
                 LeaseState::Creating { .. } => {
                     let lease = self.create(&*provider, lease).await?;
-                    return self.is_running(&lease, recreated);
+                    return self.note_running(&lease, recreated);
                 }
                 LeaseState::Idle | LeaseState::Dead { .. } => {
                     recreated |= matches!(lease.state, LeaseState::Dead { .. });
-                    if let Err(retry_after) = self.budget.take(&self.shared.pace, Instant::now()) {
+                    if let Err(retry_after) = self.budget.take(&self.shared.retry, Instant::now()) {
                         return Err(LeaseError::Exhausted { lease: self.id.clone(), retry_after });
                     }
                     let at = self.shared.clock.wall();
@@ -288,17 +271,17 @@ impl Keeper {
                         .apply(LeaseEvent::Intended(InstanceId::fresh(), at))?;
                     let intended = self.save(intended).await?;
                     let lease = self.create(&*provider, intended).await?;
-                    return self.is_running(&lease, recreated);
+                    return self.note_running(&lease, recreated);
                 }
             }
         }
     }
 
-    fn is_running(&self, lease: &Lease, recreated: bool) -> Result<Running, LeaseError> {
+    fn note_running(&self, lease: &Lease, recreated: bool) -> Result<RunningInstance, LeaseError> {
         let LeaseState::Running(instance) = &lease.state else {
             return Err(LeaseError::NoInstance { lease: self.id.clone() });
         };
-        let running = Running {
+        let running = RunningInstance {
             lease_id: self.id.clone(),
             provider: lease.provider.clone(),
             instance: instance.clone(),
@@ -308,8 +291,8 @@ impl Keeper {
         Ok(running)
     }
 
-    /// Makes the intended instance be there. Its name was recorded, so that trying again finds what
-    /// an earlier try left.
+    /// Creates the intended instance. Its name was recorded before, so that a second attempt finds what the
+    /// first one left.
     async fn create(&self, provider: &dyn Provider, lease: Lease) -> Result<Lease, LeaseError> {
         let LeaseState::Creating { instance_id, since } = &lease.state else {
             return Ok(lease);
@@ -320,7 +303,7 @@ impl Keeper {
             instance_id: instance_id.clone(),
             spec: lease.spec.clone(),
         };
-        let error = match self.try_often(|| provider.create(&intent)).await {
+        let error = match self.with_retries(|| provider.create(&intent)).await {
             Ok(created) => {
                 let at = self.shared.clock.wall();
                 let reference = created.reference;
@@ -335,15 +318,15 @@ impl Keeper {
             }
             Err(error) => error,
         };
-        // It may be there in spite of what we heard. Only when it certainly is not may another be
-        // intended; until then the intent stands, and the next who asks tries again.
+        // The instance may exist in spite of the error. Another may be intended only when it certainly does
+        // not; until then the intent stands, and the next request tries again.
         let perhaps = Instance {
             instance_id: instance_id.clone(),
             generation: lease.generation,
             reference: String::new(),
             started_at: *since,
         };
-        match self.try_often(|| provider.destroy(&perhaps)).await {
+        match self.with_retries(|| provider.destroy(&perhaps)).await {
             Ok(()) => {
                 let at = self.shared.clock.wall();
                 let reason = chain(&error);
@@ -351,34 +334,38 @@ impl Keeper {
             }
             Err(left) => warn!(
                 lease = %self.id, instance = %perhaps.instance_id, error = chain(&left),
-                "cannot make sure that an instance is not there"
+                "cannot destroy an instance whose creation failed"
             ),
         }
         Err(LeaseError::provider(&self.id, "create", error))
     }
 
     /// Resumes the instance and records it; one that is gone is recorded as lost.
-    async fn resume(&self, provider: &dyn Provider, lease: Lease) -> Result<Resumed, LeaseError> {
+    async fn resume(
+        &self,
+        provider: &dyn Provider,
+        lease: Lease,
+    ) -> Result<ResumeOutcome, LeaseError> {
         let (LeaseState::Paused(instance) | LeaseState::Running(instance)) = &lease.state else {
-            return Ok(Resumed::Runs);
+            return Ok(ResumeOutcome::Running);
         };
-        match self.try_often(|| provider.resume(instance)).await {
+        match self.with_retries(|| provider.resume(instance)).await {
             Ok(()) => {
                 let id = instance.instance_id.clone();
                 self.save(lease.apply(LeaseEvent::Resumed(id.clone()))?).await?;
                 let lease_id = self.id.clone();
                 self.shared.events.tell(Happened::InstanceResumed { lease_id, instance_id: id });
-                Ok(Resumed::Runs)
+                Ok(ResumeOutcome::Running)
             }
             Err(ProviderError::Gone { .. }) => {
                 self.record_lost(&lease, instance, "it was gone when it was to be resumed").await?;
-                Ok(Resumed::WasGone)
+                Ok(ResumeOutcome::InstanceGone)
             }
             Err(source) => Err(LeaseError::provider(&self.id, "resume", source)),
         }
     }
 
-    async fn make_paused(&mut self) -> Result<Lease, LeaseError> {
+    async fn pause(&mut self) -> Result<Lease, LeaseError> {
         let lease = self.load().await?;
         let provider = self.provider(&lease)?;
         let nothing = || LeaseError::NoInstance { lease: self.id.clone() };
@@ -396,7 +383,7 @@ impl Keeper {
         self.shared.forget_running(&self.id);
         let instance = instance.clone();
         let lease = self.want(lease, Desired::Paused).await?;
-        match self.try_often(|| provider.pause(&instance)).await {
+        match self.with_retries(|| provider.pause(&instance)).await {
             Ok(()) => {
                 let id = instance.instance_id.clone();
                 let lease = self.save(lease.apply(LeaseEvent::Paused(id.clone()))?).await?;
@@ -412,8 +399,8 @@ impl Keeper {
         }
     }
 
-    /// Ends whatever there is, and with [`Desired::Destroyed`] the lease too.
-    async fn make_gone(&mut self, desired: Desired) -> Result<Lease, LeaseError> {
+    /// Ends the instance, and with [`Desired::Destroyed`] the lease too.
+    async fn end_by_request(&mut self, desired: Desired) -> Result<Lease, LeaseError> {
         let lease = self.load().await?;
         if lease.state == LeaseState::Destroyed {
             return Ok(lease);
@@ -447,15 +434,17 @@ impl Keeper {
             }),
         };
         if let Some(instance) = &known {
-            self.try_often(|| provider.destroy(instance)).await.map_err(of)?;
+            self.with_retries(|| provider.destroy(instance)).await.map_err(of)?;
         }
-        // Whatever else carries this lease's label was left by a reply that got lost.
-        for found in self.try_often(|| provider.find_by_label(Some(&self.id))).await.map_err(of)? {
+        // Other instances with the label of this lease were created by calls whose reply was lost.
+        for found in
+            self.with_retries(|| provider.find_by_label(Some(&self.id))).await.map_err(of)?
+        {
             let instance = found.instance(lease.updated_at);
-            self.try_often(|| provider.destroy(&instance)).await.map_err(of)?;
+            self.with_retries(|| provider.destroy(&instance)).await.map_err(of)?;
         }
         if lease.desired == Desired::Destroyed {
-            self.try_often(|| provider.forget(&self.id)).await.map_err(of)?;
+            self.with_retries(|| provider.forget(&self.id)).await.map_err(of)?;
         }
         let was_alive = matches!(lease.state, LeaseState::Running(_) | LeaseState::Paused(_));
         let lease = self.save(lease.apply(LeaseEvent::Ended)?).await?;
@@ -472,8 +461,8 @@ impl Keeper {
         Ok(lease)
     }
 
-    /// Brings the lease in line with what the provider says and what was last asked for.
-    async fn check(&mut self, suspect: Option<&InstanceId>) -> Result<Lease, LeaseError> {
+    /// Brings the lease in line with what the provider reports and what was last requested.
+    async fn reconcile(&mut self, suspect: Option<&InstanceId>) -> Result<Lease, LeaseError> {
         let lease = self.load().await?;
         let provider = self.provider(&lease)?;
         if let Some(suspect) = suspect
@@ -490,7 +479,7 @@ impl Keeper {
             {
                 return self.end(lease, "a server had begun to end it").await;
             }
-            _ => {}
+            Desired::Destroyed | Desired::Stopped | Desired::Running | Desired::Paused => {}
         }
         match &lease.state {
             LeaseState::Idle | LeaseState::Dead { .. } | LeaseState::Destroyed => Ok(lease),
@@ -511,13 +500,13 @@ impl Keeper {
                 self.save(lease.apply(event)?).await
             }
             LeaseState::Running(instance) | LeaseState::Paused(instance) => {
-                let observed = self.look(&*provider, instance).await?;
+                let observed = self.inspect(&*provider, instance).await?;
                 let id = instance.instance_id.clone();
                 match (observed, lease.desired) {
                     (Observed::Gone, _) => {
                         self.record_lost(&lease, instance, "the provider has it no more").await
                     }
-                    (Observed::Running, Desired::Paused) => self.make_paused().await,
+                    (Observed::Running, Desired::Paused) => self.pause().await,
                     (Observed::Running, _) if matches!(lease.state, LeaseState::Running(_)) => {
                         Ok(lease)
                     }
@@ -557,17 +546,17 @@ impl Keeper {
         Ok(next)
     }
 
-    async fn look(
+    async fn inspect(
         &self,
         provider: &dyn Provider,
         instance: &Instance,
     ) -> Result<Observed, LeaseError> {
-        let result = self.try_often(|| provider.inspect(instance)).await;
+        let result = self.with_retries(|| provider.inspect(instance)).await;
         result.map_err(|source| LeaseError::provider(&self.id, "inspect", source))
     }
 
-    /// Tries something that may pass, with waits in between.
-    async fn try_often<'a, T>(
+    /// Calls the provider, and retries errors that may be temporary.
+    async fn with_retries<'a, T>(
         &self,
         act: impl Fn() -> provider::Reply<'a, T>,
     ) -> Result<T, ProviderError> {
@@ -579,14 +568,19 @@ impl Keeper {
             };
             failures += 1;
             let gone = matches!(error, ProviderError::Gone { .. });
-            if gone || !error.may_pass() || failures >= self.shared.pace.tries {
+            if gone || !error.may_pass() || failures >= self.shared.retry.attempts {
                 return Err(error);
             }
-            let asked = match &error {
+            let retry_after = match &error {
                 ProviderError::Busy { retry_after, .. } => *retry_after,
-                _ => None,
+                ProviderError::Unknown { .. }
+                | ProviderError::Unsupported { .. }
+                | ProviderError::Gone { .. }
+                | ProviderError::Refused { .. }
+                | ProviderError::TimedOut { .. }
+                | ProviderError::Failed { .. } => None,
             };
-            sleep(self.shared.pace.wait(failures, asked)).await;
+            sleep(self.shared.retry.backoff(failures, retry_after)).await;
         }
     }
 
@@ -614,21 +608,8 @@ impl Keeper {
     }
 }
 
-/// What came of resuming.
 #[derive(Debug, PartialEq, Eq)]
-enum Resumed {
-    Runs,
-    WasGone,
-}
-
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+enum ResumeOutcome {
+    Running,
+    InstanceGone,
 }

@@ -11,14 +11,17 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use parking_lot::MutexGuard;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{ProjectError, Projects};
+use super::{
+    attendance::Seats,
+    projects::{ProjectError, Projects},
+};
 use crate::{
     lease::{LeaseError, Leases},
     terminal::{TerminalError, Terminals},
@@ -28,41 +31,6 @@ use store::{PageRequest, ProjectFilter, Store, StoreError, ThreadFilter};
 
 /// How soon somebody who was at work is looked at again, if the grace is shorter.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// What is done when the last one leaves a project that does not say, and when one comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttendancePolicy {
-    /// Whether its instances are stopped.
-    pub stop_on_disconnect: bool,
-    /// Whether they are made again for one who comes back.
-    pub recreate_on_reconnect: bool,
-    /// How long the last one may be away before anything is stopped.
-    pub grace: Duration,
-}
-
-impl Default for AttendancePolicy {
-    fn default() -> Self {
-        let grace = Duration::from_secs(10);
-        Self { stop_on_disconnect: false, recreate_on_reconnect: true, grace }
-    }
-}
-
-/// Who is there.
-#[derive(Debug, Default)]
-pub(super) struct Attendance {
-    seats: Mutex<HashMap<ProjectId, Seats>>,
-    changed: watch::Sender<()>,
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Seats {
-    people: u64,
-    at_work: u64,
-    /// The last one left, and nobody has looked at what that means.
-    left: bool,
-    /// Its instances are being stopped.
-    stopping: bool,
-}
 
 /// Somebody is attached to a project, or at work in it.
 #[derive(Debug)]
@@ -125,7 +93,7 @@ impl Projects {
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<ProjectId, Seats>> {
-        self.inner.attendance.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.attendance.seats.lock()
     }
 
     /// Changes the seats of a project, and forgets them if they say nothing.

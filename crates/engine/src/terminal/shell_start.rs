@@ -1,0 +1,120 @@
+//! What a shell is started with: program, directory and environment.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::{Env, ProjectId, ShellKind, Terminal, Thread};
+
+/// Where the shells of a project start.
+pub type Places = Arc<dyn Fn(&ProjectId) -> std::io::Result<Place> + Send + Sync>;
+
+/// Where a shell starts.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Variables that tell of it; a value that is one of `mounts` is told by its name inside.
+    pub env: Env,
+    /// Directories that have to be there, and where a sandbox shows them.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Place {
+    /// The same place by its names inside an instance.
+    pub(super) fn inside(self, placed: &provider::Placed) -> Self {
+        let name = |value: String| {
+            placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
+        };
+        Self {
+            directory: placed.inside(&self.directory),
+            env: self.env.into_iter().map(|(key, value)| (key, name(value))).collect(),
+            mounts: placed.seen.clone(),
+        }
+    }
+}
+
+/// The first of these that says anything.
+pub(super) fn start_directory(
+    terminal: &Terminal,
+    thread: Option<&Thread>,
+    last: &str,
+    place: &Place,
+) -> Vec<u8> {
+    let chosen = [last, &terminal.cwd, thread.and_then(|t| t.cwd.as_deref()).unwrap_or_default()]
+        .into_iter()
+        .find(|directory| !directory.is_empty());
+    match chosen {
+        Some(directory) => directory.as_bytes().to_vec(),
+        None => place.directory.clone().into_os_string().into_encoded_bytes(),
+    }
+}
+
+/// Variables of the server's own environment that a shell on this machine gets.
+const INHERITED: &[&str] = &[
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PATH",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "SSH_AUTH_SOCK",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+];
+
+/// What a shell on this machine gets of the server's own environment.
+pub(super) fn inherited() -> Env {
+    let inherited = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let wanted = INHERITED.contains(&name.as_str()) || name.starts_with("LC_");
+        wanted.then_some((name, value.into_string().ok()?))
+    });
+    inherited.collect()
+}
+
+pub(super) fn environment(
+    mut env: Env,
+    terminal: &Terminal,
+    thread: Option<&Thread>,
+    place: Env,
+) -> Env {
+    env.entry("PATH".into())
+        .or_insert_with(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
+    env.entry("HOME".into()).or_insert_with(|| "/".into());
+    env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
+    env.insert("STEAD_THREAD".into(), terminal.thread_id.to_string());
+    env.extend(place);
+    if let Some(thread) = thread {
+        env.extend(thread.env.clone());
+    }
+    env.extend(terminal.env.clone());
+    env
+}
+
+pub(super) fn argv(terminal: &Terminal) -> Vec<Vec<u8>> {
+    if !terminal.argv.is_empty() {
+        return terminal.argv.iter().map(|word| word.clone().into_bytes()).collect();
+    }
+    let shell = match terminal.shell {
+        ShellKind::Bash => "bash",
+        ShellKind::Zsh => "zsh",
+        ShellKind::Sh | ShellKind::Plain => "sh",
+    };
+    vec![shell.into()]
+}
+
+pub(super) fn wire_shell(shell: ShellKind) -> host::wire::Shell {
+    match shell {
+        ShellKind::Bash => host::wire::Shell::Bash,
+        ShellKind::Zsh => host::wire::Shell::Zsh,
+        ShellKind::Sh => host::wire::Shell::Sh,
+        ShellKind::Plain => host::wire::Shell::Plain,
+    }
+}

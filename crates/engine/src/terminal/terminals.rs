@@ -1,0 +1,536 @@
+//! The handle to all terminals, and the in-memory end of each.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use host::wire::{Code, Request};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch as level};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::alive::Alive;
+use super::drive::{ClientId, Mode};
+use super::error::TerminalError;
+use super::flight::Flights;
+use super::history::{self, Offsets};
+use super::link::{Link, LinkError};
+use super::lost_hosts::LostHosts;
+use super::options::Resume;
+use super::output_source;
+use super::owner::{self, Ask, Facts, Format, Owner, Picture, Shared};
+use super::shell_start::Places;
+use super::watch::{From, Watcher};
+use super::window::Window;
+use crate::lease::Leases;
+use base::event::Events;
+use base::metrics::Metrics;
+use model::{CommandId, Desired, InstanceId, LeaseId, Terminal, TerminalId, ThreadId};
+use store::Store;
+
+/// What the server was told about terminals.
+#[derive(Clone)]
+pub struct Settings {
+    /// The server's home directory.
+    pub home: PathBuf,
+    /// Bytes of output kept on disk for each terminal.
+    pub log_limit: u64,
+    /// Lines of scrollback.
+    pub scrollback: usize,
+    /// Whether DECRQCRA is answered.
+    pub checksum_reports: bool,
+    /// Terminals of one thread.
+    pub max_per_thread: usize,
+    /// Terminals alive at once.
+    pub max: usize,
+    /// Where snapshots, reconnects and recoveries are counted.
+    pub metrics: Metrics,
+    /// Where the shells of a project start, and what they find in their environment; makes the
+    /// place if it is not there. Blocks.
+    pub place: Places,
+}
+
+/// Recent output kept in memory of a terminal that somebody watches.
+const WINDOW: usize = 1 << 20;
+/// Checkpoints written at the same time.
+const WRITERS: usize = 4;
+/// Questions to an owner that wait; a caller beyond that waits too.
+const ASKS: usize = 64;
+
+/// The handle to all terminals. Cheap to clone.
+#[derive(Clone)]
+pub struct Terminals(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) settings: Settings,
+    pub(super) owner: owner::Settings,
+    pub(super) store: Store,
+    pub(super) leases: Leases,
+    pub(super) events: Events,
+    pub(super) live: Mutex<HashMap<TerminalId, Arc<Live>>>,
+    pub(super) links: Mutex<HashMap<InstanceId, LinkSlot>>,
+    /// Leases whose host has not been looked for yet since the server started.
+    pub(super) settling: Mutex<HashMap<LeaseId, level::Receiver<bool>>>,
+    /// Leases whose host does not answer, and since when.
+    pub(super) unreachable: level::Sender<HashMap<LeaseId, Timestamp>>,
+    pub(super) flights: Arc<Flights>,
+    pub(super) gone: Mutex<LostHosts>,
+    pub(super) clients: AtomicU64,
+    pub(super) tasks: TaskTracker,
+    pub(super) stopping: CancellationToken,
+}
+
+/// The connection to one host; the lock is held while it is being made, so that there is only one.
+pub(super) type LinkSlot = Arc<tokio::sync::Mutex<Option<Link>>>;
+
+/// A terminal somebody has asked for since the server started.
+pub(super) struct Live {
+    pub(super) id: TerminalId,
+    pub(super) thread: ThreadId,
+    pub(super) lease: LeaseId,
+    pub(super) shared: Arc<Shared>,
+    pub(super) asks: mpsc::Sender<Box<Ask>>,
+    /// Its live end; the lock is held while one is being started, so that there is only one.
+    pub(super) runtime: tokio::sync::Mutex<Option<Alive>>,
+    /// The version of its state that is on record.
+    pub(super) version: level::Sender<u64>,
+}
+
+impl Terminals {
+    /// A handle with no terminal alive yet; [`Terminals::recover`] finds those that are.
+    pub fn new(settings: Settings, store: Store, leases: Leases, events: Events) -> Terminals {
+        let owner = owner::Settings {
+            scrollback: settings.scrollback,
+            window: WINDOW,
+            checksum_reports: settings.checksum_reports,
+            writers: Arc::new(Semaphore::new(WRITERS)),
+            dropped: Arc::default(),
+            metrics: settings.metrics.clone(),
+        };
+        let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
+        tasks.spawn(owner::give_back(owner.dropped.clone(), stopping.clone()));
+        Terminals(Arc::new(Inner {
+            settings,
+            owner,
+            store,
+            leases,
+            events,
+            live: Mutex::default(),
+            links: Mutex::default(),
+            settling: Mutex::default(),
+            unreachable: level::channel(HashMap::new()).0,
+            flights: Arc::default(),
+            gone: Mutex::default(),
+            clients: AtomicU64::new(1),
+            tasks,
+            stopping,
+        }))
+    }
+
+    /// What is known of a terminal right now, beyond its row. Starts nothing.
+    pub async fn facts(&self, terminal: &Terminal) -> Facts {
+        self.live(terminal).await.shared.facts()
+    }
+
+    /// How many clients look at the terminals of each thread, and who drives one of them; threads
+    /// nobody looks at are left out.
+    pub fn attended(&self) -> HashMap<ThreadId, (usize, Option<String>)> {
+        let live = self.0.live.lock();
+        let mut threads: HashMap<ThreadId, (usize, Option<String>)> = HashMap::new();
+        for terminal in live.values() {
+            let facts = terminal.shared.facts();
+            if facts.clients > 0 {
+                let (clients, driver) = threads.entry(terminal.thread.clone()).or_default();
+                *clients += facts.clients;
+                *driver = driver.take().or(facts.driver);
+            }
+        }
+        threads
+    }
+
+    /// The terminals that somebody looks at.
+    pub fn watched(&self) -> Vec<TerminalId> {
+        let live = self.0.live.lock();
+        let watched = live.values().filter(|live| live.shared.facts().clients > 0);
+        watched.map(|live| live.id.clone()).collect()
+    }
+
+    /// Types into a terminal, at most once. `write_id` makes it safe to say again.
+    pub async fn input(
+        &self,
+        terminal: &Terminal,
+        write_id: &str,
+        data: Bytes,
+    ) -> Result<(), TerminalError> {
+        let (live, link) = self.interactive(terminal).await?;
+        // A large paste goes in pieces the protocol carries; each has an id of its own.
+        for (part, piece) in data.chunks(host::wire::MAX_DATA).enumerate() {
+            let write_id = match (write_id, part) {
+                ("", _) => String::new(),
+                (id, 0) => id.to_owned(),
+                (id, part) => format!("{id}.{part}"),
+            };
+            let terminal = live.id.to_string();
+            let data = piece.to_vec();
+            link.call(|seq| Request::Input { seq, terminal, write_id, data }).await?;
+        }
+        live.shared.note(|facts| facts.last_activity_at = Timestamp::now());
+        Ok(())
+    }
+
+    /// Gives a terminal another size.
+    pub async fn resize(
+        &self,
+        terminal: &Terminal,
+        cols: u16,
+        rows: u16,
+    ) -> Result<(), TerminalError> {
+        let (live, link) = self.interactive(terminal).await?;
+        let terminal = live.id.to_string();
+        link.call(|seq| Request::Resize { seq, terminal, cols, rows }).await?;
+        Ok(())
+    }
+
+    /// Signals the foreground program of a terminal.
+    pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), TerminalError> {
+        let (live, link) = self.interactive(terminal).await?;
+        let terminal = live.id.to_string();
+        link.call(|seq| Request::Signal { seq, terminal, signal }).await?;
+        Ok(())
+    }
+
+    /// A picture of a terminal, alive or not.
+    pub async fn picture(
+        &self,
+        terminal: &Terminal,
+        format: Format,
+        scrollback: Option<usize>,
+    ) -> Result<Picture, TerminalError> {
+        let live = self.live(terminal).await;
+        let (answer, picture) = oneshot::channel();
+        live.ask(Ask::Picture { format, scrollback, answer }).await?;
+        picture.await.map_err(|_| TerminalError::Gone)
+    }
+
+    /// Comes in to watch. A terminal whose shell is gone gets one, unless the program had ended.
+    pub async fn watch(
+        &self,
+        terminal: &Terminal,
+        name: String,
+        mode: Mode,
+        from: From,
+        resume: Resume,
+    ) -> Result<Watcher, TerminalError> {
+        let live = self.live(terminal).await;
+        let starts = match resume {
+            Resume::Yes | Resume::No => true,
+            Resume::UnlessStopped => {
+                let lease = self.0.store.lease(&terminal.lease_id).await?;
+                lease.is_none_or(|lease| lease.desired != Desired::Stopped)
+            }
+        };
+        if starts && live.shared.facts().exit.is_none() {
+            match self.alive(terminal, &live, resume).await {
+                // Also one whose program has ended just now: its last picture can be seen.
+                Ok(_) | Err(TerminalError::Exited) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.enter(&live, name, mode, from).await
+    }
+
+    /// Comes in to look at a terminal as it is. Starts, resumes and keeps nothing.
+    pub async fn look(
+        &self,
+        terminal: &Terminal,
+        name: String,
+        from: From,
+    ) -> Result<Watcher, TerminalError> {
+        let live = self.live(terminal).await;
+        self.enter(&live, name, Mode::Guest, from).await
+    }
+
+    async fn enter(
+        &self,
+        live: &Live,
+        name: String,
+        mode: Mode,
+        from: From,
+    ) -> Result<Watcher, TerminalError> {
+        let client = self.0.clients.fetch_add(1, Ordering::Relaxed);
+        live.ask(Ask::Enter { client, name, mode }).await?;
+        let (shared, asks) = (live.shared.clone(), live.asks.clone());
+        let directory = self.directory(&live.id);
+        Ok(Watcher::enter(shared, asks, client, from, directory).await?)
+    }
+
+    /// Types for a connected client, if it has the keyboard.
+    pub async fn type_as(
+        &self,
+        terminal: &Terminal,
+        client: ClientId,
+        write_id: &str,
+        data: Bytes,
+    ) -> Result<(), TerminalError> {
+        let facts = self.facts(terminal).await;
+        if facts.driving != Some(client) {
+            return Err(TerminalError::NotDriver { driver: facts.driver });
+        }
+        self.input(terminal, write_id, data).await
+    }
+
+    /// Everything a terminal printed that is still kept, as asciicast v2.
+    pub fn recording(&self, terminal: &Terminal, offsets: Offsets) -> mpsc::Receiver<Bytes> {
+        let size = (terminal.cols, terminal.rows);
+        let title = terminal.title.clone();
+        history::recording(self.directory(&terminal.terminal_id), size, title, offsets)
+    }
+
+    /// The number of a terminal's program, as its instance has it; starts nothing.
+    pub async fn pid(&self, terminal: &Terminal) -> Option<u32> {
+        let held = self.link_of(terminal).await.ok()?.list().await.ok()?;
+        let info = held.into_iter().find(|info| info.terminal == terminal.terminal_id.as_str())?;
+        (info.pid != 0).then_some(info.pid)
+    }
+
+    /// Ends every process of a terminal and removes what it kept; safe to repeat. The row is the caller's
+    /// affair.
+    pub async fn close(&self, id: &TerminalId) -> Result<(), TerminalError> {
+        let live = self.0.live.lock().get(id).cloned();
+        if let Some(live) = live {
+            let _ = live.ask(Ask::Lost("the terminal was deleted".into())).await;
+            let mut runtime = live.runtime.lock().await;
+            if let Some(alive) = &*runtime {
+                let terminal = id.to_string();
+                match alive.link.call(|seq| Request::Close { seq, terminal }).await {
+                    Ok(_) | Err(LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
+                    // The host is gone, or is found again, which ends what has no row.
+                    Err(LinkError::Closed) => {}
+                    // Known until it is closed, so that this can be tried again.
+                    Err(error) => return Err(error.into()),
+                }
+                alive.link.unlisten(id.as_str());
+            }
+            *runtime = None;
+            self.0.live.lock().remove(id);
+        }
+        self.lose_commands(id).await;
+        self.remove_directory(id).await
+    }
+
+    /// How many terminals stand on a live program, and how many clients are connected.
+    pub fn census(&self) -> (usize, usize) {
+        let live = self.0.live.lock();
+        let facts = live.values().map(|live| live.shared.facts());
+        facts.fold((0, 0), |(alive, clients), facts| {
+            (alive + usize::from(facts.live), clients + facts.clients)
+        })
+    }
+
+    /// Ends the programs of terminals that nobody has used for so long, that nobody watches and in
+    /// which no command runs. Their state stays.
+    pub async fn end_unused(&self, idle: Duration) {
+        let before = Timestamp::now() - idle;
+        let unused: Vec<TerminalId> = {
+            let live = self.0.live.lock();
+            let unused = |live: &&Arc<Live>| {
+                let facts = live.shared.facts();
+                facts.live && facts.attending == 0 && facts.last_activity_at < before
+            };
+            live.values().filter(unused).map(|live| live.id.clone()).collect()
+        };
+        for id in unused {
+            if self.0.flights.open(|command| command.terminal_id == id) == 0
+                && let Err(error) = self.end(&id).await
+            {
+                tracing::warn!(terminal = %id, %error, "cannot end an unused terminal");
+            }
+        }
+    }
+
+    /// Whether somebody watches, or a command runs in, a terminal of this thread.
+    pub fn thread_in_use(&self, thread: &ThreadId) -> bool {
+        let live = self.0.live.lock();
+        live.values().filter(|live| live.thread == *thread).any(|live| {
+            live.shared.facts().attending > 0
+                || self.0.flights.open(|command| command.terminal_id == live.id) > 0
+        })
+    }
+
+    /// Ends the program of a terminal; its state and its output stay.
+    pub async fn end(&self, id: &TerminalId) -> Result<(), TerminalError> {
+        let live = self.0.live.lock().get(id).cloned();
+        let Some(live) = live else { return Ok(()) };
+        let alive = live.runtime.lock().await.take();
+        if let Some(alive) = alive {
+            let terminal = id.to_string();
+            alive.link.unlisten(id.as_str());
+            match alive.link.call(|seq| Request::Close { seq, terminal }).await {
+                Ok(_) | Err(LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.lost(id).await;
+            self.lose_commands(id).await;
+        }
+        Ok(())
+    }
+
+    /// Removes the output of commands that are not remembered any more.
+    pub async fn forget_commands(&self, commands: Vec<(TerminalId, CommandId)>) {
+        let home = self.0.settings.home.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            for (terminal, command) in commands {
+                output_source::remove(&directory(&home, &terminal), &command);
+            }
+        });
+        let _ = removed.await;
+    }
+
+    /// Tells the watchers of every terminal something.
+    pub async fn tell_all(&self, text: &str) {
+        let all: Vec<Arc<Live>> = {
+            let live = self.0.live.lock();
+            live.values().cloned().collect()
+        };
+        for live in all {
+            let _ = live.asks.try_send(Ask::Notice(text.to_owned()).into());
+        }
+    }
+
+    /// Writes what is not written yet and lets go of every host; the shells run on.
+    pub async fn stop(&self) {
+        self.0.stopping.cancel();
+        let all: Vec<Arc<Live>> = {
+            let live = self.0.live.lock();
+            live.values().cloned().collect()
+        };
+        let mut stopping = Vec::new();
+        for live in all {
+            let (answer, stopped) = oneshot::channel();
+            if live.ask(Ask::Stop(answer)).await.is_ok() {
+                stopping.push(stopped);
+            }
+        }
+        for stopped in stopping {
+            let _ = stopped.await;
+        }
+        let links: Vec<LinkSlot> = {
+            let mut links = self.0.links.lock();
+            links.drain().map(|(_, slot)| slot).collect()
+        };
+        for slot in links {
+            // One that is still being made goes with the task that makes it.
+            if let Ok(slot) = slot.try_lock()
+                && let Some(link) = &*slot
+            {
+                link.close();
+            }
+        }
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    pub(super) fn is_known(&self, id: &TerminalId) -> bool {
+        self.0.live.lock().contains_key(id)
+    }
+
+    pub(super) fn directory(&self, id: &TerminalId) -> PathBuf {
+        directory(&self.0.settings.home, id)
+    }
+
+    /// The in-memory end of a terminal, made on first use.
+    pub(super) async fn live(&self, terminal: &Terminal) -> Arc<Live> {
+        self.settled(&terminal.lease_id).await;
+        let found = {
+            let live = self.0.live.lock();
+            live.get(&terminal.terminal_id).cloned()
+        };
+        if let Some(live) = found {
+            return live;
+        }
+        let log = self.directory(&terminal.terminal_id).join("log");
+        let bounds = tokio::task::spawn_blocking(move || host::log::bounds(&log)).await;
+        let end = match bounds {
+            Ok(Ok(Some((_, end)))) => end,
+            Ok(Ok(None) | Err(_)) | Err(_) => 0,
+        };
+        self.live_at(terminal, end)
+    }
+
+    /// The in-memory end of a terminal whose output ends at `offset`.
+    pub(super) fn live_at(&self, terminal: &Terminal, offset: u64) -> Arc<Live> {
+        let mut all = self.0.live.lock();
+        if let Some(live) = all.get(&terminal.terminal_id) {
+            return live.clone();
+        }
+        let exit = match terminal.status {
+            model::TerminalStatus::Exited(exit) => Some((exit.code, exit.signal)),
+            model::TerminalStatus::Restorable
+            | model::TerminalStatus::Live
+            | model::TerminalStatus::Closed => None,
+        };
+        let shared = Arc::new(Shared {
+            window: Mutex::new(Window::new(offset, self.0.owner.window)),
+            head: level::channel(0).0,
+            facts: Mutex::new(Facts {
+                cols: terminal.cols,
+                rows: terminal.rows,
+                title: terminal.title.clone(),
+                last_activity_at: terminal.last_activity_at,
+                exit,
+                clients: 0,
+                attending: 0,
+                driver: None,
+                driving: None,
+                offset,
+                live: false,
+            }),
+        });
+        let (asks, receiver) = mpsc::channel(ASKS);
+        let owner = Owner::new(
+            terminal.terminal_id.to_string(),
+            self.directory(&terminal.terminal_id),
+            self.0.owner.clone(),
+            shared.clone(),
+            receiver,
+        );
+        self.0.tasks.spawn(owner.run());
+        let live = Arc::new(Live {
+            id: terminal.terminal_id.clone(),
+            thread: terminal.thread_id.clone(),
+            lease: terminal.lease_id.clone(),
+            shared,
+            asks,
+            runtime: tokio::sync::Mutex::new(None),
+            version: level::channel(terminal.version).0,
+        });
+        all.insert(terminal.terminal_id.clone(), live.clone());
+        live
+    }
+
+    /// A terminal that can be typed into: alive, or started again if its shell was lost.
+    async fn interactive(&self, terminal: &Terminal) -> Result<(Arc<Live>, Link), TerminalError> {
+        let live = self.live(terminal).await;
+        if live.shared.facts().exit.is_some() {
+            return Err(TerminalError::Exited);
+        }
+        let alive = self.alive(terminal, &live, Resume::Yes).await?;
+        Ok((live, alive))
+    }
+}
+
+impl Live {
+    pub(super) async fn ask(&self, ask: Ask) -> Result<(), TerminalError> {
+        self.asks.send(ask.into()).await.map_err(|_| TerminalError::Gone)
+    }
+}
+
+/// Where a terminal keeps its output.
+pub fn directory(home: &Path, id: &TerminalId) -> PathBuf {
+    home.join("terminals").join(id.as_str())
+}

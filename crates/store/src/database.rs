@@ -1,0 +1,152 @@
+//! The handle to the database: one writer, several readers.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering},
+};
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, watch};
+
+use super::{
+    check,
+    connect::{connect, connect_reader},
+    error::{OpenError, StoreError},
+    private, schema,
+    writer::{Health, Writer, WriterCounts},
+};
+
+/// How many reads go on at once.
+const READERS: usize = 4;
+
+/// A handle to the database; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    /// Closed before the writer: only the last connection to close clears the log, and these cannot.
+    readers: Mutex<Vec<Connection>>,
+    writer: Writer,
+    permits: Semaphore,
+    health: watch::Receiver<Health>,
+    counts: Arc<WriterCounts>,
+}
+
+/// What the writer has done since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Transactions on stable storage.
+    pub commits: u64,
+    /// Changes asked for; several share a transaction.
+    pub changes: u64,
+    /// Transactions that failed.
+    pub failures: u64,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the database in this home, making or migrating it. Blocks. The caller holds the
+    /// [`HomeLock`].
+    pub fn open(home: &Path) -> Result<Self, OpenError> {
+        schema::check_library()?;
+        let path = home.join("stead.db");
+        private::restrict(&path).map_err(StoreError::unavailable)?;
+        let connection = connect(&path).map_err(|error| check::named(&path, error))?;
+        let checked = check::at_start(&path, &connection)?;
+        schema::migrate(&connection)?;
+        let mut readers = Vec::with_capacity(READERS);
+        for _ in 0..READERS {
+            readers.push(connect_reader(&path)?);
+        }
+        let (health_sender, health) = watch::channel(Health::Good);
+        let counts = Arc::new(WriterCounts::default());
+        let writer =
+            Writer::start(path.clone(), connection, health_sender, counts.clone(), checked)
+                .map_err(StoreError::unavailable)?;
+        let inner = Inner {
+            path,
+            readers: Mutex::new(readers),
+            writer,
+            permits: Semaphore::new(READERS),
+            health,
+            counts,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Whether changes can be made, as far as the last one told.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.inner.health.borrow().clone()
+    }
+
+    /// What the writer has done since the start.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let counts = &self.inner.counts;
+        Counts {
+            commits: counts.commits.load(Ordering::Relaxed),
+            changes: counts.jobs.load(Ordering::Relaxed),
+            failures: counts.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Makes one change that reaches stable storage or fails: what a readiness probe asks.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        self.write(|db| {
+            db.prepare_cached(
+                "INSERT INTO meta (key, value) VALUES ('probe', '1')
+                 ON CONFLICT (key) DO UPDATE SET value = value + 1",
+            )?
+            .execute([])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Runs a change in a transaction, together with others that wait at the same time.
+    pub(super) async fn write<T, F>(&self, f: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.inner.writer.run(f).await
+    }
+
+    /// Runs a read that sees one state of the database throughout.
+    pub(super) async fn read<T, F>(&self, f: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let inner = self.inner.clone();
+        let permit = self.inner.permits.acquire().await.map_err(StoreError::unavailable)?;
+        let task = tokio::task::spawn_blocking(move || {
+            let kept = inner.readers.lock().pop();
+            let connection = match kept {
+                Some(connection) => connection,
+                None => connect_reader(&inner.path)?,
+            };
+            connection.execute_batch("BEGIN")?;
+            let result = f(&connection);
+            // A connection that cannot end its transaction is dropped, and the next read opens
+            // another.
+            if connection.execute_batch("ROLLBACK").is_ok() {
+                inner.readers.lock().push(connection);
+            }
+            result
+        });
+        let result = task.await.map_err(StoreError::unavailable)?;
+        drop(permit);
+        result
+    }
+}

@@ -1,0 +1,122 @@
+//! The styles in use, by number.
+
+use crate::compact::{self, INTERNED};
+use crate::style::Style;
+
+/// The fewest styles before a sweep is worth its walk over the screen.
+const SWEEP_FLOOR: usize = 2048;
+
+/// Styles by number. The usual ones are their own number (see [`compact`]); the others have
+/// a place in a table, and numbers in use never move.
+#[derive(Clone, Default)]
+pub(crate) struct Styles {
+    /// Place 1 is the first. A freed place holds the default style.
+    list: Vec<Style>,
+    /// Numbers by hash, 0 for none; a power of two, at most half full.
+    slots: Vec<u32>,
+    free: Vec<u32>,
+    used: usize,
+    limit: usize,
+}
+
+impl Styles {
+    #[inline]
+    pub fn get(&self, number: u32) -> Style {
+        if number & INTERNED == 0 {
+            return compact::unpack(number);
+        }
+        let place = (number & !INTERNED) as usize;
+        self.list.get(place.wrapping_sub(1)).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn slot(&self, style: &Style) -> usize {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let a = u64::from(style.fg) | u64::from(style.bg) << 32;
+        let b = u64::from(style.ext) | u64::from(style.link) << 32;
+        let hash = (a.wrapping_mul(ODD) ^ b).wrapping_mul(ODD);
+        let mut at = (hash >> 32) as usize & (self.slots.len() - 1);
+        loop {
+            match self.slots[at] {
+                0 => return at,
+                number if self.list[number as usize - 1] == *style => return at,
+                _ => at = (at + 1) & (self.slots.len() - 1),
+            }
+        }
+    }
+
+    /// The number of a style, which it gets when it has none.
+    #[inline]
+    pub fn number(&mut self, style: Style) -> u32 {
+        compact::pack(&style).unwrap_or_else(|| self.intern(style) | INTERNED)
+    }
+
+    fn intern(&mut self, style: Style) -> u32 {
+        if self.slots.len() < (self.used + 1) * 2 {
+            self.rehash();
+        }
+        let at = self.slot(&style);
+        if self.slots[at] == 0 {
+            let number = self.free.pop().unwrap_or_else(|| {
+                self.list.push(Style::default());
+                self.list.len() as u32
+            });
+            self.list[number as usize - 1] = style;
+            self.slots[at] = number;
+            self.used += 1;
+        }
+        self.slots[at]
+    }
+
+    fn rehash(&mut self) {
+        let size = ((self.used + 1) * 2).next_power_of_two().max(16);
+        self.slots = vec![0; size];
+        for number in 1..=self.list.len() as u32 {
+            let style = self.list[number as usize - 1];
+            if style != Style::default() {
+                let at = self.slot(&style);
+                self.slots[at] = number;
+            }
+        }
+    }
+
+    pub fn wants_sweep(&self) -> bool {
+        self.used >= self.limit.max(SWEEP_FLOOR)
+    }
+
+    /// Highest place ever given out, for the marks of a sweep.
+    pub fn highest(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Forgets every style whose mark is not set. The next sweep waits until twice
+    /// the survivors are in use, so the cost stays in proportion to the input.
+    pub fn sweep(&mut self, marks: &[bool]) {
+        self.free.clear();
+        self.used = 0;
+        for (i, style) in self.list.iter_mut().enumerate() {
+            if marks.get(i + 1).copied().unwrap_or(false) && *style != Style::default() {
+                self.used += 1;
+            } else {
+                *style = Style::default();
+                self.free.push(i as u32 + 1);
+            }
+        }
+        self.rehash();
+        self.limit = self.used * 2;
+    }
+
+    pub fn any_odd(&self) -> bool {
+        self.list.iter().any(Style::is_odd)
+    }
+
+    pub fn heap(&self) -> usize {
+        self.list.capacity() * size_of::<Style>()
+            + (self.slots.capacity() + self.free.capacity()) * 4
+    }
+
+    /// The styles in the table.
+    pub fn live(&self) -> impl Iterator<Item = Style> + '_ {
+        self.list.iter().copied().filter(|style| *style != Style::default())
+    }
+}
