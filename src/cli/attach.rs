@@ -23,7 +23,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode};
 
 use super::{
-    client::{Client, Refusal, Socket, Target, escape},
+    client::{ApiClient, ApiError, WebSocket, ServerArgs, escape},
     keys::Keys,
     names,
     raw::{Raw, size},
@@ -62,7 +62,7 @@ pub(super) struct AttachArgs {
     #[arg(long, default_value = "\\", value_name = "KEY", value_parser = control_key)]
     detach_key: u8,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 fn control_key(text: &str) -> Result<u8, String> {
@@ -102,7 +102,7 @@ pub(super) enum Role {
 
 /// Attaches until the person detaches or the terminal ends.
 pub(super) async fn attach(
-    client: &Client,
+    client: &ApiClient,
     terminal: &str,
     role: Role,
     detach: u8,
@@ -165,7 +165,7 @@ enum Left {
 }
 
 struct Session<'a> {
-    client: &'a Client,
+    client: &'a ApiClient,
     terminal: &'a str,
     role: Role,
     keys: Keys,
@@ -184,21 +184,21 @@ struct Session<'a> {
 }
 
 async fn connect(
-    client: &Client,
+    client: &ApiClient,
     terminal: &str,
     role: Role,
     from: Option<u64>,
-) -> anyhow::Result<Socket> {
+) -> anyhow::Result<WebSocket> {
     let mode = if role == Role::Viewer { "viewer" } else { "driver" };
     let mut path = format!("/api/terminals/{}/ws?mode={mode}", escape(terminal));
     if let Some(from) = from {
         path.push_str(&format!("&from={from}"));
     }
-    client.socket(&path).await
+    client.websocket(&path).await
 }
 
 impl Session<'_> {
-    async fn run(&mut self, first: Socket) -> anyhow::Result<End> {
+    async fn run(&mut self, first: WebSocket) -> anyhow::Result<End> {
         let mut socket = first;
         loop {
             match self.talk(&mut socket).await? {
@@ -215,7 +215,7 @@ impl Session<'_> {
     }
 
     /// Tries until there is a connection or the person leaves.
-    async fn reconnect(&mut self) -> anyhow::Result<Result<Socket, End>> {
+    async fn reconnect(&mut self) -> anyhow::Result<Result<WebSocket, End>> {
         let mut wait = FIRST_WAIT;
         loop {
             if !self.input_open && self.role != Role::Viewer {
@@ -223,7 +223,7 @@ impl Session<'_> {
             }
             match connect(self.client, self.terminal, self.role, self.offset).await {
                 Ok(socket) => return Ok(Ok(socket)),
-                Err(error) => match error.downcast_ref::<Refusal>() {
+                Err(error) => match error.downcast_ref::<ApiError>() {
                     Some(refusal) if refusal.status == 404 => return Ok(Err(End::Deleted)),
                     // A server that is starting or too busy says so; a wrong token stays wrong.
                     Some(refusal) if refusal.status.is_client_error() => return Err(error),
@@ -252,7 +252,7 @@ impl Session<'_> {
     }
 
     /// One connection, to its end.
-    async fn talk(&mut self, socket: &mut Socket) -> anyhow::Result<Left> {
+    async fn talk(&mut self, socket: &mut WebSocket) -> anyhow::Result<Left> {
         let again = self.offset.is_some();
         if self.role == Role::TakeOver && !send(socket, &json!({"type": "take_over"})).await {
             return Ok(Left::Lost);
@@ -319,13 +319,13 @@ impl Session<'_> {
         !self.input_open && self.role != Role::Viewer && self.shown && self.hold.is_none()
     }
 
-    async fn leave(&self, socket: &mut Socket) -> Left {
+    async fn leave(&self, socket: &mut WebSocket) -> Left {
         // What was typed is read by the server before the close; one that is stuck is not waited for.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, socket.close(None)).await;
         Left::For(End::Detached)
     }
 
-    async fn send_keys(&self, socket: &mut Socket, keys: Vec<u8>) -> bool {
+    async fn send_keys(&self, socket: &mut WebSocket, keys: Vec<u8>) -> bool {
         if keys.is_empty() || self.role == Role::Viewer {
             return true;
         }
@@ -334,7 +334,7 @@ impl Session<'_> {
 
     /// Says how large this terminal is. After a notice over a full-screen program, a size that
     /// differs for a moment makes it draw everything again.
-    async fn send_size(&self, socket: &mut Socket, again: bool) -> bool {
+    async fn send_size(&self, socket: &mut WebSocket, again: bool) -> bool {
         let Some((cols, rows)) = size().filter(|_| self.role != Role::Viewer) else {
             return true;
         };
@@ -463,7 +463,7 @@ async fn ended([terminate, hangup]: &mut [Signal; 2]) {
     }
 }
 
-async fn send(socket: &mut Socket, control: &Value) -> bool {
+async fn send(socket: &mut WebSocket, control: &Value) -> bool {
     socket.send(Message::text(control.to_string())).await.is_ok()
 }
 

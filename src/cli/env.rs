@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::{
-    client::{Found, Target},
+    client::{ServerAddress, ServerArgs},
     show::{self, line},
 };
 use model::{AccessToken, TokenPrefix};
@@ -32,11 +32,11 @@ pub(super) struct EnvArgs {
     #[arg(value_enum)]
     kind: Kind,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) fn run(args: &EnvArgs) -> anyhow::Result<ExitCode> {
-    let Found { url, token, .. } = args.target.find()?;
+    let ServerAddress { url, token, .. } = args.target.find()?;
     let url = url.trim_end_matches('/');
     let token = token.context("no token; set STEAD_TOKEN, or --home to the server's directory")?;
     let token = AccessToken::read(&token);

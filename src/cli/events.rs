@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::client::Answer;
+use super::client::ApiResponse;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,12 +13,12 @@ pub(super) struct Event {
 
 /// A stream of events.
 pub(super) struct Events {
-    answer: Answer,
+    answer: ApiResponse,
     parser: Parser,
 }
 
 impl Events {
-    pub(super) fn new(answer: Answer) -> Events {
+    pub(super) fn new(answer: ApiResponse) -> Events {
         Events { answer, parser: Parser::default() }
     }
 

@@ -9,13 +9,13 @@ use std::{
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     attach::data,
-    client::{Client, NoServer, NoTls, Refusal, Target, escape},
+    client::{ApiClient, NoServer, NoTls, ApiError, ServerArgs, escape},
     events::Events,
     names,
     show::{Form, line},
@@ -76,7 +76,7 @@ pub(super) struct ExecArgs {
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 /// Runs the command. Every failure of our own has the exit code that the help promises for it: no
@@ -133,7 +133,7 @@ async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
 
 /// A command being watched, over as many connections as it takes.
 struct Follow<'a> {
-    client: &'a Client,
+    client: &'a ApiClient,
     stream: bool,
     command: Option<String>,
     /// Bytes printed of stdout and stderr.
@@ -210,7 +210,7 @@ impl Follow<'_> {
             Some(pause) if tokio::time::Instant::now() + pause <= deadline => pause,
             Some(_) | None => return Err(error),
         };
-        let reason = match error.downcast_ref::<Refusal>() {
+        let reason = match error.downcast_ref::<ApiError>() {
             Some(refusal) => format!("waiting; the server asks to try again: {}", refusal.detail),
             None => format!("waiting for {}: {error:#}", self.client.authority()),
         };
@@ -330,8 +330,8 @@ impl Follow<'_> {
 
 /// How long to wait before the request is repeated; `None` if that would change nothing.
 fn retry_in(error: &anyhow::Error, connected: bool) -> Option<Duration> {
-    if let Some(refusal) = error.downcast_ref::<Refusal>() {
-        let unavailable = refusal.status == hyper::StatusCode::SERVICE_UNAVAILABLE;
+    if let Some(refusal) = error.downcast_ref::<ApiError>() {
+        let unavailable = refusal.status == http::StatusCode::SERVICE_UNAVAILABLE;
         return refusal.retry_after.filter(|_| unavailable).map(|pause| pause.max(RETRY_PAUSE));
     }
     // What was never there is not away, and a certificate does not become another.
@@ -430,7 +430,7 @@ pub(super) struct OutputArgs {
     #[arg(long, default_value_t = 0)]
     from: u64,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn output(args: OutputArgs) -> anyhow::Result<ExitCode> {
@@ -452,7 +452,7 @@ enum Until {
 
 /// Prints a command's output from an offset on; the offset after it.
 async fn copy(
-    client: &Client,
+    client: &ApiClient,
     command: &str,
     stream: usize,
     mut from: u64,
@@ -466,10 +466,10 @@ async fn copy(
             escape(command)
         );
         let answer = client.send(Method::GET, &path, None, &[]).await?;
-        let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
-        let next = header("x-next-offset").and_then(|text| text.parse().ok()).unwrap_or(from);
-        let offset = header("x-offset").and_then(|text| text.parse().ok()).unwrap_or(from);
-        let ended = header("x-end") == Some("true");
+        let offset_in = |name| answer.header(name).and_then(|text| text.parse().ok());
+        let next = offset_in("x-next-offset").unwrap_or(from);
+        let offset = offset_in("x-offset").unwrap_or(from);
+        let ended = answer.header("x-end") == Some("true");
         if offset > from {
             eprintln!("stead: {} bytes of {name} are no longer kept", offset - from);
         }
@@ -500,7 +500,7 @@ pub(super) struct HistoryArgs {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {

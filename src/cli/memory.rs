@@ -8,10 +8,10 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use hyper::Method;
+use http::Method;
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     show::Form,
 };
 
@@ -34,7 +34,7 @@ pub(super) struct Of {
     #[arg(long, short, value_enum, default_value = "persistent")]
     store: Store,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 impl Of {

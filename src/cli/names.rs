@@ -1,10 +1,10 @@
 //! From what a person calls a terminal to its id.
 
 use anyhow::{Context, bail};
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 
-use super::client::{Client, Refusal, escape};
+use super::client::{ApiClient, ApiError, escape};
 
 /// The thread of a person who names none.
 pub(super) const DEFAULT_THREAD: &str = "main";
@@ -20,7 +20,7 @@ pub(super) enum IfMissing {
 
 /// The id of a terminal, named by itself or by its thread.
 pub(super) async fn terminal(
-    client: &Client,
+    client: &ApiClient,
     name: &str,
     missing: IfMissing,
 ) -> anyhow::Result<String> {
@@ -41,7 +41,7 @@ pub(super) async fn terminal(
 
 /// Whether the server said that there is no such thing.
 pub(super) fn is_missing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == "not_found")
+    error.downcast_ref::<ApiError>().is_some_and(|refusal| refusal.code == "not_found")
 }
 
 /// A field of an answer that must be there.

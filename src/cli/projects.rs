@@ -9,12 +9,12 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     names,
     show::{Form, line},
 };
@@ -30,7 +30,7 @@ pub(super) struct OfProject {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 impl OfProject {
@@ -86,7 +86,7 @@ pub(super) enum ProjectVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// List projects
     #[command(after_help = "Example:\n  stead project ls --tag work --json")]
@@ -103,7 +103,7 @@ pub(super) enum ProjectVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Show one
     #[command(after_help = "Example:\n  stead project show my-api-a7b3c2d1")]
@@ -152,7 +152,7 @@ pub(super) enum ProjectVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Take one in from a file
     #[command(after_help = "Example:\n  stead project import my-api.tar.zst")]
@@ -162,7 +162,7 @@ pub(super) enum ProjectVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Show what clean-up would do, or do it
     #[command(after_help = "Example:\n  stead project cleanup --dry-run")]
@@ -176,7 +176,7 @@ pub(super) enum ProjectVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
@@ -248,7 +248,7 @@ async fn list(
     tag: Option<&str>,
     deleted: bool,
     form: Form,
-    target: &Target,
+    target: &ServerArgs,
 ) -> anyhow::Result<()> {
     let client = target.client()?;
     if deleted {
@@ -295,7 +295,7 @@ async fn list(
     Ok(())
 }
 
-async fn export(project: &str, file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()> {
+async fn export(project: &str, file: PathBuf, form: Form, target: &ServerArgs) -> anyhow::Result<()> {
     let path = format!("/api/projects/{}/export", escape(project));
     let mut answer = target.client()?.send(Method::GET, &path, None, &[]).await?;
     if file.as_os_str() == "-" {
@@ -332,7 +332,7 @@ async fn export(project: &str, file: PathBuf, form: Form, target: &Target) -> an
     }
 }
 
-async fn import(file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()> {
+async fn import(file: PathBuf, form: Form, target: &ServerArgs) -> anyhow::Result<()> {
     let context = || format!("cannot read {}", file.display());
     let archive = tokio::fs::File::open(&file).await.with_context(context)?;
     let length = archive.metadata().await.with_context(context)?.len();

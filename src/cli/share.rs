@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use hyper::Method;
+use http::Method;
 use serde_json::json;
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     names::{self, IfMissing},
     show::{Form, line},
 };
@@ -27,14 +27,14 @@ pub(super) enum ShareVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Take a link back: who looks by it sees no more
     Revoke {
         /// The link's id, as `share ls` shows it
         share: String,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
@@ -51,7 +51,7 @@ pub(super) struct CreateArgs {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn share(verb: ShareVerb) -> anyhow::Result<ExitCode> {

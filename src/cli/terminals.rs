@@ -8,13 +8,13 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use futures_util::StreamExt;
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{
     attach::{self, Role},
-    client::{Client, Target, escape},
+    client::{ApiClient, ServerArgs, escape},
     names::{self, IfMissing},
     raw,
     show::{Column, Form, line},
@@ -41,18 +41,18 @@ pub(super) struct Named {
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 impl Named {
-    async fn find(&self) -> anyhow::Result<(Client, String)> {
+    async fn find(&self) -> anyhow::Result<(ApiClient, String)> {
         let client = self.target.client()?;
         let terminal = names::terminal(&client, &self.name, IfMissing::Refuse).await?;
         Ok((client, terminal))
     }
 
     /// The client and the terminal's path.
-    async fn path(&self) -> anyhow::Result<(Client, String)> {
+    async fn path(&self) -> anyhow::Result<(ApiClient, String)> {
         let (client, terminal) = self.find().await?;
         Ok((client, format!("/api/terminals/{}", escape(&terminal))))
     }
@@ -96,7 +96,7 @@ pub(super) struct NewArgs {
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     cmd: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
@@ -148,7 +148,7 @@ pub(super) struct LsArgs {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
@@ -200,7 +200,7 @@ pub(super) struct SendArgs {
     #[arg(long)]
     enter: bool,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<ExitCode> {
@@ -309,7 +309,7 @@ pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let from = offset.map(|offset| format!("&from={offset}")).unwrap_or_default();
-    let mut socket = client.socket(&format!("{path}/ws?mode=viewer{from}")).await?;
+    let mut socket = client.websocket(&format!("{path}/ws?mode=viewer{from}")).await?;
     let mut picture = false;
     while let Some(message) = socket.next().await {
         match message.context("the connection broke")? {
@@ -339,7 +339,7 @@ pub(super) struct ResizeArgs {
     #[arg(value_parser = parse_size)]
     size: (u16, u16),
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 fn parse_size(text: &str) -> Result<(u16, u16), String> {
@@ -366,7 +366,7 @@ pub(super) struct KillArgs {
     #[arg(short, long)]
     signal: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn kill(args: KillArgs) -> anyhow::Result<ExitCode> {
@@ -447,7 +447,7 @@ pub(super) struct RollbackArgs {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {

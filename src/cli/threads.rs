@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     names,
     show::{Form, line},
 };
@@ -24,7 +24,7 @@ pub(super) struct OfThread {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 impl OfThread {
@@ -46,7 +46,7 @@ pub(super) enum ThreadsVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Show one
     Show(OfThread),
@@ -93,7 +93,7 @@ pub(super) enum ThreadsVerb {
         /// What is said
         content: String,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
@@ -222,7 +222,7 @@ pub(super) struct OfLease {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 impl OfLease {
@@ -243,7 +243,7 @@ pub(super) enum LeasesVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Show one
     Show(OfLease),
@@ -271,14 +271,14 @@ pub(super) enum LeasesVerb {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// Remove a snapshot
     RmSnapshot {
         /// Which
         name: String,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
@@ -335,7 +335,7 @@ pub(super) struct Plain {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn providers(args: Plain) -> anyhow::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! Which certificate of a server the command line accepts.
+//! Which server certificates the command line accepts.
 
 use std::{
     io,
@@ -19,20 +19,19 @@ use tokio_rustls::rustls::{
     server::ParsedCertificate,
 };
 
-/// Which certificate is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// One that an authority of this system issued for the name.
+    /// A certificate for the host name from a certificate authority of this system.
     System,
-    /// One for the name that is in this file, or that an authority in it issued.
+    /// A certificate for the host name that is in this file, or from an authority in it.
     File(PathBuf),
-    /// Exactly the one that the server left in its home, whatever its name: the home is private.
+    /// Exactly the certificate that the server stored in its home, whatever its host name: the home is
+    /// private.
     Home(PathBuf),
 }
 
 impl Trust {
-    /// Returns the TLS settings of a client that trusts in this way.
-    pub(super) fn config(&self) -> anyhow::Result<Arc<ClientConfig>> {
+    pub(super) fn config(&self) -> anyhow::Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
         let authorities = match self {
             Trust::System => Some(system_roots()?),
@@ -50,15 +49,23 @@ impl Trust {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
         });
         let authorities = authorities.transpose().context("cannot use the certificates")?;
-        let verifier = Verifier { trust: self.clone(), authorities, provider: provider.clone() };
+        let verifier = CertificateVerifier { trust: self.clone(), authorities, provider: provider.clone() };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .context("cannot set up TLS")?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
-        Ok(Arc::new(config))
+        Ok(config)
     }
+}
+
+/// TLS settings that accept no server, for a client of plain HTTP.
+pub(super) fn no_authorities() -> anyhow::Result<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("cannot set up TLS")?;
+    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 fn system_roots() -> anyhow::Result<RootCertStore> {
@@ -78,16 +85,16 @@ fn read(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
         .map_err(io::Error::other)
 }
 
-/// Accepts a certificate that is itself in the file, which the usual rules refuse for a self-signed
-/// one that calls itself an authority; leaves every other to the authorities.
+/// Accepts a certificate that is itself in the file, which the usual rules refuse if it is self-signed and
+/// marked as an authority; leaves every other certificate to the authorities.
 #[derive(Debug)]
-struct Verifier {
+struct CertificateVerifier {
     trust: Trust,
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -96,7 +103,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // Read each time: the server replaces the one in its home when its own changes.
+        // Read each time, because the server replaces the file when its certificate changes.
         let listed = |path: &Path| read(path).is_ok_and(|found| found.contains(end_entity));
         match &self.trust {
             Trust::Home(path) if listed(path) => return Ok(ServerCertVerified::assertion()),
@@ -161,7 +168,7 @@ mod tests {
             }
             Trust::Home(_) | Trust::System => None,
         };
-        let verifier = Verifier { trust: trust.clone(), authorities, provider };
+        let verifier = CertificateVerifier { trust: trust.clone(), authorities, provider };
         let name = ServerName::try_from(name).unwrap();
         verifier.verify_server_cert(certificate, &[], &name, &[], UnixTime::now()).is_ok()
     }
@@ -184,7 +191,7 @@ mod tests {
             assert!(accepts(&file, ours.der(), "a.b"));
             assert!(!accepts(&file, ours.der(), "b.a"));
             assert!(!accepts(&file, other.der(), "a.b"));
-            // What the server left in its home holds under any name.
+            // The certificate in the home is accepted under any name.
             let home = Trust::Home(path.clone());
             assert!(accepts(&home, ours.der(), "b.a") && !accepts(&home, other.der(), "a.b"));
         }

@@ -163,8 +163,8 @@ fn cloud(
     price: f64,
     runtime: Runtime,
     events: &Events,
-) -> cloud::Options {
-    cloud::Options {
+) -> cloud::CloudOptions {
+    cloud::CloudOptions {
         price: price.into(),
         runtime: match runtime {
             Runtime::Host => cloud::Runtime::Host,
@@ -173,7 +173,7 @@ fn cloud(
         inside: directory.to_owned(),
         log_limit: settings.terminal.log_limit_bytes,
         events: Some(events.clone()),
-        ..cloud::Options::new(&settings.home)
+        ..cloud::CloudOptions::new(&settings.home)
     }
 }
 

@@ -140,11 +140,11 @@ impl Vendor {
     /// The provider itself, with everything in a home.
     pub fn provider(&self, kind: Kind, home: &Path, runtime: Runtime) -> Cloud {
         share_packed(home);
-        let options = cloud::Options {
+        let options = cloud::CloudOptions {
             runtime,
             executable: env!("CARGO_BIN_EXE_stead").into(),
             inside: inside(home),
-            ..cloud::Options::new(home)
+            ..cloud::CloudOptions::new(home)
         };
         let key = Key::new(self.key().to_owned());
         let endpoint = format!("http://{}{}", self.address(), kind.prefix());

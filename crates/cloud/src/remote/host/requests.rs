@@ -1,4 +1,4 @@
-//! What each request does.
+//! Update each request does.
 
 use std::time::Duration;
 
@@ -7,19 +7,22 @@ use host::shell::Output;
 use host::wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
 use tokio::time::timeout;
 
-use super::super::Tell;
-use super::super::follow::{Ending, Gone};
-use super::super::kept::Kind;
+use super::super::PtyInput;
+use super::super::follow::{Ending, InstanceGone};
+use super::super::saved::CommandKind;
 use super::super::spool;
-use super::super::terminal::{Opened, Spec, Terminal, now_ms};
-use super::{Answer, CHUNK, Host, Refusal, Turn, exited, logged, mark, number, ok, reply};
+use super::super::terminal::{CommandSpec, RemoteTerminal, TerminalConfig, now_ms};
+use super::{
+    HostEvent, MAX_READ_BYTES, Refusal, RemoteHost, RequestResult, exited, logged, mark, number,
+    ok, reply,
+};
 use model::CommandId;
 
-/// How long an instance is asked for something that somebody waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a request waits for the instance.
+const INSTANCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Host {
-    pub(super) fn handle(&mut self, connection: u64, seq: u32, request: Request) -> Answer {
+impl RemoteHost {
+    pub(super) fn handle(&mut self, connection: u64, seq: u32, request: Request) -> RequestResult {
         match request {
             Request::Hello { .. } => Ok(None),
             Request::Ping { .. } | Request::Shutdown { .. } => ok(seq),
@@ -39,7 +42,7 @@ impl Host {
                 ..
             } => {
                 let dir = String::from_utf8(dir).map_err(|_| Code::BadRequest)?.into();
-                let opened = Opened { argv, cwd, env, dir, log_limit, shell };
+                let opened = TerminalConfig { argv, cwd, env, dir, log_limit, shell };
                 self.open(terminal, opened, (cols, rows), base_offset, state, &notice)?;
                 ok(seq)
             }
@@ -53,7 +56,7 @@ impl Host {
                 Ok(None)
             }
             Request::List { .. } => {
-                let terminals = self.terminals.values().map(Terminal::info).collect();
+                let terminals = self.terminals.values().map(RemoteTerminal::info).collect();
                 Ok(Some(Event::Terminals { seq, terminals }))
             }
             Request::Attach { terminal, from, .. } => {
@@ -79,8 +82,8 @@ impl Host {
                 let found = self.terminal(&terminal)?;
                 found.size = (cols, rows);
                 found.log.resize(time_ms, cols, rows);
-                if let Some(screen) = found.on_screen() {
-                    let _ = screen.try_send(Tell::Size(cols, rows));
+                if let Some(pty) = found.pty_input() {
+                    let _ = pty.try_send(PtyInput::Resize(cols, rows));
                 }
                 let event =
                     Event::Resized { terminal: terminal.clone(), offset, cols, rows, time_ms };
@@ -112,8 +115,8 @@ impl Host {
             Request::Apply { terminal, script, .. } => {
                 self.drivable(&terminal)?;
                 let id = CommandId::fresh().to_string();
-                self.asked.insert(id.clone(), (connection, seq));
-                self.terminal(&terminal)?.ask(Kind::Quiet, Spec::own(id, script));
+                self.awaited.insert(id.clone(), (connection, seq));
+                self.terminal(&terminal)?.ask(CommandKind::Quiet, CommandSpec::own(id, script));
                 self.advance(&terminal);
                 Ok(None)
             }
@@ -175,7 +178,7 @@ impl Host {
     pub(super) fn open(
         &mut self,
         id: String,
-        opened: Opened,
+        opened: TerminalConfig,
         size: (u16, u16),
         base: u64,
         state: Sections,
@@ -186,11 +189,11 @@ impl Host {
         }
         if opened.shell == Shell::Zsh {
             let why =
-                "there is no live shell here; commands run by bash, or sh where there is none";
+                "zsh is not available here: commands run in bash, or in sh if there is no bash";
             return Err(Refusal(Code::NotExecutable, why.to_owned()));
         }
         let plain = matches!(opened.shell, Shell::Plain | Shell::Other(_));
-        let terminal = Terminal::open(id.clone(), opened, size, base, state)
+        let terminal = RemoteTerminal::open(id.clone(), opened, size, base, state)
             .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
         self.terminals.insert(id.clone(), terminal);
         self.show(&id, notice);
@@ -203,8 +206,8 @@ impl Host {
         Ok(())
     }
 
-    /// Ends what there is of a terminal; the answer comes when it is done, or when the instance cannot be
-    /// asked: what is left then goes with it.
+    /// Kills the processes of a terminal and removes it. Replies when that is done, or when the instance does
+    /// not answer: what is left ends with the instance.
     pub(super) fn close(&mut self, connection: u64, seq: u32, id: &str) -> Result<(), Code> {
         let mut terminal = self.terminals.remove(id).ok_or(Code::NoSuchTerminal)?;
         let _ = std::fs::remove_file(self.dir.join(id));
@@ -212,12 +215,12 @@ impl Host {
             command.outputs.iter_mut().for_each(Output::settle);
         }
         let text = spool::close(&terminal.inside(&self.root), id);
-        let (commands, turns) = (self.reach.commands.clone(), self.turns.clone());
+        let (commands, events) = (self.link.commands.clone(), self.events.clone());
         tokio::spawn(async move {
             if let Err(error) = commands.run(text).await {
-                tracing::debug!(%error, "a terminal cannot be cleared away inside its instance");
+                tracing::debug!(%error, "cannot remove a terminal inside its instance");
             }
-            let _ = turns.send(Turn::Answer(connection, reply(seq, Code::Ok, ""))).await;
+            let _ = events.send(HostEvent::Reply(connection, reply(seq, Code::Ok, ""))).await;
         });
         Ok(())
     }
@@ -240,7 +243,7 @@ impl Host {
         if let Some(found) = self.connections.get_mut(&connection) {
             found.attached.insert(id.to_owned());
         }
-        while let Ok(entries) = reader.read(CHUNK)
+        while let Ok(entries) = reader.read(MAX_READ_BYTES)
             && !entries.is_empty()
         {
             for entry in entries {
@@ -269,7 +272,7 @@ impl Host {
         }
         let mut reader = Reader::open(log.dir(), from);
         let entries = reader
-            .read((limit as usize).clamp(1, CHUNK))
+            .read((limit as usize).clamp(1, MAX_READ_BYTES))
             .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
         let records = entries.into_iter().filter_map(|entry| match entry {
             Entry::Record(record) => Some(host::wire::LogRecord {
@@ -295,7 +298,7 @@ impl Host {
         let stream = number(stream)?;
         let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
         let output = &found.outputs[stream];
-        let limit = (limit as usize).clamp(1, CHUNK);
+        let limit = (limit as usize).clamp(1, MAX_READ_BYTES);
         let piece =
             output.read(from, limit).map_err(|error| Refusal(Code::Storage, error.to_string()))?;
         let end = found.phase == Phase::Sealed && piece.next >= output.written();
@@ -303,7 +306,7 @@ impl Host {
         Ok(Event::ExecChunk { seq, offset, next, end, bytes })
     }
 
-    /// Tells a connection what has happened to a command before it asked.
+    /// Sends a connection the past events of a command.
     pub(super) fn tell_so_far(&mut self, connection: u64, id: &str, command: &str) {
         let Some(found) = self.terminals.get(id).and_then(|it| it.commands.get(command)) else {
             return;
@@ -385,7 +388,7 @@ impl Host {
         id: &str,
         command: &str,
         signal: i32,
-    ) -> Answer {
+    ) -> RequestResult {
         if !(1..=64).contains(&signal) {
             return Err(Refusal(Code::BadRequest, format!("no signal {signal}")));
         }
@@ -393,8 +396,8 @@ impl Host {
         if found.phase != Phase::Running {
             return Err(Code::CommandEnded.into());
         }
-        let place = self.terminals.get(id).and_then(|it| it.place(&self.root, command));
-        let text = place.ok_or(Code::NoSuchCommand)?.signal(signal);
+        let command_dir = self.terminals.get(id).and_then(|it| it.command_dir(&self.root, command));
+        let text = command_dir.ok_or(Code::NoSuchCommand)?.signal(signal);
         self.later(connection, seq, text, |word| match word {
             "running" => Code::Ok,
             _ => Code::CommandEnded,
@@ -410,7 +413,7 @@ impl Host {
         write_id: &str,
         data: &[u8],
         eof: bool,
-    ) -> Answer {
+    ) -> RequestResult {
         let id = self.terminal_of(command)?;
         let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
         if found.phase != Phase::Running || found.spec.stdin != StdinMode::Open {
@@ -420,8 +423,9 @@ impl Host {
             "" => mark(),
             id => blake3::hash(id.as_bytes()).to_hex()[..32].to_owned(),
         };
-        let place = self.terminals.get(&id).and_then(|it| it.place(&self.root, command));
-        let text = place.ok_or(Code::NoSuchCommand)?.feed(&write, data, eof);
+        let command_dir =
+            self.terminals.get(&id).and_then(|it| it.command_dir(&self.root, command));
+        let text = command_dir.ok_or(Code::NoSuchCommand)?.feed(&write, data, eof);
         self.later(connection, seq, text, |word| match word {
             "running" => Code::Ok,
             "known" => Code::AlreadyApplied,
@@ -431,7 +435,7 @@ impl Host {
         Ok(None)
     }
 
-    /// Asks the instance, and answers what it says.
+    /// Runs a script in the instance and replies with the code for its answer.
     pub(super) fn later(
         &self,
         connection: u64,
@@ -439,15 +443,15 @@ impl Host {
         text: String,
         code: impl Fn(&str) -> Code + Send + 'static,
     ) {
-        let (reach, turns) = (self.reach.clone(), self.turns.clone());
+        let (link, events) = (self.link.clone(), self.events.clone());
         tokio::spawn(async move {
             let said = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
-            let (code, message) = match timeout(PATIENCE, reach.ask(&text, said)).await {
+            let (code, message) = match timeout(INSTANCE_TIMEOUT, link.ask(&text, said)).await {
                 Ok(Ok(word)) => (code(&word), ""),
-                Ok(Err(Gone { .. })) => (Code::CommandEnded, ""),
+                Ok(Err(InstanceGone { .. })) => (Code::CommandEnded, ""),
                 Err(_) => (Code::Failed, "the instance does not answer"),
             };
-            let _ = turns.send(Turn::Answer(connection, reply(seq, code, message))).await;
+            let _ = events.send(HostEvent::Reply(connection, reply(seq, code, message))).await;
         });
     }
 }
