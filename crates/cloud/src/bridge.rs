@@ -61,7 +61,7 @@ fn bridge(dir: &Path, name: &str, label: &str) -> io::Result<()> {
     let _alone = replace_predecessor(dir)?;
     make_raw();
     let socket = connect(dir, label)?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(BridgeState {
         end: Mutex::new(StreamEnd::inside()),
         acknowledged: Condvar::new(),
         out: Mutex::new(io::stdout()),
@@ -77,13 +77,13 @@ fn bridge(dir: &Path, name: &str, label: &str) -> io::Result<()> {
     shared.forward_in(to_host)
 }
 
-struct Shared {
+struct BridgeState {
     end: Mutex<StreamEnd>,
     acknowledged: Condvar,
     out: Mutex<io::Stdout>,
 }
 
-impl Shared {
+impl BridgeState {
     fn print(&self, text: &str) -> io::Result<()> {
         let mut out = self.out.lock();
         out.write_all(text.as_bytes())?;

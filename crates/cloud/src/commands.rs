@@ -6,10 +6,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::http::Fault;
+use super::http::VendorFault;
 use super::vendor::VendorSandbox;
 use super::{Cloud, Connection, Env, Execute, Instance, InstanceId, Metrics, ProviderError, Reply};
-use crate::remote::{CALL_TIMEOUT, Commands, Pty, PtyRequest, Remotes};
+use crate::remote::{CALL_TIMEOUT, CommandRunner, PtyRequest, RemotePty, Remotes};
 
 /// A sandbox that runs commands for the in-process host.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ impl SandboxCommands {
 
     /// Converts a fault. After an error status the sandbox is looked up: vendors report a missing one in
     /// more than one way, and the daemon of a paused or moved one fails, too.
-    async fn error(&self, doing: &'static str, fault: Fault) -> ProviderError {
-        if let Fault::Busy { .. } | Fault::Transport { .. } = fault {
+    async fn error(&self, doing: &'static str, fault: VendorFault) -> ProviderError {
+        if let VendorFault::Busy { .. } | VendorFault::Transport { .. } = fault {
             return fault.of(doing);
         }
         let id = self.sandbox().id;
@@ -43,7 +43,7 @@ impl SandboxCommands {
     }
 }
 
-impl Commands for SandboxCommands {
+impl CommandRunner for SandboxCommands {
     fn run(&self, script: String) -> Reply<'_, Vec<u8>> {
         Box::pin(async move {
             let (sandbox, env) = (self.sandbox(), Env::new());
@@ -55,7 +55,7 @@ impl Commands for SandboxCommands {
         })
     }
 
-    fn open_pty<'a>(&'a self, request: &'a PtyRequest) -> Reply<'a, Option<Pty>> {
+    fn open_pty<'a>(&'a self, request: &'a PtyRequest) -> Reply<'a, Option<RemotePty>> {
         Box::pin(async move {
             let sandbox = self.sandbox();
             match self.cloud.0.vendor.open_pty(&sandbox, request).await {

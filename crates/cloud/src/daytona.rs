@@ -15,13 +15,13 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::capture::{self, CAPTURE_SCRIPT, COMMAND_VARIABLE};
 use super::http::{
-    Fault, Key, Progress, RESPONSE_TIMEOUT, VendorClient, VendorRequest, endpoint, none_if_missing,
-    url_encoded,
+    RESPONSE_TIMEOUT, UploadProgress, VendorClient, VendorFault, VendorKey, VendorRequest,
+    endpoint, none_if_missing, url_encoded,
 };
 use super::multipart::multipart;
 use super::pipe::Channel;
 use super::vendor::{
-    Labels, TRANSITION_TIMEOUT, Vendor, VendorReply, VendorSandbox, poll_until, settings,
+    TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox, poll_until, settings,
 };
 use super::websocket::WebSocket;
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
@@ -40,7 +40,7 @@ const MAX_MESSAGE_BYTES: usize = 16 << 10;
 const MAX_QUEUED_CHUNKS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct DaytonaOptions {
-    pub key: Key,
+    pub key: VendorKey,
     /// The control plane; empty for Daytona's own.
     pub endpoint: String,
     /// The default snapshot; empty for the vendor's default.
@@ -56,7 +56,7 @@ struct DaytonaSpec {
 }
 
 #[derive(Debug)]
-pub(super) struct Daytona {
+pub(super) struct DaytonaVendor {
     options: DaytonaOptions,
     endpoint: String,
     client: VendorClient,
@@ -68,7 +68,7 @@ pub(super) struct Daytona {
 struct DaytonaSandbox {
     id: String,
     #[serde(default)]
-    labels: Option<Labels>,
+    labels: Option<VendorLabels>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default)]
@@ -105,7 +105,7 @@ enum SandboxPage {
     All(Vec<DaytonaSandbox>),
 }
 
-impl Daytona {
+impl DaytonaVendor {
     pub(super) fn new(options: DaytonaOptions) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
         Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
@@ -144,20 +144,24 @@ impl Daytona {
         }
     }
 
-    async fn fetch(&self, id: &str) -> Result<DaytonaSandbox, Fault> {
+    async fn fetch(&self, id: &str) -> Result<DaytonaSandbox, VendorFault> {
         let path = format!("/sandbox/{}", url_encoded(id));
         self.client.send_json(&self.control("get a sandbox", Method::GET, &path)).await
     }
 
     /// Waits until a sandbox is in one of these states.
-    async fn wait_for_state(&self, id: &str, wanted: &[&str]) -> Result<DaytonaSandbox, Fault> {
+    async fn wait_for_state(
+        &self,
+        id: &str,
+        wanted: &[&str],
+    ) -> Result<DaytonaSandbox, VendorFault> {
         poll_until(VENDOR, || async {
             let sandbox = self.fetch(id).await?;
             if sandbox.observed() == Observed::Gone && !wanted.contains(&sandbox.state()) {
                 let why = sandbox.error_reason.as_deref().unwrap_or("no reason given");
                 let message = format!("sandbox {id} is {}: {why}", sandbox.state());
                 let status = StatusCode::BAD_GATEWAY;
-                return Err(Fault::Status { vendor: VENDOR, status, message });
+                return Err(VendorFault::Status { vendor: VENDOR, status, message });
             }
             Ok(wanted.contains(&sandbox.state()).then_some(sandbox))
         })
@@ -165,7 +169,12 @@ impl Daytona {
     }
 
     /// Requests a change of state and waits for it.
-    async fn change(&self, id: &str, action: &'static str, wanted: &[&str]) -> Result<(), Fault> {
+    async fn change(
+        &self,
+        id: &str,
+        action: &'static str,
+        wanted: &[&str],
+    ) -> Result<(), VendorFault> {
         let path = format!("/sandbox/{}/{action}", url_encoded(id));
         let request =
             self.control(action, Method::POST, &path).idempotent().timeout(TRANSITION_TIMEOUT);
@@ -182,7 +191,7 @@ impl Daytona {
         self.wait_for_state(id, wanted).await.map(drop)
     }
 
-    async fn socket(&self, url: &str) -> Result<WebSocket, Fault> {
+    async fn socket(&self, url: &str) -> Result<WebSocket, VendorFault> {
         let mut headers = HeaderMap::new();
         headers.insert("x-daytona-sdk-version", HeaderValue::from_static(CLIENT_VERSION));
         headers.extend(self.options.key.header("Bearer ").map(|key| (AUTHORIZATION, key)));
@@ -190,7 +199,7 @@ impl Daytona {
     }
 }
 
-impl Vendor for Arc<Daytona> {
+impl Vendor for Arc<DaytonaVendor> {
     fn name(&self) -> &'static str {
         "daytona"
     }
@@ -210,7 +219,7 @@ impl Vendor for Arc<Daytona> {
     fn create<'a>(
         &'a self,
         name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a Value,
     ) -> VendorReply<'a, VendorSandbox> {
         Box::pin(async move {
@@ -232,7 +241,7 @@ impl Vendor for Arc<Daytona> {
         })
     }
 
-    fn find<'a>(&'a self, labels: &'a Labels) -> VendorReply<'a, Vec<VendorSandbox>> {
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>> {
         Box::pin(async move {
             let labels = json!(labels).to_string();
             let (mut all, mut cursor) = (Vec::new(), String::new());
@@ -338,7 +347,7 @@ impl Vendor for Arc<Daytona> {
         sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
+        progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()> {
         Box::pin(async move {
             let (kind, body) = multipart(&[

@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::http::{
-    Fault, Key, Progress, RESPONSE_TIMEOUT, VendorClient, VendorRequest, endpoint, none_if_missing,
-    url_encoded,
+    RESPONSE_TIMEOUT, UploadProgress, VendorClient, VendorFault, VendorKey, VendorRequest,
+    endpoint, none_if_missing, url_encoded,
 };
 use super::multipart::multipart;
 use super::pipe::Channel;
-use super::vendor::{Labels, Vendor, VendorReply, VendorSandbox, settings};
+use super::vendor::{Vendor, VendorLabels, VendorReply, VendorSandbox, settings};
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 const VENDOR: &str = "E2B";
@@ -38,7 +38,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone)]
 pub struct E2bOptions {
-    pub key: Key,
+    pub key: VendorKey,
     /// The control plane; empty for E2B's own.
     pub endpoint: String,
     /// The URL of all daemons; empty for one host name per sandbox, or for `endpoint` if that is set.
@@ -56,7 +56,7 @@ struct E2bSpec {
 }
 
 #[derive(Debug)]
-pub(super) struct E2b {
+pub(super) struct E2bVendor {
     options: E2bOptions,
     endpoint: String,
     client: VendorClient,
@@ -68,7 +68,7 @@ struct E2bSandbox {
     #[serde(rename = "sandboxID")]
     id: String,
     #[serde(default)]
-    metadata: Option<Labels>,
+    metadata: Option<VendorLabels>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default)]
@@ -77,7 +77,7 @@ struct E2bSandbox {
     token: Option<String>,
 }
 
-impl E2b {
+impl E2bVendor {
     pub(super) fn new(options: E2bOptions) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
         Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
@@ -119,7 +119,7 @@ impl E2b {
                 Some(_) | None => Observed::Running,
             },
             url,
-            token: sandbox.token.map(Key::new),
+            token: sandbox.token.map(VendorKey::new),
             server: None,
             pty_url: None,
         }
@@ -130,10 +130,10 @@ impl E2b {
         &self,
         sandbox: &VendorSandbox,
         process: Value,
-        stdin: Stdin,
+        stdin: ProcessStdin,
         time: Option<Duration>,
-    ) -> Result<ProcessStream, Fault> {
-        let message = json!({"process": process, "stdin": stdin == Stdin::Open});
+    ) -> Result<ProcessStream, VendorFault> {
+        let message = json!({"process": process, "stdin": stdin == ProcessStdin::Open});
         let mut request = self
             .daemon("start a program", sandbox, "/process.Process/Start")
             .body("application/connect+json", enveloped(&message))
@@ -147,7 +147,12 @@ impl E2b {
         })
     }
 
-    async fn feed(&self, sandbox: &VendorSandbox, pid: u64, bytes: &[u8]) -> Result<(), Fault> {
+    async fn feed(
+        &self,
+        sandbox: &VendorSandbox,
+        pid: u64,
+        bytes: &[u8],
+    ) -> Result<(), VendorFault> {
         let input = json!({"stdin": STANDARD.encode(bytes)});
         let request = self
             .daemon("write to a program", sandbox, "/process.Process/SendInput")
@@ -157,7 +162,7 @@ impl E2b {
         self.client.send(&request).await.map(drop)
     }
 
-    async fn list_sandboxes(&self, query: &str) -> Result<Vec<E2bSandbox>, Fault> {
+    async fn list_sandboxes(&self, query: &str) -> Result<Vec<E2bSandbox>, VendorFault> {
         let (mut all, mut next) = (Vec::new(), String::new());
         loop {
             let mut path = format!("/v2/sandboxes?{query}&state=running%2Cpaused&limit=100");
@@ -180,7 +185,7 @@ impl E2b {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stdin {
+enum ProcessStdin {
     Open,
     Closed,
 }
@@ -211,7 +216,7 @@ enum ProcessEvent {
 
 impl ProcessStream {
     /// Returns the next event; `None` at the end.
-    async fn next(&mut self) -> Result<Option<ProcessEvent>, Fault> {
+    async fn next(&mut self) -> Result<Option<ProcessEvent>, VendorFault> {
         loop {
             if let Some((flags, message)) = self.whole()? {
                 if flags & 2 == 0 {
@@ -231,7 +236,7 @@ impl ProcessStream {
         }
     }
 
-    fn whole(&mut self) -> Result<Option<(u8, Value)>, Fault> {
+    fn whole(&mut self) -> Result<Option<(u8, Value)>, VendorFault> {
         let Some(head) = self.buffer.first_chunk::<5>() else { return Ok(None) };
         let [flags, a, b, c, d] = *head;
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -248,12 +253,12 @@ impl ProcessStream {
     }
 }
 
-fn broken(why: &str) -> Fault {
-    Fault::Transport { vendor: VENDOR, reason: why.to_owned() }
+fn broken(why: &str) -> VendorFault {
+    VendorFault::Transport { vendor: VENDOR, reason: why.to_owned() }
 }
 
 /// Converts an error at the end of a stream to the status it stands for.
-fn refusal(error: &Value) -> Fault {
+fn refusal(error: &Value) -> VendorFault {
     let message = error["message"].as_str().unwrap_or("no details").to_owned();
     let status = match error["code"].as_str().unwrap_or_default() {
         "not_found" => StatusCode::NOT_FOUND,
@@ -264,7 +269,7 @@ fn refusal(error: &Value) -> Fault {
         "resource_exhausted" => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::BAD_GATEWAY,
     };
-    Fault::Status { vendor: VENDOR, status, message }
+    VendorFault::Status { vendor: VENDOR, status, message }
 }
 
 fn event_of(event: &Value) -> ProcessEvent {
@@ -289,7 +294,7 @@ fn event_of(event: &Value) -> ProcessEvent {
     }
 }
 
-impl Vendor for Arc<E2b> {
+impl Vendor for Arc<E2bVendor> {
     fn name(&self) -> &'static str {
         "e2b"
     }
@@ -309,7 +314,7 @@ impl Vendor for Arc<E2b> {
     fn create<'a>(
         &'a self,
         name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a Value,
     ) -> VendorReply<'a, VendorSandbox> {
         Box::pin(async move {
@@ -332,7 +337,7 @@ impl Vendor for Arc<E2b> {
         })
     }
 
-    fn find<'a>(&'a self, labels: &'a Labels) -> VendorReply<'a, Vec<VendorSandbox>> {
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>> {
         Box::pin(async move {
             // The filter is a query string inside a query parameter.
             let pairs =
@@ -415,7 +420,7 @@ impl Vendor for Arc<E2b> {
                 process["cwd"] = cwd.as_str().into();
             }
             let time = Some(command.timeout);
-            let mut stream = self.start(sandbox, process, Stdin::Closed, time).await?;
+            let mut stream = self.start(sandbox, process, ProcessStdin::Closed, time).await?;
             let (mut stdout, mut stderr, mut exit_code) = (Vec::new(), Vec::new(), None);
             loop {
                 match stream.next().await {
@@ -437,7 +442,7 @@ impl Vendor for Arc<E2b> {
         sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
+        progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()> {
         Box::pin(async move {
             let (kind, body) = multipart(&[("file", Some(path), &bytes)]);
@@ -494,7 +499,7 @@ impl Vendor for Arc<E2b> {
         Box::pin(async move {
             let (cmd, args) = argv.split_first().ok_or_else(|| broken("no program was named"))?;
             let process = json!({"cmd": cmd, "args": args, "cwd": "/"});
-            let mut stream = self.start(sandbox, process, Stdin::Open, None).await?;
+            let mut stream = self.start(sandbox, process, ProcessStdin::Open, None).await?;
             let pid = loop {
                 match stream.next().await? {
                     Some(ProcessEvent::Started(pid)) => break pid,
@@ -536,7 +541,7 @@ async fn forward_output(mut stream: ProcessStream, to_us: mpsc::Sender<Bytes>) {
 
 /// Forwards input to a program, then closes its standard input.
 async fn forward_input(
-    e2b: Arc<E2b>,
+    e2b: Arc<E2bVendor>,
     sandbox: VendorSandbox,
     pid: u64,
     mut from_us: mpsc::Receiver<Bytes>,

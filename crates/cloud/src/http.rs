@@ -37,7 +37,7 @@ const MAX_MESSAGE_CHARS: usize = 600;
 const UPLOAD_CHUNK_BYTES: usize = 256 << 10;
 
 /// Called with the number of bytes of a request body that have been sent.
-pub(super) type Progress = Arc<dyn Fn(u64) + Send + Sync>;
+pub(super) type UploadProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// A client of one vendor. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -48,9 +48,9 @@ pub(super) struct VendorClient {
 
 /// A vendor's API key or token. `Debug` does not print it.
 #[derive(Clone)]
-pub struct Key(String);
+pub struct VendorKey(String);
 
-impl Key {
+impl VendorKey {
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -74,7 +74,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for VendorKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "Key(none)" } else { "Key(…)" })
     }
@@ -98,7 +98,7 @@ pub(super) struct VendorRequest {
     body: Bytes,
     repeat: Repeat,
     timeout: Duration,
-    progress: Option<Progress>,
+    progress: Option<UploadProgress>,
 }
 
 /// A successful response, read to its end.
@@ -111,7 +111,7 @@ pub(super) struct VendorResponse {
 
 /// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum VendorFault {
     /// The vendor answered with an error status.
     #[error("{vendor} answered {status}: {message}")]
     Status { vendor: &'static str, status: StatusCode, message: String },
@@ -128,7 +128,7 @@ pub(super) enum Fault {
     Transport { vendor: &'static str, reason: String },
 }
 
-impl Fault {
+impl VendorFault {
     pub(super) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } | Self::Busy { status, .. } => Some(*status),
@@ -184,7 +184,7 @@ impl VendorRequest {
         self
     }
 
-    pub(super) fn bearer(mut self, key: &Key) -> Self {
+    pub(super) fn bearer(mut self, key: &VendorKey) -> Self {
         if let Some(value) = key.header("Bearer ") {
             self.headers.insert(AUTHORIZATION, value);
         }
@@ -221,12 +221,12 @@ impl VendorRequest {
         Self { timeout, ..self }
     }
 
-    pub(super) fn progress(self, progress: Option<Progress>) -> Self {
+    pub(super) fn progress(self, progress: Option<UploadProgress>) -> Self {
         Self { progress, ..self }
     }
 }
 
-fn in_chunks(body: Bytes, progress: Progress) -> Body {
+fn in_chunks(body: Bytes, progress: UploadProgress) -> Body {
     let chunks = stream::unfold((body, 0), move |(mut rest, sent)| {
         let progress = progress.clone();
         async move {
@@ -273,7 +273,10 @@ impl VendorClient {
     }
 
     /// Sends a request, and repeats it while that may help and is allowed. An error status is a fault.
-    pub(super) async fn send(&self, request: &VendorRequest) -> Result<VendorResponse, Fault> {
+    pub(super) async fn send(
+        &self,
+        request: &VendorRequest,
+    ) -> Result<VendorResponse, VendorFault> {
         let mut attempts = 0;
         loop {
             let fault = match self.attempt(request).await {
@@ -283,10 +286,10 @@ impl VendorClient {
             attempts += 1;
             let backoff = FIRST_RETRY_DELAY * (1 << (attempts - 1));
             let delay = match &fault {
-                Fault::Busy { retry_after, .. } => retry_after.unwrap_or(backoff),
-                Fault::Status { status, .. } if is_transient(*status) => backoff,
-                Fault::Status { .. } => return Err(fault),
-                Fault::Transport { .. } => backoff,
+                VendorFault::Busy { retry_after, .. } => retry_after.unwrap_or(backoff),
+                VendorFault::Status { status, .. } if is_transient(*status) => backoff,
+                VendorFault::Status { .. } => return Err(fault),
+                VendorFault::Transport { .. } => backoff,
             };
             let may_repeat = request.repeat == Repeat::Safe || !fault.is_unknown();
             if !may_repeat || attempts >= MAX_ATTEMPTS || delay > MAX_RETRY_DELAY {
@@ -301,7 +304,7 @@ impl VendorClient {
     pub(super) async fn send_json<T: DeserializeOwned>(
         &self,
         request: &VendorRequest,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, VendorFault> {
         let response = self.send(request).await?;
         self.decode(&response)
     }
@@ -309,14 +312,14 @@ impl VendorClient {
     pub(super) fn decode<T: DeserializeOwned>(
         &self,
         response: &VendorResponse,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, VendorFault> {
         serde_json::from_slice(&response.body).map_err(|error| {
             let body = error_message(&response.body);
             self.fault(format!("cannot decode the response ({error}): {body}"))
         })
     }
 
-    async fn attempt(&self, request: &VendorRequest) -> Result<VendorResponse, Fault> {
+    async fn attempt(&self, request: &VendorRequest) -> Result<VendorResponse, VendorFault> {
         let whole = async {
             let response = self.begin(request).await?;
             self.read_whole(response).await
@@ -326,7 +329,10 @@ impl VendorClient {
     }
 
     /// Sends a request once and returns the response with its body unread.
-    pub(super) async fn open_stream(&self, request: &VendorRequest) -> Result<Response, Fault> {
+    pub(super) async fn open_stream(
+        &self,
+        request: &VendorRequest,
+    ) -> Result<Response, VendorFault> {
         let late = |_| self.timed_out(request.timeout);
         let response = timeout(request.timeout, self.begin(request)).await.map_err(late)??;
         if response.status().is_success() {
@@ -340,7 +346,7 @@ impl VendorClient {
         &self,
         url: &str,
         headers: HeaderMap,
-    ) -> Result<WebSocket, Fault> {
+    ) -> Result<WebSocket, VendorFault> {
         let url = match url.strip_prefix("ws") {
             Some(rest) => format!("http{rest}"),
             None => url.to_owned(),
@@ -358,7 +364,7 @@ impl VendorClient {
         }
     }
 
-    async fn begin(&self, request: &VendorRequest) -> Result<Response, Fault> {
+    async fn begin(&self, request: &VendorRequest) -> Result<Response, VendorFault> {
         let sent = self.client.request(request.method.clone(), &request.url);
         let sent = sent.headers(request.headers.clone());
         let sent = match &request.progress {
@@ -370,7 +376,7 @@ impl VendorClient {
         sent.send().await.map_err(|error| self.fault(root_cause(&error)))
     }
 
-    async fn read_whole(&self, mut response: Response) -> Result<VendorResponse, Fault> {
+    async fn read_whole(&self, mut response: Response) -> Result<VendorResponse, VendorFault> {
         let mut body = BytesMut::new();
         while let Some(chunk) =
             response.chunk().await.map_err(|error| self.fault(root_cause(&error)))?
@@ -384,7 +390,7 @@ impl VendorClient {
         Ok(VendorResponse { status, headers, body: body.freeze() })
     }
 
-    fn check_status(&self, response: VendorResponse) -> Result<VendorResponse, Fault> {
+    fn check_status(&self, response: VendorResponse) -> Result<VendorResponse, VendorFault> {
         let (vendor, status) = (self.vendor, response.status);
         if status.is_success() {
             return Ok(response);
@@ -395,14 +401,14 @@ impl VendorClient {
             || (status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some())
             || message.starts_with(THROTTLING_PREFIX);
         Err(if rate_limited {
-            Fault::Busy { vendor, status, message, retry_after }
+            VendorFault::Busy { vendor, status, message, retry_after }
         } else {
-            Fault::Status { vendor, status, message }
+            VendorFault::Status { vendor, status, message }
         })
     }
 
     /// The fault of a response that is no success, with what can be read of its body.
-    async fn refused(&self, response: Response, limit: Duration) -> Fault {
+    async fn refused(&self, response: Response, limit: Duration) -> VendorFault {
         let (status, headers) = (response.status(), response.headers().clone());
         let whole = timeout(limit, self.read_whole(response)).await;
         let body = whole.ok().and_then(Result::ok).map(|whole| whole.body).unwrap_or_default();
@@ -410,12 +416,12 @@ impl VendorClient {
         checked.err().unwrap_or_else(|| self.fault(format!("unexpected status {status}")))
     }
 
-    fn timed_out(&self, limit: Duration) -> Fault {
+    fn timed_out(&self, limit: Duration) -> VendorFault {
         self.fault(format!("timed out after {} s", limit.as_secs()))
     }
 
-    fn fault(&self, reason: String) -> Fault {
-        Fault::Transport { vendor: self.vendor, reason }
+    fn fault(&self, reason: String) -> VendorFault {
+        VendorFault::Transport { vendor: self.vendor, reason }
     }
 }
 
@@ -432,7 +438,7 @@ pub(super) fn url_encoded(text: &str) -> String {
 }
 
 /// Turns a 404 into `None`.
-pub(super) fn none_if_missing<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+pub(super) fn none_if_missing<T>(answer: Result<T, VendorFault>) -> Result<Option<T>, VendorFault> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
@@ -498,7 +504,7 @@ mod tests {
 
     #[test]
     fn a_key_is_not_shown() {
-        let key = Key::new("e2b_secret");
+        let key = VendorKey::new("e2b_secret");
         assert_eq!(format!("{key:?}"), "Key(…)");
         assert!(!format!("{:?}", key.header("Bearer ")).contains("secret"));
     }
@@ -506,7 +512,7 @@ mod tests {
     #[test]
     fn a_fault_says_whether_a_retry_is_safe() {
         let vendor = "E2B";
-        let status = |code: u16| Fault::Status {
+        let status = |code: u16| VendorFault::Status {
             vendor,
             status: StatusCode::from_u16(code).unwrap(),
             message: "no".into(),
@@ -514,7 +520,7 @@ mod tests {
         assert!(!status(403).is_unknown() && status(500).is_unknown());
         assert!(matches!(status(403).of("make"), ProviderError::Refused { .. }));
         assert!(matches!(status(500).of("make"), ProviderError::Failed { .. }));
-        let busy = Fault::Busy {
+        let busy = VendorFault::Busy {
             vendor,
             status: StatusCode::TOO_MANY_REQUESTS,
             message: "slow down".into(),

@@ -45,7 +45,7 @@ use base::durable::replace;
 use base::event::{Events, Happened};
 use base::keyed_lock::KeyedLock;
 use executable::{Executable, PackedExecutable};
-use http::{Fault, Progress};
+use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
@@ -53,13 +53,13 @@ use provider::{
     Place, Placed, Provider, ProviderError, Reply,
 };
 use remote::Remotes;
-use vendor::{Labels, Vendor, VendorSandbox};
+use vendor::{Vendor, VendorLabels, VendorSandbox};
 
 pub use agentbay::AgentBayOptions;
 pub use bridge::main;
 pub use daytona::DaytonaOptions;
 pub use e2b::E2bOptions;
-pub use http::Key;
+pub use http::VendorKey;
 pub use websocket::{UpgradeError, WebSocket, upgrade};
 
 const HOME_LABEL: &str = "stead_home";
@@ -79,7 +79,7 @@ const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What serves the terminals of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runtime {
+pub enum TerminalRuntime {
     /// A host inside the sandbox.
     Host,
     /// The in-process host, by commands that the vendor runs.
@@ -92,7 +92,7 @@ pub struct CloudOptions {
     /// The server's home directory.
     pub home: PathBuf,
     pub executable: PathBuf,
-    pub runtime: Runtime,
+    pub runtime: TerminalRuntime,
     /// The directory inside a sandbox that holds our files.
     pub inside: String,
     /// The price of one hour.
@@ -110,7 +110,7 @@ impl CloudOptions {
         Self {
             home: home.to_owned(),
             executable: PathBuf::from("/proc/self/exe"),
-            runtime: Runtime::Host,
+            runtime: TerminalRuntime::Host,
             inside: "/tmp".to_owned(),
             price: Money::default(),
             log_limit: 16 << 20,
@@ -121,10 +121,10 @@ impl CloudOptions {
 
 /// A provider whose instances are sandboxes of a vendor. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Cloud(Arc<Inner>);
+pub struct Cloud(Arc<CloudInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct CloudInner {
     vendor: Box<dyn Vendor>,
     options: CloudOptions,
     /// A random name that tells this home from others that use the same key.
@@ -142,7 +142,7 @@ impl Cloud {
     /// # Errors
     /// The name of the home cannot be stored, or TLS cannot be set up.
     pub fn e2b(vendor: E2bOptions, options: CloudOptions) -> io::Result<Self> {
-        Self::new(Box::new(Arc::new(e2b::E2b::new(vendor)?)), options)
+        Self::new(Box::new(Arc::new(e2b::E2bVendor::new(vendor)?)), options)
     }
 
     /// Creates the provider `daytona`.
@@ -150,7 +150,7 @@ impl Cloud {
     /// # Errors
     /// As [`Cloud::e2b`].
     pub fn daytona(vendor: DaytonaOptions, options: CloudOptions) -> io::Result<Self> {
-        Self::new(Box::new(Arc::new(daytona::Daytona::new(vendor)?)), options)
+        Self::new(Box::new(Arc::new(daytona::DaytonaVendor::new(vendor)?)), options)
     }
 
     /// Creates the provider `agentbay`.
@@ -159,14 +159,14 @@ impl Cloud {
     /// As [`Cloud::e2b`].
     pub fn agentbay(vendor: AgentBayOptions, options: CloudOptions) -> io::Result<Self> {
         // AgentBay cannot stream to a program.
-        let options = CloudOptions { runtime: Runtime::Remote, ..options };
-        Self::new(Box::new(Arc::new(agentbay::AgentBay::new(vendor)?)), options)
+        let options = CloudOptions { runtime: TerminalRuntime::Remote, ..options };
+        Self::new(Box::new(Arc::new(agentbay::AgentBayVendor::new(vendor)?)), options)
     }
 
     fn new(vendor: Box<dyn Vendor>, options: CloudOptions) -> io::Result<Self> {
         let program = Executable::new(options.home.join("programs"), options.executable.clone());
         let mirrors = Mirrors::new(options.home.join("terminals"), options.log_limit);
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(CloudInner {
             home: home_name(&options.home)?,
             vendor,
             program,
@@ -183,14 +183,14 @@ impl Cloud {
         format!("{}/stead-{instance}", self.0.options.inside.trim_end_matches('/'))
     }
 
-    fn labels(&self, more: &[(&str, String)]) -> Labels {
+    fn labels(&self, more: &[(&str, String)]) -> VendorLabels {
         let own = [(HOME_LABEL, self.0.home.clone())];
         let all = own.iter().chain(more).map(|(name, value)| ((*name).to_owned(), value.clone()));
         all.collect()
     }
 
     /// Lists the sandboxes of an instance. There is more than one if the reply to a creation was lost.
-    async fn sandboxes_of(&self, instance: &InstanceId) -> Result<Vec<VendorSandbox>, Fault> {
+    async fn sandboxes_of(&self, instance: &InstanceId) -> Result<Vec<VendorSandbox>, VendorFault> {
         let labels = self.labels(&[(INSTANCE_LABEL, instance.to_string())]);
         let mut found = self.0.vendor.find(&labels).await?;
         // Some vendors ignore the filter.
@@ -219,7 +219,12 @@ impl Cloud {
         found.map_err(|fault| fault.of(doing))?.ok_or_else(gone)
     }
 
-    fn of_sandbox(&self, instance: &Instance, doing: &'static str, fault: Fault) -> ProviderError {
+    fn of_sandbox(
+        &self,
+        instance: &Instance,
+        doing: &'static str,
+        fault: VendorFault,
+    ) -> ProviderError {
         match fault.status() {
             Some(::http::StatusCode::NOT_FOUND) => {
                 ProviderError::Gone { instance: instance.instance_id.clone() }
@@ -245,14 +250,14 @@ impl Cloud {
         let gone = || ProviderError::Gone { instance: intent.instance_id.clone() };
         let whole = whole.ok_or_else(gone)?;
         match self.0.options.runtime {
-            Runtime::Host => drop(self.install(&whole, &intent.instance_id).await?),
-            Runtime::Remote => self.prepare(whole, &intent.instance_id).await?,
+            TerminalRuntime::Host => drop(self.install(&whole, &intent.instance_id).await?),
+            TerminalRuntime::Remote => self.prepare(whole, &intent.instance_id).await?,
         }
         Ok(Created { reference: sandbox.id })
     }
 
     /// Creates a sandbox. If the reply is lost, the sandbox is found by its labels.
-    async fn create_new(&self, intent: &Intent) -> Result<VendorSandbox, Fault> {
+    async fn create_new(&self, intent: &Intent) -> Result<VendorSandbox, VendorFault> {
         let labels = self.labels(&[
             (LEASE_LABEL, intent.lease_id.to_string()),
             (GENERATION_LABEL, intent.generation.to_string()),
@@ -336,7 +341,7 @@ impl Cloud {
         let image = format!("{}:{}", self.0.vendor.name(), sandbox.id);
         tracing::info!(sandbox = sandbox.id, bytes = total, "uploading our executable");
         let reported = AtomicU64::new(0);
-        let progress: Progress = Arc::new(move |done_bytes| {
+        let progress: UploadProgress = Arc::new(move |done_bytes| {
             // Ten events per upload.
             let tenth = done_bytes.min(total) * 10 / total.max(1);
             if reported.fetch_max(tenth, Ordering::Relaxed) == tenth {
@@ -383,7 +388,7 @@ impl Cloud {
             return Err(ProviderError::failed(doing, error));
         }
         let id = &instance.instance_id;
-        if self.0.options.runtime == Runtime::Remote {
+        if self.0.options.runtime == TerminalRuntime::Remote {
             return Ok(self.connect_remote(instance, sandbox));
         }
         let mut random = [0; 8];
@@ -460,14 +465,14 @@ impl Cloud {
         }
         let root = self.root(&instance.instance_id);
         let metrics = match self.0.options.runtime {
-            Runtime::Host => {
+            TerminalRuntime::Host => {
                 let program = self.install(&sandbox, &instance.instance_id).await?;
                 let output =
                     self.shell(&sandbox, format!("{program} cloud measure {root}")).await?;
                 serde_json::from_str(output.trim())
                     .map_err(|error| ProviderError::failed(doing, io::Error::other(error)))?
             }
-            Runtime::Remote => {
+            TerminalRuntime::Remote => {
                 let before = known.map_or(0, |(_, metrics)| metrics.cpu_us);
                 self.measure_remote(&instance.instance_id, sandbox, before).await?
             }
@@ -477,7 +482,7 @@ impl Cloud {
     }
 }
 
-fn is_conflict(fault: &Fault) -> bool {
+fn is_conflict(fault: &VendorFault) -> bool {
     fault.status() == Some(::http::StatusCode::CONFLICT)
 }
 
@@ -514,7 +519,7 @@ impl Provider for Cloud {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let hosted = self.0.options.runtime == Runtime::Host;
+        let hosted = self.0.options.runtime == TerminalRuntime::Host;
         Capabilities {
             hosted,
             pause: self.0.vendor.pauses(),
@@ -600,9 +605,9 @@ impl Provider for Cloud {
             (outside.clone(), PathBuf::from(if index == 0 { home.to_owned() } else { other() }))
         });
         let dir = match self.0.options.runtime {
-            Runtime::Host => PathBuf::from(format!("{root}/t/{}", place.terminal)),
+            TerminalRuntime::Host => PathBuf::from(format!("{root}/t/{}", place.terminal)),
             // Written by us, not by a host inside.
-            Runtime::Remote => place.dir.clone(),
+            TerminalRuntime::Remote => place.dir.clone(),
         };
         let placed = Placed { dir, seen: seen.collect() };
         Box::pin(std::future::ready(Ok(placed)))

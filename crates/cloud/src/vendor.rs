@@ -9,30 +9,31 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
-use super::http::{Fault, Key, Progress};
+use super::http::{UploadProgress, VendorFault, VendorKey};
 use super::pipe::Channel;
-use crate::remote::{Pty, PtyRequest};
+use crate::remote::{PtyRequest, RemotePty};
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 /// How long a sandbox may take to reach the state that was asked for.
 pub(super) const TRANSITION_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-pub(super) type VendorReply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub(super) type VendorReply<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, VendorFault>> + Send + 'a>>;
 
-pub(super) type Labels = BTreeMap<String, String>;
+pub(super) type VendorLabels = BTreeMap<String, String>;
 
 /// A sandbox as its vendor describes it.
 #[derive(Debug, Clone)]
 pub(super) struct VendorSandbox {
     /// The vendor's id of it.
     pub(super) id: String,
-    pub(super) labels: Labels,
+    pub(super) labels: VendorLabels,
     pub(super) observed: Observed,
     /// The base URL of the daemon in the sandbox.
     pub(super) url: String,
     /// The daemon's token, where it is not the vendor's key.
-    pub(super) token: Option<Key>,
+    pub(super) token: Option<VendorKey>,
     /// The MCP server that has the shell tool (AgentBay).
     pub(super) server: Option<String>,
     /// The URL of the PTY server (AgentBay).
@@ -60,11 +61,11 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
     fn create<'a>(
         &'a self,
         name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a serde_json::Value,
     ) -> VendorReply<'a, VendorSandbox>;
     /// Lists the sandboxes with these labels.
-    fn find<'a>(&'a self, labels: &'a Labels) -> VendorReply<'a, Vec<VendorSandbox>>;
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>>;
     fn get<'a>(&'a self, id: &'a str) -> VendorReply<'a, Option<VendorSandbox>>;
     fn pause<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
     fn resume<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
@@ -85,7 +86,7 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
+        progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()>;
     fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes>;
     /// Lists a directory.
@@ -101,7 +102,7 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         &'a self,
         sandbox: &'a VendorSandbox,
         request: &'a PtyRequest,
-    ) -> VendorReply<'a, Option<Pty>> {
+    ) -> VendorReply<'a, Option<RemotePty>> {
         let _ = (sandbox, request);
         Box::pin(std::future::ready(Ok(None)))
     }
@@ -114,7 +115,7 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
     ) -> VendorReply<'a, Channel> {
         let _ = (sandbox, argv);
         let reason = "it has no streams to programs".to_owned();
-        Box::pin(std::future::ready(Err(Fault::Transport { vendor: self.name(), reason })))
+        Box::pin(std::future::ready(Err(VendorFault::Transport { vendor: self.name(), reason })))
     }
 }
 
@@ -132,9 +133,9 @@ pub(super) fn settings<T: DeserializeOwned + Default>(
 pub(super) async fn poll_until<T, F>(
     vendor: &'static str,
     mut poll: impl FnMut() -> F,
-) -> Result<T, Fault>
+) -> Result<T, VendorFault>
 where
-    F: Future<Output = Result<Option<T>, Fault>>,
+    F: Future<Output = Result<Option<T>, VendorFault>>,
 {
     let deadline = Instant::now() + TRANSITION_TIMEOUT;
     loop {
@@ -144,7 +145,7 @@ where
         if Instant::now() > deadline {
             let limit = TRANSITION_TIMEOUT.as_secs();
             let reason = format!("the sandbox did not change its state within {limit} s");
-            return Err(Fault::Transport { vendor, reason });
+            return Err(VendorFault::Transport { vendor, reason });
         }
         sleep(POLL_INTERVAL).await;
     }

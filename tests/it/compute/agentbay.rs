@@ -1,7 +1,7 @@
 //! What is AgentBay's own: two ways to its sessions, calls that get lost on either, its PTYs, and its words. The rest it
 //! has in common with others (`commands_only`, `cloud`, `provider`).
 
-use cloud::Runtime;
+use cloud::TerminalRuntime;
 use provider::{Provider, ProviderError};
 use serde_json::{Value, json};
 
@@ -212,7 +212,7 @@ fn a_quota_is_told_in_the_vendors_words() {
 fn a_lease_names_an_image_and_nothing_else() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let home = Home::new();
-    let provider = vendor.provider(Kind::AgentBay, home.path(), Runtime::Remote);
+    let provider = vendor.provider(Kind::AgentBay, home.path(), TerminalRuntime::Remote);
     provider.accepts(&json!({"image": "code_latest"})).unwrap();
     let wrong = provider.accepts(&json!({"template": "base"}));
     assert!(matches!(wrong, Err(ProviderError::Refused { .. })), "{wrong:?}");

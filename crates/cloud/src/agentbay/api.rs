@@ -6,8 +6,10 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::http::{Fault, Key, VendorClient, VendorRequest, endpoint, none_if_missing};
-use super::super::vendor::{Labels, VendorSandbox, poll_until};
+use super::super::http::{
+    VendorClient, VendorFault, VendorKey, VendorRequest, endpoint, none_if_missing,
+};
+use super::super::vendor::{VendorLabels, VendorSandbox, poll_until};
 use provider::Observed;
 
 pub(super) const VENDOR: &str = "AgentBay";
@@ -20,7 +22,7 @@ pub(super) const DEFAULT_SHELL_SERVER: &str = "wuying_shell";
 
 #[derive(Debug, Clone)]
 pub struct AgentBayOptions {
-    pub key: Key,
+    pub key: VendorKey,
     /// The API; empty for AgentBay's own.
     pub endpoint: String,
     /// The default image.
@@ -36,7 +38,7 @@ pub(super) struct AgentBaySpec {
 }
 
 #[derive(Debug)]
-pub(in super::super) struct AgentBay {
+pub(in super::super) struct AgentBayVendor {
     pub(super) options: AgentBayOptions,
     pub(super) endpoint: String,
     pub(super) client: VendorClient,
@@ -45,7 +47,7 @@ pub(in super::super) struct AgentBay {
 /// A response. An unsuccessful one may have any HTTP status.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct ApiResponse {
+pub(super) struct AgentBayResponse {
     #[serde(default)]
     pub(super) success: Option<bool>,
     #[serde(default)]
@@ -63,7 +65,7 @@ pub(super) struct ApiResponse {
 /// A session in a response; a list has only its state, in another field.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Session {
+pub(super) struct AgentBaySession {
     #[serde(default)]
     pub(super) session_id: String,
     #[serde(default, alias = "SessionStatus")]
@@ -82,7 +84,7 @@ pub(super) struct Session {
     pub(super) err_msg: Option<String>,
 }
 
-impl Session {
+impl AgentBaySession {
     pub(super) fn status(&self) -> &str {
         self.status.as_deref().unwrap_or("RUNNING")
     }
@@ -96,7 +98,7 @@ impl Session {
         }
     }
 
-    pub(super) fn sandbox(self, labels: Labels) -> VendorSandbox {
+    pub(super) fn sandbox(self, labels: VendorLabels) -> VendorSandbox {
         let observed = self.observed();
         let server = self.server_of("shell").unwrap_or_else(|| DEFAULT_SHELL_SERVER.to_owned());
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -105,7 +107,7 @@ impl Session {
             labels,
             observed,
             url: self.link_url.unwrap_or_default().trim_end_matches('/').to_owned(),
-            token: given(self.token).map(Key::new),
+            token: given(self.token).map(VendorKey::new),
             server: Some(server),
             pty_url: given(self.ws_url),
         }
@@ -118,7 +120,7 @@ impl Session {
     }
 }
 
-impl AgentBay {
+impl AgentBayVendor {
     pub(in super::super) fn new(options: AgentBayOptions) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
         Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
@@ -143,8 +145,11 @@ impl AgentBay {
     }
 
     /// Sends a request; an unsuccessful response is a fault.
-    pub(super) async fn send(&self, request: &VendorRequest) -> Result<ApiResponse, Fault> {
-        let response: ApiResponse =
+    pub(super) async fn send(
+        &self,
+        request: &VendorRequest,
+    ) -> Result<AgentBayResponse, VendorFault> {
+        let response: AgentBayResponse =
             self.client.send_json(request).await.map_err(with_missing_status)?;
         if response.success != Some(false) {
             return Ok(response);
@@ -161,11 +166,11 @@ impl AgentBay {
         &self,
         id: &str,
         action: &'static str,
-    ) -> Result<ApiResponse, Fault> {
+    ) -> Result<AgentBayResponse, VendorFault> {
         self.send(&self.control(action, &[("SessionId", id)]).idempotent()).await
     }
 
-    pub(super) async fn session(&self, id: &str) -> Result<Session, Fault> {
+    pub(super) async fn session(&self, id: &str) -> Result<AgentBaySession, VendorFault> {
         decode(self.session_call(id, "GetSession").await?.data)
     }
 
@@ -175,7 +180,7 @@ impl AgentBay {
         id: &str,
         action: &'static str,
         wanted: &str,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), VendorFault> {
         if let Err(fault) = self.session_call(id, action).await {
             // A session that already is in that state may refuse.
             let refused = fault.status().is_some_and(|status| status.is_client_error());
@@ -197,38 +202,38 @@ impl AgentBay {
         .await
     }
 
-    pub(super) async fn labels(&self, id: &str) -> Result<Option<Labels>, Fault> {
+    pub(super) async fn labels(&self, id: &str) -> Result<Option<VendorLabels>, VendorFault> {
         let Some(response) = none_if_missing(self.session_call(id, "GetLabel").await)? else {
             return Ok(None);
         };
-        let text = response.data["Labels"].as_str().filter(|text| !text.is_empty());
-        text.map_or(Ok(Some(Labels::new())), |text| parse(text).map(Some))
+        let text = response.data["VendorLabels"].as_str().filter(|text| !text.is_empty());
+        text.map_or(Ok(Some(VendorLabels::new())), |text| parse(text).map(Some))
     }
 }
 
-pub(super) fn refusal(status: StatusCode, message: String) -> Fault {
-    Fault::Status { vendor: VENDOR, status, message }
+pub(super) fn refusal(status: StatusCode, message: String) -> VendorFault {
+    VendorFault::Status { vendor: VENDOR, status, message }
 }
 
-pub(super) fn broken(why: impl std::fmt::Display) -> Fault {
-    Fault::Transport { vendor: VENDOR, reason: why.to_string() }
+pub(super) fn broken(why: impl std::fmt::Display) -> VendorFault {
+    VendorFault::Transport { vendor: VENDOR, reason: why.to_string() }
 }
 
 /// Gives the error about a missing session status 404.
-pub(super) fn with_missing_status(fault: Fault) -> Fault {
+pub(super) fn with_missing_status(fault: VendorFault) -> VendorFault {
     match fault {
-        Fault::Status { message, .. } if message.starts_with(MISSING_SESSION_PREFIX) => {
+        VendorFault::Status { message, .. } if message.starts_with(MISSING_SESSION_PREFIX) => {
             refusal(StatusCode::NOT_FOUND, message)
         }
         other => other,
     }
 }
 
-pub(super) fn decode<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, Fault> {
+pub(super) fn decode<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, VendorFault> {
     let unread = |error| broken(format!("cannot decode the response: {error}"));
     serde_json::from_value(value).map_err(unread)
 }
 
-pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
+pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, VendorFault> {
     decode(serde_json::from_str(text).map_err(broken)?)
 }

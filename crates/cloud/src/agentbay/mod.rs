@@ -16,20 +16,20 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::http::{Progress, RESPONSE_TIMEOUT, Repeat, none_if_missing};
+use super::http::{RESPONSE_TIMEOUT, Repeat, UploadProgress, none_if_missing};
 use super::vendor::{
-    Labels, TRANSITION_TIMEOUT, Vendor, VendorReply, VendorSandbox, VendorUsage, poll_until,
+    TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox, VendorUsage, poll_until,
     settings,
 };
-use crate::remote::{Pty, PtyRequest};
-use api::{AgentBaySpec, Session, VENDOR, decode, parse, refusal};
+use crate::remote::{PtyRequest, RemotePty};
+use api::{AgentBaySession, AgentBaySpec, VENDOR, decode, parse, refusal};
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
 use shell::text_of;
 
-pub(super) use api::AgentBay;
 pub use api::AgentBayOptions;
+pub(super) use api::AgentBayVendor;
 
-impl Vendor for Arc<AgentBay> {
+impl Vendor for Arc<AgentBayVendor> {
     fn name(&self) -> &'static str {
         "agentbay"
     }
@@ -49,19 +49,19 @@ impl Vendor for Arc<AgentBay> {
     fn create<'a>(
         &'a self,
         _name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a Value,
     ) -> VendorReply<'a, VendorSandbox> {
         Box::pin(async move {
             let image = settings::<AgentBaySpec>(spec).ok().and_then(|spec| spec.image);
             let fields = [
                 ("ImageId", image.as_ref().unwrap_or(&self.options.image).as_str()),
-                ("Labels", &json!(labels).to_string()),
+                ("VendorLabels", &json!(labels).to_string()),
                 // If the server dies, the session ends by itself.
                 ("Timeout", &self.options.timeout.as_secs().to_string()),
             ];
             let request = self.control("CreateMcpSession", &fields).timeout(TRANSITION_TIMEOUT);
-            let session: Session = decode(self.send(&request).await?.data)?;
+            let session: AgentBaySession = decode(self.send(&request).await?.data)?;
             if session.success == Some(false) || session.session_id.is_empty() {
                 let message =
                     session.err_msg.unwrap_or_else(|| "no session was created".to_owned());
@@ -71,18 +71,18 @@ impl Vendor for Arc<AgentBay> {
         })
     }
 
-    fn find<'a>(&'a self, labels: &'a Labels) -> VendorReply<'a, Vec<VendorSandbox>> {
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>> {
         Box::pin(async move {
             let wanted = json!(labels).to_string();
             let (mut all, mut next) = (Vec::new(), String::new());
             loop {
-                let mut fields = vec![("Labels", wanted.as_str()), ("MaxResults", "100")];
+                let mut fields = vec![("VendorLabels", wanted.as_str()), ("MaxResults", "100")];
                 if !next.is_empty() {
                     fields.push(("NextToken", &next));
                 }
                 let response =
                     self.send(&self.control("ListSession", &fields).idempotent()).await?;
-                let page: Vec<Session> = decode(response.data)?;
+                let page: Vec<AgentBaySession> = decode(response.data)?;
                 let full = !page.is_empty();
                 for session in
                     page.into_iter().filter(|session| session.observed() != Observed::Gone)
@@ -105,7 +105,8 @@ impl Vendor for Arc<AgentBay> {
             let session = none_if_missing(self.session(id).await)?;
             let there = session.filter(|session| session.observed() != Observed::Gone);
             Ok(there.map(|session| {
-                Session { session_id: id.to_owned(), ..session }.sandbox(Labels::new())
+                AgentBaySession { session_id: id.to_owned(), ..session }
+                    .sandbox(VendorLabels::new())
             }))
         })
     }
@@ -156,7 +157,7 @@ impl Vendor for Arc<AgentBay> {
         sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
+        progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()> {
         Box::pin(self.put(sandbox, path, bytes, progress))
     }
@@ -177,7 +178,7 @@ impl Vendor for Arc<AgentBay> {
         &'a self,
         sandbox: &'a VendorSandbox,
         wish: &'a PtyRequest,
-    ) -> VendorReply<'a, Option<Pty>> {
+    ) -> VendorReply<'a, Option<RemotePty>> {
         Box::pin(self.pty(sandbox, wish))
     }
 

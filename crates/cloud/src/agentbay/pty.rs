@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, interval, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::super::http::{Fault, RESPONSE_TIMEOUT};
+use super::super::http::{RESPONSE_TIMEOUT, VendorFault};
 use super::super::vendor::VendorSandbox;
 use super::super::websocket::WebSocket;
-use super::api::{AgentBay, broken, refusal};
-use crate::remote::{Pty, PtyEvent, PtyInput, PtyRequest};
+use super::api::{AgentBayVendor, broken, refusal};
+use crate::remote::{PtyEvent, PtyInput, PtyRequest, RemotePty};
 
 const SERVER: &str = "PTY_SERVER";
 /// How often we ping the PTY server, and how long it may be silent.
@@ -29,13 +29,13 @@ const MAX_QUEUED: usize = 64;
 /// The vendor's limit for columns and for rows.
 const MAX_SCREEN_SIDE: u16 = 500;
 
-impl AgentBay {
+impl AgentBayVendor {
     /// Implements [`Vendor::open_pty`](super::super::vendor::Vendor::open_pty).
     pub(super) async fn pty(
         self: &Arc<Self>,
         sandbox: &VendorSandbox,
         request: &PtyRequest,
-    ) -> Result<Option<Pty>, Fault> {
+    ) -> Result<Option<RemotePty>, VendorFault> {
         let (Some(url), Some(token)) = (&sandbox.pty_url, &sandbox.token) else { return Ok(None) };
         let token =
             token.header("").ok_or_else(|| broken("its token is not a valid header value"))?;
@@ -74,7 +74,7 @@ impl AgentBay {
         let (input, queued_input) = mpsc::channel(MAX_QUEUED);
         let (queued_events, events) = mpsc::channel(MAX_QUEUED);
         tokio::spawn(forward(socket, id.clone(), early, queued_input, queued_events));
-        Ok(Some(Pty { id, input, events }))
+        Ok(Some(RemotePty { id, input, events }))
     }
 }
 
@@ -101,7 +101,7 @@ fn parse(message: &Message) -> Option<(String, Value)> {
 async fn await_reply(
     socket: &mut WebSocket,
     invocation: &str,
-) -> Result<(Value, Vec<Value>), Fault> {
+) -> Result<(Value, Vec<Value>), VendorFault> {
     let mut early = Vec::new();
     loop {
         let next = socket.next().await.ok_or_else(|| broken("the connection was closed"))?;

@@ -16,9 +16,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::capture::{self, quoted};
-use super::super::http::{Fault, Key, Progress, RESPONSE_TIMEOUT, Repeat, VendorRequest};
+use super::super::http::{
+    RESPONSE_TIMEOUT, Repeat, UploadProgress, VendorFault, VendorKey, VendorRequest,
+};
 use super::super::vendor::{Vendor, VendorSandbox};
-use super::api::{AgentBay, broken, decode, parse, refusal};
+use super::api::{AgentBayVendor, broken, decode, parse, refusal};
 use provider::{Entry, Execute, Executed};
 
 /// The vendor's limit for one command.
@@ -41,13 +43,13 @@ struct ShellResult {
     exit_code: Option<i32>,
 }
 
-impl AgentBay {
+impl AgentBayVendor {
     /// Implements [`Vendor::run`].
     pub(super) async fn execute(
         self: &std::sync::Arc<Self>,
         sandbox: &VendorSandbox,
         command: &Execute,
-    ) -> Result<Executed, Fault> {
+    ) -> Result<Executed, VendorFault> {
         let text = capture::script(command);
         if json!(text).to_string().len() <= MAX_ARGUMENT_BYTES {
             return self.shell(sandbox, &text, command.timeout, Repeat::Once).await;
@@ -64,8 +66,8 @@ impl AgentBay {
         sandbox: &VendorSandbox,
         path: &str,
         bytes: Bytes,
-        progress: Option<Progress>,
-    ) -> Result<(), Fault> {
+        progress: Option<UploadProgress>,
+    ) -> Result<(), VendorFault> {
         let dir = Path::new(path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
         let made = format!("mkdir -p -- {}", quoted(&dir));
         let beside = quoted(&format!("{path}.{}", uuid::Uuid::now_v7().simple()));
@@ -99,7 +101,7 @@ impl AgentBay {
         self: &std::sync::Arc<Self>,
         sandbox: &VendorSandbox,
         path: &str,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, VendorFault> {
         let path = quoted(path);
         let mut whole = BytesMut::new();
         loop {
@@ -124,7 +126,7 @@ impl AgentBay {
         self: &std::sync::Arc<Self>,
         sandbox: &VendorSandbox,
         path: &str,
-    ) -> Result<Vec<Entry>, Fault> {
+    ) -> Result<Vec<Entry>, VendorFault> {
         let text = format!(
             "cd -- {} || exit; for f in .* *; do case $f in .|..) continue;; esac; \
              k=f; s=0; if [ -d \"$f\" ]; then k=d; elif [ -f \"$f\" ]; then s=$(wc -c <\"$f\"); \
@@ -147,7 +149,7 @@ impl AgentBay {
         self: &std::sync::Arc<Self>,
         sandbox: &VendorSandbox,
         command: String,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Vec<u8>, VendorFault> {
         let command =
             Execute { command, env: Default::default(), cwd: None, timeout: MAX_COMMAND_TIME };
         let ran =
@@ -165,7 +167,7 @@ impl AgentBay {
         text: &str,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<Executed, Fault> {
+    ) -> Result<Executed, VendorFault> {
         let time = time.min(MAX_COMMAND_TIME);
         let args = json!({"command": text, "timeout_ms": time.as_millis() as u64});
         let began = Instant::now();
@@ -192,10 +194,10 @@ impl AgentBay {
         args: Value,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, VendorFault> {
         let fault = match self.call_at(sandbox, &args, time, repeat).await {
             Ok(response) => return Ok(response),
-            Err(fault @ Fault::Status { status, .. })
+            Err(fault @ VendorFault::Status { status, .. })
                 if status.is_client_error() && !sandbox.url.is_empty() =>
             {
                 fault
@@ -204,7 +206,7 @@ impl AgentBay {
         };
         let gone = || refusal(StatusCode::NOT_FOUND, format!("session {} is gone", sandbox.id));
         let now = self.get(&sandbox.id).await?.ok_or_else(gone)?;
-        let reveal = |key: &Option<Key>| key.as_ref().map(|key| key.reveal().to_owned());
+        let reveal = |key: &Option<VendorKey>| key.as_ref().map(|key| key.reveal().to_owned());
         if (&now.url, reveal(&now.token)) == (&sandbox.url, reveal(&sandbox.token)) {
             return Err(fault);
         }
@@ -217,7 +219,7 @@ impl AgentBay {
         args: &Value,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, VendorFault> {
         let result = match &sandbox.token {
             Some(token) if !sandbox.url.is_empty() => {
                 let body = json!({
@@ -246,7 +248,7 @@ impl AgentBay {
         args: &Value,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, VendorFault> {
         let args = args.to_string();
         let fields =
             [("SessionId", id), ("Name", name), ("Args", &args), ("AutoGenSession", "false")];
@@ -257,14 +259,14 @@ impl AgentBay {
 }
 
 /// The text in the result of a tool.
-pub(super) fn text_of(result: &Value) -> Result<String, Fault> {
+pub(super) fn text_of(result: &Value) -> Result<String, VendorFault> {
     let content = result["content"].as_array().and_then(|content| content.first());
     let text = content.and_then(|first| first["text"].as_str().or(first.as_str()));
     Ok(text.ok_or_else(|| broken("a tool returned nothing"))?.to_owned())
 }
 
 /// Returns JSON that may be encoded as a string.
-fn unwrap_json(value: &Value) -> Result<Value, Fault> {
+fn unwrap_json(value: &Value) -> Result<Value, VendorFault> {
     match value {
         Value::String(text) => parse(text),
         other => decode(other.clone()),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::http::Key;
+use super::super::http::VendorKey;
 use super::api::{DEFAULT_SHELL_SERVER, MISSING_SESSION_PREFIX, with_missing_status};
 use super::*;
 
@@ -12,27 +12,27 @@ mod stand_in;
 use stand_in::{KEY, StandIn};
 
 /// The vendor on a stand-in of its own, for each plane; none where there is no stand-in.
-fn planes() -> Vec<(StandIn, Arc<AgentBay>)> {
+fn planes() -> Vec<(StandIn, Arc<AgentBayVendor>)> {
     let planes: [&[&str]; 2] = [&[], &["--central"]];
     let started = planes.into_iter().filter_map(StandIn::start);
     started.map(|stand_in| (client(&stand_in), stand_in)).map(|(bay, it)| (it, bay)).collect()
 }
 
-fn client(stand_in: &StandIn) -> Arc<AgentBay> {
+fn client(stand_in: &StandIn) -> Arc<AgentBayVendor> {
     let options = AgentBayOptions {
-        key: Key::new(KEY),
+        key: VendorKey::new(KEY),
         endpoint: format!("http://{}", stand_in.address),
         image: "linux_latest".to_owned(),
         timeout: Duration::from_secs(900),
     };
-    Arc::new(AgentBay::new(options).unwrap())
+    Arc::new(AgentBayVendor::new(options).unwrap())
 }
 
-fn labels(text: &str) -> Labels {
+fn labels(text: &str) -> VendorLabels {
     [("of".to_owned(), text.to_owned())].into()
 }
 
-async fn make(bay: &Arc<AgentBay>, of: &str) -> VendorSandbox {
+async fn make(bay: &Arc<AgentBayVendor>, of: &str) -> VendorSandbox {
     let made = bay.create("", &labels(of), &Value::Null).await.unwrap();
     bay.get(&made.id).await.unwrap().unwrap()
 }
@@ -42,7 +42,7 @@ fn command(text: &str) -> Execute {
     Execute { command: text.to_owned(), env: Default::default(), cwd: None, timeout }
 }
 
-async fn output(bay: &Arc<AgentBay>, sandbox: &VendorSandbox, text: &str) -> String {
+async fn output(bay: &Arc<AgentBayVendor>, sandbox: &VendorSandbox, text: &str) -> String {
     let ran = bay.run(sandbox, &command(text)).await.unwrap();
     assert_eq!(ran.exit_code, Some(0), "{text}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap()
@@ -63,11 +63,11 @@ fn a_session_that_is_not_there_is_known_by_its_code() {
 fn a_session_is_read_as_either_answer_tells_it() {
     let whole = json!({"SessionId": "s-1", "Status": "PAUSED", "LinkUrl": "https://a/b/",
         "Token": "t", "ToolList": r#"[{"name":"shell","server":"other"}]"#});
-    let sandbox = decode::<Session>(whole).unwrap().sandbox(Labels::new());
+    let sandbox = decode::<AgentBaySession>(whole).unwrap().sandbox(VendorLabels::new());
     assert_eq!((&*sandbox.url, sandbox.server.as_deref()), ("https://a/b", Some("other")));
     assert_eq!((sandbox.observed, sandbox.token.is_some()), (Observed::Paused, true));
     let listed = json!({"SessionId": "s-1", "SessionStatus": "DELETING", "Token": ""});
-    let sandbox = decode::<Session>(listed).unwrap().sandbox(Labels::new());
+    let sandbox = decode::<AgentBaySession>(listed).unwrap().sandbox(VendorLabels::new());
     assert_eq!((sandbox.observed, sandbox.token.is_some()), (Observed::Gone, false));
     assert_eq!((&*sandbox.url, sandbox.server.as_deref()), ("", Some(DEFAULT_SHELL_SERVER)));
 }
@@ -81,7 +81,7 @@ async fn sessions_are_found_by_their_labels_and_gone_when_they_are_ended() {
         let found = bay.find(&labels("two")).await.unwrap();
         assert_eq!((found.len(), &found[0].id), (1, &two.id));
         assert_eq!((&found[0].labels, found[0].observed), (&labels("two"), Observed::Running));
-        assert_eq!(bay.find(&Labels::new()).await.unwrap().len(), 2);
+        assert_eq!(bay.find(&VendorLabels::new()).await.unwrap().len(), 2);
         for sandbox in [&one, &two] {
             bay.delete(&sandbox.id).await.unwrap();
             bay.delete(&sandbox.id).await.unwrap();
@@ -245,9 +245,9 @@ async fn what_goes_wrong_is_told_or_asked_again_as_it_may_be() {
         stand_in.control(&json!({"vanish": sandbox.id}));
         let fault = bay.run(&sandbox, &command("true")).await.unwrap_err();
         assert_eq!(fault.status(), Some(StatusCode::NOT_FOUND), "{fault}");
-        let options = AgentBayOptions { key: Key::new("akm-wrong"), ..bay.options.clone() };
-        let other = Arc::new(AgentBay::new(options).unwrap());
-        let fault = other.find(&Labels::new()).await.unwrap_err();
+        let options = AgentBayOptions { key: VendorKey::new("akm-wrong"), ..bay.options.clone() };
+        let other = Arc::new(AgentBayVendor::new(options).unwrap());
+        let fault = other.find(&VendorLabels::new()).await.unwrap_err();
         assert!(fault.to_string().contains("InvalidApiKey: the API key is not valid"), "{fault}");
         assert!(!format!("{other:?}").contains("akm-wrong"));
     }

@@ -7,11 +7,12 @@ use host::shell::Keep;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::instance::CommandRunner;
 use super::spool::{
-    self, CommandDir, CommandFiles, CommandStatus, MAX_INLINE_BYTES, MAX_STATE_BYTES, StatusReport,
+    self, CommandDir, CommandFiles, MAX_INLINE_BYTES, MAX_STATE_BYTES, SpoolStatus, StatusReport,
     StreamName, StreamOffsets, WaitFor,
 };
-use super::{Commands, ProviderError};
+use provider::ProviderError;
 
 /// The delay after a failed call; it doubles with each further one.
 pub(super) const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -23,7 +24,7 @@ const START_GRACE: Duration = Duration::from_secs(120);
 /// Calls an instance, and repeats a call until it gets through.
 #[derive(Debug, Clone)]
 pub(super) struct InstanceLink {
-    pub(super) commands: Arc<dyn Commands>,
+    pub(super) commands: Arc<dyn CommandRunner>,
     /// Whether the instance is paused or about to be: then nothing is called.
     pub(super) paused: watch::Receiver<bool>,
     pub(super) updates: mpsc::Sender<CommandUpdate>,
@@ -34,16 +35,16 @@ pub(super) struct InstanceLink {
 pub(super) struct CommandUpdate {
     pub(super) terminal: String,
     pub(super) command: String,
-    pub(super) what: Update,
+    pub(super) what: CommandReport,
 }
 
 #[derive(Debug)]
-pub(super) enum Update {
+pub(super) enum CommandReport {
     /// The command is running, or has run.
     Started,
     /// Output of a stream (0 or 1), and its offset.
     Output(usize, u64, Vec<u8>),
-    Ended(Ending),
+    Ended(RemoteEnding),
     /// None of its processes is left.
     Sealed,
     /// The program is started on the last of these PTYs. The host saves the list before the start, and confirms.
@@ -54,7 +55,7 @@ pub(super) enum Update {
 }
 
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum RemoteEnding {
     /// The exit code, and the state that the shell saved.
     Code(i32, Option<Vec<u8>>),
     TimedOut,
@@ -204,7 +205,7 @@ impl Follower {
         };
         if let Err(gone) = followed {
             let never_ran = gone.never_ran && launched && !self.begun;
-            self.tell(Update::Gone(InstanceGone { never_ran })).await;
+            self.tell(CommandReport::Gone(InstanceGone { never_ran })).await;
         }
     }
 
@@ -227,30 +228,28 @@ impl Follower {
         };
         self.begun = true;
         self.deadline = self.limit.map(|limit| Instant::now() + limit);
-        if report.status != CommandStatus::None {
-            self.tell(Update::Started).await;
+        if report.status != SpoolStatus::None {
+            self.tell(CommandReport::Started).await;
         }
         loop {
             self.take(&mut report).await;
             let behind = self.known.out < report.out || self.known.err < report.err;
             let state = report.state.filter(|length| *length <= MAX_STATE_BYTES);
             let ending = match report.status {
-                CommandStatus::Running => None,
+                SpoolStatus::Running => None,
                 _ if behind => None,
-                CommandStatus::Ended(_)
-                    if state.is_some_and(|length| self.known.state < length) =>
-                {
+                SpoolStatus::Ended(_) if state.is_some_and(|length| self.known.state < length) => {
                     None
                 }
-                CommandStatus::Ended(code) => {
-                    Some(Ending::Code(code, state.map(|_| std::mem::take(&mut self.state))))
+                SpoolStatus::Ended(code) => {
+                    Some(RemoteEnding::Code(code, state.map(|_| std::mem::take(&mut self.state))))
                 }
-                CommandStatus::Killed => Some(Ending::TimedOut),
-                CommandStatus::Gone => Some(Ending::Lost),
-                CommandStatus::None => return self.end(Ending::NotStarted).await,
+                SpoolStatus::Killed => Some(RemoteEnding::TimedOut),
+                SpoolStatus::Gone => Some(RemoteEnding::Lost),
+                SpoolStatus::None => return self.end(RemoteEnding::NotStarted).await,
             };
             if let Some(ending) = ending {
-                self.tell(Update::Ended(ending)).await;
+                self.tell(CommandReport::Ended(ending)).await;
                 return self.until_silence(report.left).await;
             }
             let text = self.command_dir.status(self.known, WaitFor::End);
@@ -274,7 +273,7 @@ impl Follower {
                 left = left.max(1);
             }
         }
-        self.tell(Update::Sealed).await;
+        self.tell(CommandReport::Sealed).await;
         Ok(())
     }
 
@@ -295,7 +294,7 @@ impl Follower {
     async fn in_time<T>(
         &mut self,
         act: impl AsyncFnOnce(&Self) -> Result<T, InstanceGone>,
-    ) -> Result<Result<T, Ending>, InstanceGone> {
+    ) -> Result<Result<T, RemoteEnding>, InstanceGone> {
         let (deadline, mut cancel) = (self.deadline, self.cancel.clone());
         let due = async move {
             match deadline {
@@ -306,13 +305,13 @@ impl Follower {
         tokio::select! {
             biased;
             done = act(self) => done.map(Ok),
-            () = due => Ok(Err(Ending::TimedOut)),
-            Ok(_) = cancel.wait_for(|cancel| *cancel) => Ok(Err(Ending::Cancelled)),
+            () = due => Ok(Err(RemoteEnding::TimedOut)),
+            Ok(_) = cancel.wait_for(|cancel| *cancel) => Ok(Err(RemoteEnding::Cancelled)),
         }
     }
 
     /// Kills the command and reports `why`, unless it had already ended by itself.
-    async fn end(&mut self, why: Ending) -> Result<(), InstanceGone> {
+    async fn end(&mut self, why: RemoteEnding) -> Result<(), InstanceGone> {
         self.begun = true;
         loop {
             let mut report = self.link.ask(&self.command_dir.end(self.known), spool::read).await?;
@@ -322,18 +321,16 @@ impl Follower {
             }
             let state = report.state.filter(|length| *length <= MAX_STATE_BYTES);
             let ending = match report.status {
-                CommandStatus::Ended(_)
-                    if state.is_some_and(|length| self.known.state < length) =>
-                {
+                SpoolStatus::Ended(_) if state.is_some_and(|length| self.known.state < length) => {
                     continue;
                 }
-                CommandStatus::Ended(code) => {
-                    Ending::Code(code, state.map(|_| std::mem::take(&mut self.state)))
+                SpoolStatus::Ended(code) => {
+                    RemoteEnding::Code(code, state.map(|_| std::mem::take(&mut self.state)))
                 }
-                CommandStatus::None => Ending::NotStarted,
-                CommandStatus::Running | CommandStatus::Killed | CommandStatus::Gone => why,
+                SpoolStatus::None => RemoteEnding::NotStarted,
+                SpoolStatus::Running | SpoolStatus::Killed | SpoolStatus::Gone => why,
             };
-            self.tell(Update::Ended(ending)).await;
+            self.tell(CommandReport::Ended(ending)).await;
             return self.until_silence(report.left).await;
         }
     }
@@ -345,11 +342,11 @@ impl Follower {
             match source {
                 StreamName::Out => {
                     self.known.out = end;
-                    self.tell(Update::Output(0, offset, bytes)).await;
+                    self.tell(CommandReport::Output(0, offset, bytes)).await;
                 }
                 StreamName::Err => {
                     self.known.err = end;
-                    self.tell(Update::Output(1, offset, bytes)).await;
+                    self.tell(CommandReport::Output(1, offset, bytes)).await;
                 }
                 StreamName::State if offset == self.known.state => {
                     self.known.state = end;
@@ -368,7 +365,7 @@ impl Follower {
         }
     }
 
-    pub(super) async fn tell(&self, what: Update) {
+    pub(super) async fn tell(&self, what: CommandReport) {
         let (terminal, command) = (self.terminal.clone(), self.command.clone());
         let _ = self.link.updates.send(CommandUpdate { terminal, command, what }).await;
     }

@@ -1,4 +1,4 @@
-//! Update the in-process host needs of an instance: commands, files, and PTYs where there are any.
+//! What the in-process host needs of an instance: commands, files, and PTYs where there are any.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An instance that can only run commands. Every call may be repeated.
-pub(crate) trait Commands: Send + Sync + fmt::Debug {
+pub(crate) trait CommandRunner: Send + Sync + fmt::Debug {
     /// Runs a script by `sh -c` to its end and returns its standard output.
     fn run<'a>(&'a self, script: String) -> Reply<'a, Vec<u8>>;
 
@@ -18,7 +18,7 @@ pub(crate) trait Commands: Send + Sync + fmt::Debug {
     fn put<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> Reply<'a, ()>;
 
     /// Opens a PTY; `None` if the instance has none, or if that PTY is gone.
-    fn open_pty<'a>(&'a self, request: &'a PtyRequest) -> Reply<'a, Option<Pty>> {
+    fn open_pty<'a>(&'a self, request: &'a PtyRequest) -> Reply<'a, Option<RemotePty>> {
         let _ = request;
         Box::pin(std::future::ready(Ok(None)))
     }
@@ -36,7 +36,7 @@ pub(crate) enum PtyRequest {
 
 /// A connection to a PTY. If `events` ends without an exit, the connection was lost; the PTY may live on.
 #[derive(Debug)]
-pub(crate) struct Pty {
+pub(crate) struct RemotePty {
     pub(crate) id: String,
     pub(crate) input: mpsc::Sender<PtyInput>,
     pub(crate) events: mpsc::Receiver<PtyEvent>,

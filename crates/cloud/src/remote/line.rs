@@ -22,7 +22,7 @@ enum EscapeState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum LineEvent {
     /// Text to echo.
     Show(String),
     /// A complete line.
@@ -38,7 +38,7 @@ impl InputLine {
     }
 
     /// Returns what the bytes lead to, in order.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<Key> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<LineEvent> {
         let mut keys = Vec::new();
         for &byte in bytes {
             self.byte(byte, &mut keys);
@@ -46,7 +46,7 @@ impl InputLine {
         keys
     }
 
-    fn byte(&mut self, byte: u8, keys: &mut Vec<Key>) {
+    fn byte(&mut self, byte: u8, keys: &mut Vec<LineEvent>) {
         match (self.within, byte) {
             (EscapeState::Escape, b'[' | b'O') => self.within = EscapeState::Sequence,
             (EscapeState::Escape, _) => self.within = EscapeState::Text,
@@ -54,13 +54,13 @@ impl InputLine {
             (EscapeState::Sequence, _) => {}
             (EscapeState::Text, 0x1b) => self.within = EscapeState::Escape,
             (EscapeState::Text, b'\r' | b'\n') => {
-                keys.push(Key::Line(std::mem::take(&mut self.text)))
+                keys.push(LineEvent::Line(std::mem::take(&mut self.text)))
             }
             (EscapeState::Text, 3) => {
                 self.text.clear();
-                keys.push(Key::Interrupt);
+                keys.push(LineEvent::Interrupt);
             }
-            (EscapeState::Text, 4) if self.text.is_empty() => keys.push(Key::End),
+            (EscapeState::Text, 4) if self.text.is_empty() => keys.push(LineEvent::End),
             (EscapeState::Text, 8 | 0x7f) => {
                 if self.text.pop().is_some() {
                     show(keys, "\x08 \x08");
@@ -88,7 +88,7 @@ impl InputLine {
         }
     }
 
-    fn push(&mut self, character: char, keys: &mut Vec<Key>) {
+    fn push(&mut self, character: char, keys: &mut Vec<LineEvent>) {
         if self.text.len() + character.len_utf8() > MAX_LINE_BYTES {
             return show(keys, "\x07");
         }
@@ -97,10 +97,10 @@ impl InputLine {
     }
 }
 
-fn show(keys: &mut Vec<Key>, text: &str) {
+fn show(keys: &mut Vec<LineEvent>, text: &str) {
     match keys.last_mut() {
-        Some(Key::Show(shown)) => shown.push_str(text),
-        _ => keys.push(Key::Show(text.to_owned())),
+        Some(LineEvent::Show(shown)) => shown.push_str(text),
+        _ => keys.push(LineEvent::Show(text.to_owned())),
     }
 }
 
@@ -110,19 +110,19 @@ mod tests {
 
     #[test]
     fn a_line_is_put_together_key_by_key() {
-        let check = |typed: &str, expected: &[Key]| {
+        let check = |typed: &str, expected: &[LineEvent]| {
             let mut line = InputLine::default();
             assert_eq!(line.take(typed.as_bytes()), expected, "{typed:?}");
         };
-        let shown = |text: &str| Key::Show(text.to_owned());
-        let whole = |text: &str| Key::Line(text.to_owned());
+        let shown = |text: &str| LineEvent::Show(text.to_owned());
+        let whole = |text: &str| LineEvent::Line(text.to_owned());
         check("ls -l\r", &[shown("ls -l"), whole("ls -l")]);
         check("ab\x7fc\r", &[shown("ab\x08 \x08c"), whole("ac")]);
         check("é\x7f\x7fx\r", &[shown("é\x08 \x08x"), whole("x")]);
         check("a\x15b\r", &[shown("a\x08 \x08b"), whole("b")]);
         check("\x1b[A\x1bOB\x1bxq\r", &[shown("q"), whole("q")]);
-        check("a\x03\x04", &[shown("a"), Key::Interrupt, Key::End]);
-        check("\u{4}\r", &[Key::End, whole("")]);
+        check("a\x03\x04", &[shown("a"), LineEvent::Interrupt, LineEvent::End]);
+        check("\u{4}\r", &[LineEvent::End, whole("")]);
     }
 
     #[test]

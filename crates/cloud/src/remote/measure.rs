@@ -1,9 +1,10 @@
 //! Measures the terminals of an instance that can only run `sh -c`: processes are found in `/proc` by the mark
 //! they inherit, and the runners record the CPU time of ended commands.
 
+use super::instance::CommandRunner;
 use super::spool::{TERMINAL_MARK, bare, quoted, word};
-use super::{Commands, ProviderError};
 use provider::Metrics;
+use provider::ProviderError;
 
 const MEASURE: &str = include_str!("measure.sh");
 
@@ -28,7 +29,10 @@ fn read(answer: &[u8]) -> Option<Metrics> {
     })
 }
 
-pub(super) async fn measure(commands: &dyn Commands, root: &str) -> Result<Metrics, ProviderError> {
+pub(super) async fn measure(
+    commands: &dyn CommandRunner,
+    root: &str,
+) -> Result<Metrics, ProviderError> {
     let said = commands.run(text(root)).await?;
     read(&said).ok_or_else(|| {
         let said = String::from_utf8_lossy(&said[..said.len().min(300)]).trim().to_owned();

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   server ══ wire protocol ══ host ──▶ HOME/terminals/<id>/{log, commands, began}
-//!                               │  └──▶ HOME/remote/<instance>/<terminal>    state that survives a kill of the server
+//!                               │  └──▶ HOME/remote/<instance>/<terminal>    state that survives a kill
 //!                               ├── follow ── spool ── `sh -c` ──▶ the instance
-//!                               └── program ── a PTY of the instance's, where there are any
+//!                               └── program ── a PTY of the instance, if the vendor has PTYs
 //! ```
-//! Each command gets a shell of its own, which is given the state and tells it afterwards
-//! ([`host::shell::remote`]); the `spool` makes it run once and outlive us. Update cannot be had this way: a
-//! PTY for shells, job control, and shells that live between commands. `measure` counts what all of it uses.
+//! Each command runs in a shell of its own, which loads the terminal's state and saves it afterwards
+//! ([`host::shell::remote`]); the `spool` runs each command at most once and lets it outlive the server.
+//! Not available this way: a PTY for shells, job control, and shells that live between commands.
+//! `measure` counts the resources of all terminals.
 
 mod follow;
 mod host;
@@ -29,7 +30,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::DropGuard;
 
 use self::host::{RemoteHandle, RemoteHost};
-pub(super) use instance::{CALL_TIMEOUT, Commands, Pty, PtyEvent, PtyInput, PtyRequest};
+pub(super) use instance::{CALL_TIMEOUT, CommandRunner, PtyEvent, PtyInput, PtyRequest, RemotePty};
 use model::InstanceId;
 use provider::{Connection, Metrics, ProviderError};
 
@@ -47,7 +48,10 @@ impl Remotes {
     }
 
     /// Checks that an instance has the programs our scripts need, and creates the directory `root` in it.
-    pub(super) async fn prepare(commands: &dyn Commands, root: &str) -> Result<(), ProviderError> {
+    pub(super) async fn prepare(
+        commands: &dyn CommandRunner,
+        root: &str,
+    ) -> Result<(), ProviderError> {
         let doing = "prepare a sandbox";
         let output = commands.run(spool::prepare(root)).await?;
         let reason = match spool::word(&output).as_deref() {
@@ -58,9 +62,9 @@ impl Remotes {
         Err(ProviderError::Refused { doing, reason })
     }
 
-    /// Update the terminals of an instance use.
+    /// Measures the terminals of an instance.
     pub(super) async fn measure(
-        commands: &dyn Commands,
+        commands: &dyn CommandRunner,
         root: &str,
     ) -> Result<Metrics, ProviderError> {
         measure::measure(commands, root).await
@@ -71,7 +75,7 @@ impl Remotes {
         &self,
         instance: &InstanceId,
         root: &str,
-        commands: Arc<dyn Commands>,
+        commands: Arc<dyn CommandRunner>,
         until: DropGuard,
     ) -> Connection {
         let mut hosts = self.hosts.lock();

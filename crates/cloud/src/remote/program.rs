@@ -15,10 +15,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::follow::{
-    Ending, FIRST_RETRY_DELAY, Follower, InstanceGone, InstanceLink, MAX_RETRY_DELAY, Update,
+    CommandReport, FIRST_RETRY_DELAY, Follower, InstanceGone, InstanceLink, MAX_RETRY_DELAY,
+    RemoteEnding,
 };
-use super::spool::{self, CommandFiles, CommandStatus, TERMINAL_MARK, WaitFor};
-use super::{ProviderError, Pty, PtyEvent, PtyInput, PtyRequest};
+use super::instance::{PtyEvent, PtyInput, PtyRequest, RemotePty};
+use super::spool::{self, CommandFiles, SpoolStatus, TERMINAL_MARK, WaitFor};
+use provider::ProviderError;
 
 /// How long the program may take to start on a PTY.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +49,7 @@ pub(super) struct ProgramRunner {
 }
 
 enum ProgramOutcome {
-    Ended(Ending),
+    Ended(RemoteEnding),
     NoPty,
 }
 
@@ -63,15 +65,15 @@ impl ProgramRunner {
             () = updates.closed() => return,
         };
         match played {
-            Ok(ProgramOutcome::Ended(ending)) => self.tell(Update::Ended(ending)).await,
+            Ok(ProgramOutcome::Ended(ending)) => self.tell(CommandReport::Ended(ending)).await,
             Ok(ProgramOutcome::NoPty) => {
                 let (plain, is_plain) = oneshot::channel();
-                self.tell(Update::NoPty(plain)).await;
+                self.tell(CommandReport::NoPty(plain)).await;
                 let _ = is_plain.await;
                 tokio::spawn(feed(self.follower.link.clone(), self.early()));
                 self.follower.start(start, done).await;
             }
-            Err(gone) => self.tell(Update::Gone(gone)).await,
+            Err(gone) => self.tell(CommandReport::Gone(gone)).await,
         }
     }
 
@@ -86,23 +88,23 @@ impl ProgramRunner {
                 let Some(mut pty) = self.reconnect().await? else {
                     return self.wait_for_exit_code().await;
                 };
-                self.tell(Update::Started).await;
+                self.tell(CommandReport::Started).await;
                 self.show(RECONNECTED_NOTICE.to_vec()).await;
                 self.forward(&mut pty).await
             } else if self.ptys.len() < MAX_PTYS {
                 let Some(mut pty) = self.open().await? else { return Ok(ProgramOutcome::NoPty) };
                 self.ptys.push(pty.id.clone());
                 let (saved, is_kept) = oneshot::channel();
-                self.tell(Update::Ptys(self.ptys.clone(), saved)).await;
+                self.tell(CommandReport::Ptys(self.ptys.clone(), saved)).await;
                 let _ = is_kept.await;
                 let stage = self.follower.command_dir.stage(start, done, &self.mark);
                 self.follower.link.ask(&stage, spool::word).await?;
                 self.begin(&mut pty).await
             } else {
-                return Ok(ProgramOutcome::Ended(Ending::NotStarted));
+                return Ok(ProgramOutcome::Ended(RemoteEnding::NotStarted));
             };
             if let Some(code) = exit {
-                return Ok(ProgramOutcome::Ended(Ending::Code(code, None)));
+                return Ok(ProgramOutcome::Ended(RemoteEnding::Code(code, None)));
             }
         }
     }
@@ -120,7 +122,7 @@ impl ProgramRunner {
     }
 
     /// Connects to the PTY that the program is on: the newest that still exists.
-    async fn reconnect(&self) -> Result<Option<Pty>, InstanceGone> {
+    async fn reconnect(&self) -> Result<Option<RemotePty>, InstanceGone> {
         for id in self.ptys.iter().rev() {
             if let Some(pty) = self.connect(id).await? {
                 return Ok(Some(pty));
@@ -142,7 +144,7 @@ impl ProgramRunner {
     }
 
     /// Opens a new PTY; `None` if there is none.
-    async fn open(&self) -> Result<Option<Pty>, InstanceGone> {
+    async fn open(&self) -> Result<Option<RemotePty>, InstanceGone> {
         // Marked as a process of the terminal, so that closing the terminal ends the PTY as well.
         let env = vec![(TERMINAL_MARK.to_owned(), self.follower.terminal.clone())];
         let (mut wait, request) = (FIRST_RETRY_DELAY, PtyRequest::New { size: self.size, env });
@@ -160,7 +162,7 @@ impl ProgramRunner {
     }
 
     /// Connects to the PTY of this id; `None` if it is gone.
-    async fn connect(&self, id: &str) -> Result<Option<Pty>, InstanceGone> {
+    async fn connect(&self, id: &str) -> Result<Option<RemotePty>, InstanceGone> {
         let (mut wait, request) = (FIRST_RETRY_DELAY, PtyRequest::Existing(id.to_owned()));
         loop {
             self.follower.link.ready().await?;
@@ -181,7 +183,7 @@ impl ProgramRunner {
 
     /// Types the line that starts the program and forwards its output. Returns the exit code, or `None` if the
     /// connection ends first.
-    async fn begin(&mut self, pty: &mut Pty) -> Option<i32> {
+    async fn begin(&mut self, pty: &mut RemotePty) -> Option<i32> {
         let line = format!(" exec sh {}\r", self.follower.command_dir.staged());
         pty.input.send(PtyInput::Data(line.into_bytes())).await.ok()?;
         let (deadline, mark) = (Instant::now() + START_TIMEOUT, self.mark.clone().into_bytes());
@@ -195,7 +197,7 @@ impl ProgramRunner {
             let PtyEvent::Output(bytes) = event else { return None };
             before.extend(bytes);
             if let Some(at) = before.windows(mark.len()).position(|window| window == mark) {
-                self.tell(Update::Started).await;
+                self.tell(CommandReport::Started).await;
                 self.show(before.split_off(at + mark.len())).await;
                 return self.forward(pty).await;
             }
@@ -205,7 +207,7 @@ impl ProgramRunner {
     }
 
     /// Forwards bytes both ways. Returns the exit code, or `None` if the connection ends first.
-    async fn forward(&mut self, pty: &mut Pty) -> Option<i32> {
+    async fn forward(&mut self, pty: &mut RemotePty) -> Option<i32> {
         loop {
             tokio::select! {
                 event = pty.events.recv() => match event? {
@@ -228,10 +230,10 @@ impl ProgramRunner {
         let text = self.follower.command_dir.status(Default::default(), WaitFor::End);
         loop {
             let ending = match self.follower.link.ask(&text, spool::read).await?.status {
-                CommandStatus::Running => continue,
-                CommandStatus::Ended(code) => Ending::Code(code, None),
-                CommandStatus::Killed | CommandStatus::Gone => Ending::Lost,
-                CommandStatus::None => Ending::NotStarted,
+                SpoolStatus::Running => continue,
+                SpoolStatus::Ended(code) => RemoteEnding::Code(code, None),
+                SpoolStatus::Killed | SpoolStatus::Gone => RemoteEnding::Lost,
+                SpoolStatus::None => RemoteEnding::NotStarted,
             };
             return Ok(ProgramOutcome::Ended(ending));
         }
@@ -241,11 +243,11 @@ impl ProgramRunner {
         if !bytes.is_empty() {
             let offset = self.written;
             self.written += bytes.len() as u64;
-            self.tell(Update::Output(0, offset, bytes)).await;
+            self.tell(CommandReport::Output(0, offset, bytes)).await;
         }
     }
 
-    async fn tell(&self, what: Update) {
+    async fn tell(&self, what: CommandReport) {
         self.follower.tell(what).await;
     }
 }

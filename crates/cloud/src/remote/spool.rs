@@ -78,7 +78,7 @@ pub(super) enum WaitFor {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CommandStatus {
+pub(super) enum SpoolStatus {
     /// It never started, or not here.
     None,
     Running,
@@ -92,7 +92,7 @@ pub(super) enum CommandStatus {
 /// The answer to a status call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatusReport {
-    pub(super) status: CommandStatus,
+    pub(super) status: SpoolStatus,
     /// The lengths of its streams.
     pub(super) out: u64,
     pub(super) err: u64,
@@ -369,7 +369,7 @@ pub(super) fn word(answer: &[u8]) -> Option<String> {
 /// Parses the answer to a status call; `None` if it is incomplete.
 pub(super) fn read(answer: &[u8]) -> Option<StatusReport> {
     let mut report = StatusReport {
-        status: CommandStatus::None,
+        status: SpoolStatus::None,
         out: 0,
         err: 0,
         state: None,
@@ -397,11 +397,11 @@ pub(super) fn read(answer: &[u8]) -> Option<StatusReport> {
                 };
                 report.data.push((source, number(offset)?, STANDARD.decode(bytes).ok()?));
             }
-            ["none" | "forgotten"] => status = Some(CommandStatus::None),
-            ["running"] => status = Some(CommandStatus::Running),
-            ["ended"] => status = Some(CommandStatus::Killed),
-            ["gone"] => status = Some(CommandStatus::Gone),
-            ["code", code] => status = Some(CommandStatus::Ended(code.parse().ok()?)),
+            ["none" | "forgotten"] => status = Some(SpoolStatus::None),
+            ["running"] => status = Some(SpoolStatus::Running),
+            ["ended"] => status = Some(SpoolStatus::Killed),
+            ["gone"] => status = Some(SpoolStatus::Gone),
+            ["code", code] => status = Some(SpoolStatus::Ended(code.parse().ok()?)),
             _ => return None,
         }
         if let Some(found) = status {

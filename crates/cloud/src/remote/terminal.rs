@@ -13,8 +13,8 @@ use host::wire::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::PtyInput;
 use super::follow::Follower;
+use super::instance::PtyInput;
 use super::line::InputLine;
 use super::program::ProgramRunner;
 use super::saved::{CommandKind, SavedCommand, SavedTerminal, WireMessage};
@@ -50,7 +50,7 @@ pub(super) struct RemoteTerminal {
     pub(super) typed: VecDeque<String>,
     pub(super) queue: VecDeque<String>,
     pub(super) running: Option<String>,
-    pub(super) commands: BTreeMap<String, Command>,
+    pub(super) commands: BTreeMap<String, RemoteCommand>,
     /// Numbers of commands whose files inside can be removed.
     pub(super) done: Vec<u64>,
     pub(super) ready: bool,
@@ -65,7 +65,7 @@ pub(super) struct RemoteTerminal {
 }
 
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct RemoteCommand {
     pub(super) kind: CommandKind,
     /// The request, without the standard input once that was sent.
     pub(super) spec: CommandSpec,
@@ -207,7 +207,7 @@ impl RemoteTerminal {
         Some((it, open))
     }
 
-    fn restore_command(&self, saved: SavedCommand) -> Option<Command> {
+    fn restore_command(&self, saved: SavedCommand) -> Option<RemoteCommand> {
         let Request::Exec { command, text, timeout_ms, stdin, keep_head, keep_tail, .. } =
             saved.exec.as_request()?
         else {
@@ -289,10 +289,10 @@ impl RemoteTerminal {
         }
     }
 
-    fn command(&self, kind: CommandKind, spec: CommandSpec) -> Command {
+    fn command(&self, kind: CommandKind, spec: CommandSpec) -> RemoteCommand {
         let dir = self.opened.dir.join("commands");
         let output = |suffix| Output::new(dir.join(format!("{}.{suffix}", spec.id)), spec.keep);
-        Command {
+        RemoteCommand {
             kind,
             outputs: [output("out"), output("err")],
             spec,

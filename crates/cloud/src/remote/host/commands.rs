@@ -3,7 +3,7 @@
 use host::shell::{BEGAN, Keep, Output, QUEUE, remote};
 use host::wire::{Code, Event, IfBusy, MAX_DATA, Outcome, Phase, Request, Sections, Stream};
 
-use super::super::follow::{CommandUpdate, Ending, InstanceGone, Update};
+use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
 use super::super::saved::CommandKind;
 use super::super::terminal::{CommandSpec, now_ms};
 use super::{RemoteHost, RequestResult, exited, mark, reply};
@@ -87,19 +87,19 @@ impl RemoteHost {
 
     pub(super) fn updated(&mut self, update: CommandUpdate) {
         let CommandUpdate { terminal: id, command, what } = update;
-        if let Update::Gone(gone) = &what {
+        if let CommandReport::Gone(gone) = &what {
             self.gone(&id, &command, gone);
             return;
         }
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         match what {
-            Update::Output(stream, offset, bytes) => {
+            CommandReport::Output(stream, offset, bytes) => {
                 let shown = terminal.wrote(&command, stream, offset, &bytes);
                 self.show(&id, &shown);
                 self.pump(&id, &command);
                 self.keep(&id);
             }
-            Update::Started => {
+            CommandReport::Started => {
                 let exec = terminal.commands.get_mut(&command).is_some_and(|found| {
                     let first = !std::mem::replace(&mut found.begun, true);
                     first && found.kind == CommandKind::Exec
@@ -107,22 +107,22 @@ impl RemoteHost {
                 let started = exec.then(|| self.started(&id, &command)).flatten();
                 self.broadcast(started);
             }
-            Update::Ended(ending) => self.ended(&id, &command, ending),
-            Update::Sealed => self.sealed(&id, &command),
-            Update::Ptys(ptys, saved) => {
+            CommandReport::Ended(ending) => self.ended(&id, &command, ending),
+            CommandReport::Sealed => self.sealed(&id, &command),
+            CommandReport::Ptys(ptys, saved) => {
                 if let Some(found) = terminal.commands.get_mut(&command) {
                     found.ptys = ptys;
                 }
                 self.keep(&id);
                 let _ = saved.send(());
             }
-            Update::NoPty(taken) => {
+            CommandReport::NoPty(taken) => {
                 if let Some(found) = terminal.commands.get_mut(&command) {
                     found.pty = None;
                 }
                 let _ = taken.send(());
             }
-            Update::Gone(_) => {}
+            CommandReport::Gone(_) => {}
         }
     }
 
@@ -140,7 +140,7 @@ impl RemoteHost {
         self.stopped.cancel();
     }
 
-    pub(super) fn ended(&mut self, id: &str, command: &str, ending: Ending) {
+    pub(super) fn ended(&mut self, id: &str, command: &str, ending: RemoteEnding) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
         let Some(found) = terminal.commands.get(command).filter(|it| it.done.is_none()) else {
             // Its end is already known; only its background processes were followed.
@@ -152,7 +152,7 @@ impl RemoteHost {
         let mut changed = (Sections::new(), Vec::new());
         let mut restarted = false;
         let (outcome, exit_code, signal) = match ending {
-            Ending::Code(code, Some(told)) => {
+            RemoteEnding::Code(code, Some(told)) => {
                 let ran = remote::read(&told, code, &found.mark);
                 changed = terminal.state.absorb(ran.state);
                 // A shell killed by a signal has saved the exit code it would have had.
@@ -160,16 +160,16 @@ impl RemoteHost {
                 restarted = signal.is_some();
                 (Outcome::Finished, Some(signal.map_or(ran.exit_code, |_| code)), signal)
             }
-            Ending::Code(code, None) => {
+            RemoteEnding::Code(code, None) => {
                 // The shell ended before it saved its state.
                 restarted = true;
                 let signal = (129..=192).contains(&code).then_some(code - 128);
                 (Outcome::Finished, Some(code), signal)
             }
-            Ending::TimedOut => (Outcome::TimedOut, None, None),
-            Ending::Cancelled => (Outcome::Cancelled, None, None),
-            Ending::Lost => (Outcome::Lost, None, None),
-            Ending::NotStarted => (Outcome::NotStarted, None, None),
+            RemoteEnding::TimedOut => (Outcome::TimedOut, None, None),
+            RemoteEnding::Cancelled => (Outcome::Cancelled, None, None),
+            RemoteEnding::Lost => (Outcome::Lost, None, None),
+            RemoteEnding::NotStarted => (Outcome::NotStarted, None, None),
         };
         let (changed, removed) = changed;
         if terminal.running.as_deref() == Some(command) {

@@ -22,11 +22,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Commands;
 use super::follow::{CommandUpdate, Follower, InstanceLink};
+use super::instance::CommandRunner;
 use super::program::ProgramRunner;
 use super::saved::SavedTerminal;
-use super::terminal::{Command, RemoteTerminal, now_ms};
+use super::terminal::{RemoteCommand, RemoteTerminal, now_ms};
 use model::InstanceId;
 
 const MAX_QUEUED_EVENTS: usize = 256;
@@ -39,7 +39,7 @@ const MAX_READ_BYTES: usize = 1 << 20;
 
 enum HostEvent {
     Connected(DuplexStream, DropGuard),
-    Request(u64, Incoming),
+    Request(u64, IncomingFrame),
     Disconnected(u64),
     /// The reply to a request that had to call the instance.
     Reply(u64, Event),
@@ -47,7 +47,7 @@ enum HostEvent {
 }
 
 /// A frame of a server: a request that this version knows, or what to reply to one that it does not.
-enum Incoming {
+enum IncomingFrame {
     Request(Request),
     Unknown { seq: Option<u32>, code: Code },
 }
@@ -109,12 +109,12 @@ pub(super) struct RemoteHost {
     awaited: HashMap<String, (u64, u32)>,
 }
 
-type RequestResult = Result<Option<Event>, Refusal>;
+type RequestResult = Result<Option<Event>, RequestRefusal>;
 
 /// A negative reply.
-struct Refusal(Code, String);
+struct RequestRefusal(Code, String);
 
-impl From<Code> for Refusal {
+impl From<Code> for RequestRefusal {
     fn from(code: Code) -> Self {
         Self(code, String::new())
     }
@@ -126,7 +126,7 @@ impl RemoteHost {
         instance: &InstanceId,
         dir: PathBuf,
         root: &str,
-        commands: Arc<dyn Commands>,
+        commands: Arc<dyn CommandRunner>,
     ) -> RemoteHandle {
         let (events, inbox) = mpsc::channel(MAX_QUEUED_EVENTS);
         let (follower_updates, updates) = mpsc::channel(MAX_QUEUED_EVENTS);
@@ -171,10 +171,10 @@ impl RemoteHost {
     fn apply(&mut self, event: HostEvent) {
         match event {
             HostEvent::Connected(stream, until) => self.welcome(stream, until),
-            HostEvent::Request(connection, Incoming::Request(request)) => {
+            HostEvent::Request(connection, IncomingFrame::Request(request)) => {
                 self.answer(connection, request)
             }
-            HostEvent::Request(connection, Incoming::Unknown { seq, code }) => {
+            HostEvent::Request(connection, IncomingFrame::Unknown { seq, code }) => {
                 if let Some(seq) = seq {
                     self.send(connection, &reply(seq, code, ""));
                 }
@@ -265,7 +265,9 @@ impl RemoteHost {
         match self.handle(connection, seq, request) {
             Ok(Some(event)) => self.send(connection, &event),
             Ok(None) => {}
-            Err(Refusal(code, message)) => self.send(connection, &reply(seq, code, &message)),
+            Err(RequestRefusal(code, message)) => {
+                self.send(connection, &reply(seq, code, &message))
+            }
         }
     }
 
@@ -286,7 +288,7 @@ impl RemoteHost {
         found.map(|terminal| terminal.id.clone()).ok_or(Code::NoSuchCommand)
     }
 
-    fn command(&mut self, terminal: &str, command: &str) -> Option<&mut Command> {
+    fn command(&mut self, terminal: &str, command: &str) -> Option<&mut RemoteCommand> {
         self.terminals.get_mut(terminal)?.commands.get_mut(command)
     }
 
@@ -423,9 +425,11 @@ async fn read(mut from: ReadHalf<DuplexStream>, connection: u64, events: mpsc::S
             match decoder.next_frame() {
                 Ok(None) => break,
                 Ok(Some(frame)) => asked.push(match Request::decode(&frame) {
-                    Ok(Some(request)) => Incoming::Request(request),
-                    Ok(None) => Incoming::Unknown { seq: frame.seq(), code: Code::Unsupported },
-                    Err(_) => Incoming::Unknown { seq: frame.seq(), code: Code::BadRequest },
+                    Ok(Some(request)) => IncomingFrame::Request(request),
+                    Ok(None) => {
+                        IncomingFrame::Unknown { seq: frame.seq(), code: Code::Unsupported }
+                    }
+                    Err(_) => IncomingFrame::Unknown { seq: frame.seq(), code: Code::BadRequest },
                 }),
                 Err(_) => break 'connected,
             }

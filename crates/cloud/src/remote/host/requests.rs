@@ -1,4 +1,4 @@
-//! Update each request does.
+//! Handles each request of the wire protocol.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use host::shell::Output;
 use host::wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
 use tokio::time::timeout;
 
-use super::super::PtyInput;
-use super::super::follow::{Ending, InstanceGone};
+use super::super::follow::{InstanceGone, RemoteEnding};
+use super::super::instance::PtyInput;
 use super::super::saved::CommandKind;
 use super::super::spool;
 use super::super::terminal::{CommandSpec, RemoteTerminal, TerminalConfig, now_ms};
 use super::{
-    HostEvent, MAX_READ_BYTES, Refusal, RemoteHost, RequestResult, exited, logged, mark, number,
-    ok, reply,
+    HostEvent, MAX_READ_BYTES, RemoteHost, RequestRefusal, RequestResult, exited, logged, mark,
+    number, ok, reply,
 };
 use model::CommandId;
 
@@ -76,7 +76,7 @@ impl RemoteHost {
             Request::Resize { terminal, cols, rows, .. } => {
                 if cols == 0 || rows == 0 {
                     let message = "a screen has at least one column and row".to_owned();
-                    return Err(Refusal(Code::BadRequest, message));
+                    return Err(RequestRefusal(Code::BadRequest, message));
                 }
                 let (offset, time_ms) = (self.terminal(&terminal)?.log.end(), now_ms());
                 let found = self.terminal(&terminal)?;
@@ -183,18 +183,18 @@ impl RemoteHost {
         base: u64,
         state: Sections,
         notice: &[u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         if self.terminals.contains_key(&id) {
             return Err(Code::Exists.into());
         }
         if opened.shell == Shell::Zsh {
             let why =
                 "zsh is not available here: commands run in bash, or in sh if there is no bash";
-            return Err(Refusal(Code::NotExecutable, why.to_owned()));
+            return Err(RequestRefusal(Code::NotExecutable, why.to_owned()));
         }
         let plain = matches!(opened.shell, Shell::Plain | Shell::Other(_));
         let terminal = RemoteTerminal::open(id.clone(), opened, size, base, state)
-            .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         self.terminals.insert(id.clone(), terminal);
         self.show(&id, notice);
         if !plain {
@@ -231,11 +231,11 @@ impl RemoteHost {
         seq: u32,
         id: &str,
         from: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let terminal = self.terminal(id)?;
         let end = terminal.log.end();
         if from > end {
-            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(RequestRefusal(Code::BadOffset, format!("the output ends at {end}")));
         }
         let mut reader = Reader::open(terminal.log.dir(), from);
         let exit = terminal.exit;
@@ -264,16 +264,16 @@ impl RemoteHost {
         id: &str,
         from: u64,
         limit: u32,
-    ) -> Result<Event, Refusal> {
+    ) -> Result<Event, RequestRefusal> {
         let log = &self.terminal(id)?.log;
         let end = log.end();
         if from > end {
-            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(RequestRefusal(Code::BadOffset, format!("the output ends at {end}")));
         }
         let mut reader = Reader::open(log.dir(), from);
         let entries = reader
             .read((limit as usize).clamp(1, MAX_READ_BYTES))
-            .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         let records = entries.into_iter().filter_map(|entry| match entry {
             Entry::Record(record) => Some(host::wire::LogRecord {
                 kind: record.kind,
@@ -293,14 +293,15 @@ impl RemoteHost {
         stream: Stream,
         from: u64,
         limit: u32,
-    ) -> Result<Event, Refusal> {
+    ) -> Result<Event, RequestRefusal> {
         let id = self.terminal_of(command)?;
         let stream = number(stream)?;
         let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
         let output = &found.outputs[stream];
         let limit = (limit as usize).clamp(1, MAX_READ_BYTES);
-        let piece =
-            output.read(from, limit).map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+        let piece = output
+            .read(from, limit)
+            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         let end = found.phase == Phase::Sealed && piece.next >= output.written();
         let (offset, next, bytes) = (piece.offset, piece.next, piece.bytes);
         Ok(Event::ExecChunk { seq, offset, next, end, bytes })
@@ -345,7 +346,7 @@ impl RemoteHost {
 
     pub(super) fn cancel(&mut self, command: &str) -> Result<(), Code> {
         let id = self.terminal_of(command)?;
-        if self.unqueue(&id, command, Ending::Cancelled)? {
+        if self.unqueue(&id, command, RemoteEnding::Cancelled)? {
             return Ok(());
         }
         match self.command(&id, command) {
@@ -360,7 +361,7 @@ impl RemoteHost {
     /// Drops a command that is still queued. One that has begun runs on.
     pub(super) fn withdraw(&mut self, command: &str) -> Result<(), Code> {
         let id = self.terminal_of(command)?;
-        if self.unqueue(&id, command, Ending::NotStarted)? {
+        if self.unqueue(&id, command, RemoteEnding::NotStarted)? {
             return Ok(());
         }
         match self.command(&id, command) {
@@ -370,7 +371,7 @@ impl RemoteHost {
     }
 
     /// Takes a command out of its terminal's queue; returns `false` if it is not queued.
-    fn unqueue(&mut self, id: &str, command: &str, ending: Ending) -> Result<bool, Code> {
+    fn unqueue(&mut self, id: &str, command: &str, ending: RemoteEnding) -> Result<bool, Code> {
         let terminal = self.terminal(id)?;
         let Some(at) = terminal.queue.iter().position(|waits| waits == command) else {
             return Ok(false);
@@ -390,7 +391,7 @@ impl RemoteHost {
         signal: i32,
     ) -> RequestResult {
         if !(1..=64).contains(&signal) {
-            return Err(Refusal(Code::BadRequest, format!("no signal {signal}")));
+            return Err(RequestRefusal(Code::BadRequest, format!("no signal {signal}")));
         }
         let found = self.command(id, command).ok_or(Code::NoSuchCommand)?;
         if found.phase != Phase::Running {

@@ -1,9 +1,9 @@
-//! Update a person types.
+//! Keyboard input.
 
 use host::wire::{Code, Shell};
 
-use super::super::PtyInput;
-use super::super::line::Key;
+use super::super::instance::PtyInput;
+use super::super::line::LineEvent;
 use super::super::program::lines;
 use super::super::saved::CommandKind;
 use super::super::terminal::CommandSpec;
@@ -25,7 +25,7 @@ impl RemoteHost {
             return Err(Code::AlreadyApplied);
         }
         if let Some(pty) = terminal.pty_input() {
-            // Update does not fit was not applied.
+            // A full queue means that the input was not applied.
             pty.try_send(PtyInput::Data(data.to_vec())).map_err(|_| Code::InputFull)?;
         }
         if !write_id.is_empty() {
@@ -51,20 +51,20 @@ impl RemoteHost {
         Ok(())
     }
 
-    pub(super) fn key(&mut self, id: &str, key: Key) {
+    pub(super) fn key(&mut self, id: &str, key: LineEvent) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
         let busy = terminal.running.is_some();
         match key {
-            // Update is typed while something runs is shown behind the next prompt.
-            Key::Show(_) if busy => {}
-            Key::Show(text) => self.show(id, text.as_bytes()),
-            Key::Line(text) if busy => {
+            // Keys typed while a command runs are echoed after the next prompt.
+            LineEvent::Show(_) if busy => {}
+            LineEvent::Show(text) => self.show(id, text.as_bytes()),
+            LineEvent::Line(text) if busy => {
                 if terminal.typed.len() < MAX_TYPED_AHEAD {
                     terminal.typed.push_back(text);
                 }
             }
-            Key::Line(text) => self.typed(id, text),
-            Key::Interrupt => {
+            LineEvent::Line(text) => self.typed(id, text),
+            LineEvent::Interrupt => {
                 terminal.typed.clear();
                 let running = terminal.running.clone();
                 self.show(id, b"^C");
@@ -78,7 +78,7 @@ impl RemoteHost {
                     }
                 }
             }
-            Key::End => {}
+            LineEvent::End => {}
         }
     }
 

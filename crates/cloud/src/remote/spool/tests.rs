@@ -106,15 +106,15 @@ fn a_command_is_started_once_however_often_it_is_asked_for() {
         }
     });
     let (report, out) =
-        sandbox.wait(&command_dir, WaitFor::End, |report| report.status == CommandStatus::Ended(3));
+        sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(3));
     assert_eq!((out.as_slice(), report.err, report.left), (&b"out\n"[..], 4, 0));
     assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
     // Nor when it is asked for late, after it is done with.
     sandbox.ask(&command_dir.forget());
-    assert_eq!(sandbox.ask(&asked).status, CommandStatus::None);
+    assert_eq!(sandbox.ask(&asked).status, SpoolStatus::None);
     assert_eq!(
         sandbox.ask(&command_dir.status(StreamOffsets::default(), WaitFor::End)).status,
-        CommandStatus::None
+        SpoolStatus::None
     );
     assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
 }
@@ -142,7 +142,7 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
     let before = std::fs::read_to_string(&stat).ok().and_then(born);
     assert!(before.is_some());
     let report = sandbox.ask(&command_dir.end(StreamOffsets::default()));
-    assert_eq!((report.status, report.out, report.left), (CommandStatus::Killed, 3, 0));
+    assert_eq!((report.status, report.out, report.left), (SpoolStatus::Killed, 3, 0));
     // It may not have been buried yet, and its number may be another's.
     let ended = (0..60_000).any(|_| {
         let now = std::fs::read_to_string(&stat).ok().filter(|text| !text.contains(") Z "));
@@ -151,12 +151,12 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
     });
     assert!(ended, "one without a mark lives on");
     let report = sandbox.ask(&older.status(StreamOffsets::default(), WaitFor::Now));
-    assert_eq!((report.status, report.left), (CommandStatus::Ended(0), 1));
+    assert_eq!((report.status, report.left), (SpoolStatus::Ended(0), 1));
     // One that was ended before it began never begins.
     let never = sandbox.command_dir();
-    assert_eq!(sandbox.ask(&never.end(StreamOffsets::default())).status, CommandStatus::None);
+    assert_eq!(sandbox.ask(&never.end(StreamOffsets::default())).status, SpoolStatus::None);
     let report = sandbox.ask(&never.start(&sandbox.plain(&never, "echo no"), &[]));
-    assert_eq!((report.status, report.out), (CommandStatus::Gone, 0));
+    assert_eq!((report.status, report.out), (SpoolStatus::Gone, 0));
 }
 
 #[test]
@@ -167,9 +167,9 @@ fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
     let text =
         format!("(until [ -e '{}' ]; do sleep 0.05; done; echo late) & echo now", gate.display());
     let report = sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, &text), &[]));
-    assert!(report.out >= 4 || report.status == CommandStatus::Running, "{report:?}");
+    assert!(report.out >= 4 || report.status == SpoolStatus::Running, "{report:?}");
     sandbox.wait(&command_dir, WaitFor::End, |report| {
-        report.status == CommandStatus::Ended(0) && report.left > 0
+        report.status == SpoolStatus::Ended(0) && report.left > 0
     });
     std::fs::write(&gate, "").unwrap();
     let gone = |report: &StatusReport| report.left == 0 && report.out == 9;
@@ -180,8 +180,8 @@ fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
         &command_dir.start(&sandbox.plain(&command_dir, "echo up; kill -9 $PPID; sleep 1000"), &[]),
     );
     let (report, _) =
-        sandbox.wait(&command_dir, WaitFor::End, |report| report.status != CommandStatus::Running);
-    assert_eq!(report.status, CommandStatus::Gone);
+        sandbox.wait(&command_dir, WaitFor::End, |report| report.status != SpoolStatus::Running);
+    assert_eq!(report.status, SpoolStatus::Gone);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_command_reads_what_it_is_given_once_each() {
     let large = vec![b'x'; 60_000];
     assert_eq!(feed("bb", &large, true), "running");
     let (_, out) =
-        sandbox.wait(&command_dir, WaitFor::End, |report| report.status == CommandStatus::Ended(0));
+        sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(0));
     let expected = [b"first\nsecond\n", large.as_slice(), b"end\n"].concat();
     assert_eq!(out, expected);
     assert_eq!(feed("cc", b"more", false), "none");
@@ -213,9 +213,8 @@ fn a_command_reads_what_it_is_given_once_each() {
     while word(&sandbox.sh(&command_dir.signal(10))).unwrap() != "running" {
         assert!(Instant::now() < deadline);
     }
-    sandbox.wait(&command_dir, WaitFor::End, |report| {
-        matches!(report.status, CommandStatus::Ended(_))
-    });
+    sandbox
+        .wait(&command_dir, WaitFor::End, |report| matches!(report.status, SpoolStatus::Ended(_)));
     assert_eq!(word(&sandbox.sh(&command_dir.signal(10))).unwrap(), "none");
 }
 
@@ -240,7 +239,7 @@ fn a_stream_beyond_its_bound_keeps_both_ends() {
     let report = loop {
         let known = StreamOffsets { out: total - 4, ..StreamOffsets::default() };
         let report = sandbox.ask(&command_dir.status(known, WaitFor::End));
-        if report.status == CommandStatus::Ended(0) {
+        if report.status == SpoolStatus::Ended(0) {
             break report;
         }
         assert!(Instant::now() < deadline, "{report:?}");
@@ -269,6 +268,6 @@ fn an_answer_that_was_cut_off_is_no_answer() {
     assert_eq!(word(b"noise\n"), None);
     let whole = b"noise\nstead: out 3\nstead: err 0\nstead: data out 0 YWJj\nstead: running\n";
     let report = read(whole).unwrap();
-    assert_eq!((report.out, report.status), (3, CommandStatus::Running));
+    assert_eq!((report.out, report.status), (3, SpoolStatus::Running));
     assert_eq!(report.data, [(StreamName::Out, 0, b"abc".to_vec())]);
 }
