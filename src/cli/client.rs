@@ -17,7 +17,7 @@ use tokio::io::AsyncRead;
 use tokio_rustls::rustls;
 use tokio_util::io::ReaderStream;
 
-use super::trust::{self, Trust};
+use super::trust::{self, CertificateTrust};
 use crate::server::{certificate_path, read_address, read_token};
 use config::{self, Said, Scheme};
 
@@ -50,7 +50,7 @@ pub(super) struct ServerArgs {
 pub(super) struct ServerAddress {
     pub(super) url: String,
     pub(super) token: Option<String>,
-    trust: Trust,
+    trust: CertificateTrust,
 }
 
 /// A client of one server.
@@ -112,13 +112,17 @@ impl ServerArgs {
         let settings = config::load(&given)?.settings;
         let certificate = certificate_path(&settings.home);
         let (url, trust) = match &self.url {
-            Some(url) => (url.clone(), Trust::System),
+            Some(url) => (url.clone(), CertificateTrust::System),
             None => (
                 read_address(&settings.home).unwrap_or_else(|| settings.local_url(settings.listen)),
-                if certificate.exists() { Trust::Home(certificate) } else { Trust::System },
+                if certificate.exists() {
+                    CertificateTrust::Home(certificate)
+                } else {
+                    CertificateTrust::System
+                },
             ),
         };
-        let trust = self.cacert.clone().map_or(trust, Trust::File);
+        let trust = self.cacert.clone().map_or(trust, CertificateTrust::File);
         let token = match std::env::var("STEAD_TOKEN") {
             Ok(token) => Some(token),
             Err(_) => read_token(&settings.home).ok(),
@@ -128,7 +132,7 @@ impl ServerArgs {
 }
 
 impl ApiClient {
-    fn new(url: &str, token: Option<&str>, trust: &Trust) -> anyhow::Result<ApiClient> {
+    fn new(url: &str, token: Option<&str>, trust: &CertificateTrust) -> anyhow::Result<ApiClient> {
         let (scheme, authority) = parse_url(url)?;
         let tls = match scheme {
             Scheme::Http => trust::no_authorities()?,
@@ -389,14 +393,14 @@ mod tests {
         for url in ["ftp://a:1", "a:1", "http://a:1/b", "https://u@a", "http://", "httpx://a"] {
             assert!(parse_url(url).is_err(), "{url}");
         }
-        let client = ApiClient::new("http://a:1", Some("secret"), &Trust::System);
+        let client = ApiClient::new("http://a:1", Some("secret"), &CertificateTrust::System);
         let shown = format!("{:?}", client.unwrap());
         assert!(!shown.contains("secret"), "{shown}");
     }
 
     #[test]
     fn a_name_that_means_another_path_is_refused() {
-        let client = ApiClient::new("http://a:1", None, &Trust::System).unwrap();
+        let client = ApiClient::new("http://a:1", None, &CertificateTrust::System).unwrap();
         assert!(client.request(Method::GET, "/api/threads/../leases").is_err());
         assert!(client.request(Method::GET, "/api/threads/..a?q=/../").is_ok());
     }

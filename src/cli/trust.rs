@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum CertificateTrust {
     /// A certificate for the host name from a certificate authority of this system.
     System,
     /// A certificate for the host name that is in this file, or from an authority in it.
@@ -30,12 +30,12 @@ pub(super) enum Trust {
     Home(PathBuf),
 }
 
-impl Trust {
+impl CertificateTrust {
     pub(super) fn config(&self) -> anyhow::Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
         let authorities = match self {
-            Trust::System => Some(system_roots()?),
-            Trust::File(path) => {
+            CertificateTrust::System => Some(system_roots()?),
+            CertificateTrust::File(path) => {
                 let mut roots = RootCertStore::empty();
                 let found = read(path)
                     .with_context(|| format!("cannot read certificates in {}", path.display()))?;
@@ -43,13 +43,14 @@ impl Trust {
                 anyhow::ensure!(!roots.is_empty(), "no certificate in {}", path.display());
                 Some(roots)
             }
-            Trust::Home(_) => None,
+            CertificateTrust::Home(_) => None,
         };
         let authorities = authorities.map(|roots| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
         });
         let authorities = authorities.transpose().context("cannot use the certificates")?;
-        let verifier = CertificateVerifier { trust: self.clone(), authorities, provider: provider.clone() };
+        let verifier =
+            CertificateVerifier { trust: self.clone(), authorities, provider: provider.clone() };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .context("cannot set up TLS")?
@@ -89,7 +90,7 @@ fn read(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 /// marked as an authority; leaves every other certificate to the authorities.
 #[derive(Debug)]
 struct CertificateVerifier {
-    trust: Trust,
+    trust: CertificateTrust,
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -106,12 +107,14 @@ impl ServerCertVerifier for CertificateVerifier {
         // Read each time, because the server replaces the file when its certificate changes.
         let listed = |path: &Path| read(path).is_ok_and(|found| found.contains(end_entity));
         match &self.trust {
-            Trust::Home(path) if listed(path) => return Ok(ServerCertVerified::assertion()),
-            Trust::File(path) if listed(path) => {
+            CertificateTrust::Home(path) if listed(path) => {
+                return Ok(ServerCertVerified::assertion());
+            }
+            CertificateTrust::File(path) if listed(path) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 return Ok(ServerCertVerified::assertion());
             }
-            Trust::Home(_) | Trust::File(_) | Trust::System => {}
+            CertificateTrust::Home(_) | CertificateTrust::File(_) | CertificateTrust::System => {}
         }
         match &self.authorities {
             Some(authorities) => authorities.verify_server_cert(
@@ -155,10 +158,14 @@ mod tests {
     use super::*;
 
     /// Whether a client with this trust accepts the certificate under this name.
-    fn accepts(trust: &Trust, certificate: &CertificateDer<'_>, name: &'static str) -> bool {
+    fn accepts(
+        trust: &CertificateTrust,
+        certificate: &CertificateDer<'_>,
+        name: &'static str,
+    ) -> bool {
         let provider = Arc::new(ring::default_provider());
         let authorities = match trust {
-            Trust::File(path) => {
+            CertificateTrust::File(path) => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(read(path).unwrap());
                 let roots = Arc::new(roots);
@@ -166,7 +173,7 @@ mod tests {
                     WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
                 Some(built.unwrap())
             }
-            Trust::Home(_) | Trust::System => None,
+            CertificateTrust::Home(_) | CertificateTrust::System => None,
         };
         let verifier = CertificateVerifier { trust: trust.clone(), authorities, provider };
         let name = ServerName::try_from(name).unwrap();
@@ -187,15 +194,15 @@ mod tests {
         for is_ca in [rcgen::IsCa::NoCa, authority] {
             let (ours, other) = (self_signed(&["a.b"], is_ca), self_signed(&["a.b"], is_ca));
             std::fs::write(&path, ours.pem()).unwrap();
-            let file = Trust::File(path.clone());
+            let file = CertificateTrust::File(path.clone());
             assert!(accepts(&file, ours.der(), "a.b"));
             assert!(!accepts(&file, ours.der(), "b.a"));
             assert!(!accepts(&file, other.der(), "a.b"));
             // The certificate in the home is accepted under any name.
-            let home = Trust::Home(path.clone());
+            let home = CertificateTrust::Home(path.clone());
             assert!(accepts(&home, ours.der(), "b.a") && !accepts(&home, other.der(), "a.b"));
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(Trust::File(path).config().is_err());
+        assert!(CertificateTrust::File(path).config().is_err());
     }
 }

@@ -288,7 +288,7 @@ fn event_of(event: &Value) -> ProcessEvent {
             }
         }
     }
-    match event.get("delete a sandbox") {
+    match event.get("end") {
         Some(end) => ProcessEvent::Ended(end["exitCode"].as_i64().unwrap_or(0)),
         None => ProcessEvent::Alive,
     }

@@ -412,7 +412,7 @@ impl Mirror {
         if make(seq).encode(&mut frame).is_ok() && self.own.try_send(frame).is_ok() {
             state.pending.insert(seq, about);
         } else {
-            tracing::warn!("a copy cannot be completed: too much is pending of a host at once");
+            tracing::warn!("cannot complete a copy: too many requests are queued");
             self.give_up(state, about);
         }
     }

@@ -123,7 +123,7 @@ fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
     server.kill();
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
     let client = server.client();
-    shows(&client, &id, "connected again");
+    shows(&client, &id, "reconnected");
     typed(&client, &id, "echo $kept''-again\r");
     shows(&client, &id, "yes-again");
     // Nothing of how it was started is to be seen, and nothing twice.
@@ -150,7 +150,7 @@ fn a_program_runs_once_whatever_becomes_of_its_terminal() {
     };
     let again = |id: &str| {
         let log = client.get(&format!("/api/terminals/{id}/recording")).text();
-        log.matches("connected again").count()
+        log.matches("reconnected").count()
     };
     // A connection that is refused, one that is lost with what it asked for or typed, and a PTY that is.
     let plans: [(&str, &[(&str, &str)]); 4] = [

@@ -38,7 +38,9 @@ fn fixtures() -> Vec<Fixture> {
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
     fixtures.extend(KINDS.into_iter().filter_map(|kind| at_a_vendor(kind, TerminalRuntime::Host)));
-    fixtures.extend(COMMANDERS.into_iter().filter_map(|kind| at_a_vendor(kind, TerminalRuntime::Remote)));
+    fixtures.extend(
+        COMMANDERS.into_iter().filter_map(|kind| at_a_vendor(kind, TerminalRuntime::Remote)),
+    );
     fixtures.extend(contained());
     fixtures
 }

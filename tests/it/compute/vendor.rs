@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey, TerminalRuntime};
+use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, TerminalRuntime, VendorKey};
 use serde_json::{Value, json};
 
 use super::stand_in::{self, StandIn};

@@ -206,7 +206,7 @@ impl AgentBayVendor {
         let Some(response) = none_if_missing(self.session_call(id, "GetLabel").await)? else {
             return Ok(None);
         };
-        let text = response.data["VendorLabels"].as_str().filter(|text| !text.is_empty());
+        let text = response.data["Labels"].as_str().filter(|text| !text.is_empty());
         text.map_or(Ok(Some(VendorLabels::new())), |text| parse(text).map(Some))
     }
 }

@@ -56,7 +56,7 @@ impl Vendor for Arc<AgentBayVendor> {
             let image = settings::<AgentBaySpec>(spec).ok().and_then(|spec| spec.image);
             let fields = [
                 ("ImageId", image.as_ref().unwrap_or(&self.options.image).as_str()),
-                ("VendorLabels", &json!(labels).to_string()),
+                ("Labels", &json!(labels).to_string()),
                 // If the server dies, the session ends by itself.
                 ("Timeout", &self.options.timeout.as_secs().to_string()),
             ];
@@ -76,7 +76,7 @@ impl Vendor for Arc<AgentBayVendor> {
             let wanted = json!(labels).to_string();
             let (mut all, mut next) = (Vec::new(), String::new());
             loop {
-                let mut fields = vec![("VendorLabels", wanted.as_str()), ("MaxResults", "100")];
+                let mut fields = vec![("Labels", wanted.as_str()), ("MaxResults", "100")];
                 if !next.is_empty() {
                     fields.push(("NextToken", &next));
                 }
