@@ -1,8 +1,8 @@
-//! `stead attach`: a person's terminal on a terminal of the server.
+//! `stead attach`: connects the user's terminal to a terminal of the server.
 //!
-//! Output is counted by offset. When the connection breaks, the client says so, connects again and
-//! asks for the bytes from where it was: nothing is lost and nothing comes twice. What is typed in
-//! between is not sent: nobody could say whether it arrived.
+//! Output is counted by offset. When the connection is lost, the client reconnects and requests the bytes
+//! from its offset: nothing is lost and nothing comes twice. Keys typed in between are dropped, because the
+//! client cannot know whether they arrived.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -23,46 +23,45 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode};
 
 use super::{
-    client::{Client, Refusal, Socket, Target, escape},
-    keys::Keys,
+    client::{ApiClient, ApiError, ServerArgs, WebSocket, escape},
+    keys::KeyFilter,
     names,
-    raw::{Raw, size},
+    raw::{RawMode, size},
 };
 
-/// Wait before the first attempt to connect again; it doubles up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// Ctrl-\, the detach key unless told otherwise.
+/// The delay before the first reconnection; it doubles with each further one.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Ctrl-\, the default detach key.
 pub(super) const DETACH: u8 = 0x1c;
-/// How long the end of an escape sequence is waited for.
-const HOLD: Duration = Duration::from_millis(50);
-/// How long the server may take to read that the person leaves.
+/// How long to wait for the rest of an escape sequence.
+const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long the server may take to close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Attach to a terminal.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead attach my-task\n  stead attach --create my-task\n  \
     stead attach term_0198… --viewer\n\n\
     Ctrl-\\ detaches, and so does the end of standard input (except with --viewer); the shell\n\
-    keeps running.")]
+    keeps running. The exit status is that of the terminal's program.")]
 pub(super) struct AttachArgs {
-    /// A thread (its default terminal) or a terminal id
+    /// Terminal id, or thread for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
     /// Create the thread if it does not exist
     #[arg(long)]
     create: bool,
-    /// Watch only
+    /// View only
     #[arg(long)]
     viewer: bool,
-    /// Take the keyboard from whoever has it
+    /// Take control from the current user
     #[arg(long, conflicts_with = "viewer")]
     take_over: bool,
-    /// The control key that detaches, as in `\` or `]`
+    /// Key that detaches together with Ctrl, such as `\` or `]`
     #[arg(long, default_value = "\\", value_name = "KEY", value_parser = control_key)]
     detach_key: u8,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 fn control_key(text: &str) -> Result<u8, String> {
@@ -76,7 +75,7 @@ fn control_key(text: &str) -> Result<u8, String> {
 
 pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let missing = if args.create { names::IfMissing::Make } else { names::IfMissing::Refuse };
+    let missing = if args.create { names::IfMissing::Create } else { names::IfMissing::Fail };
     let name = &args.name;
     let terminal = names::terminal(&client, name, missing).await.map_err(|error| {
         match names::is_missing(&error) {
@@ -85,159 +84,158 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
         }
     })?;
     let role = match (args.viewer, args.take_over) {
-        (true, _) => Role::Viewer,
-        (false, true) => Role::TakeOver,
-        (false, false) => Role::Driver,
+        (true, _) => AttachRole::Viewer,
+        (false, true) => AttachRole::TakeOver,
+        (false, false) => AttachRole::Driver,
     };
     attach(&client, &terminal, role, args.detach_key).await
 }
 
-/// What the person came for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum AttachRole {
     Driver,
     TakeOver,
     Viewer,
 }
 
-/// Attaches until the person detaches or the terminal ends.
+/// Attaches until the user detaches or the terminal's program ends.
 pub(super) async fn attach(
-    client: &Client,
+    client: &ApiClient,
     terminal: &str,
-    role: Role,
+    role: AttachRole,
     detach: u8,
 ) -> anyhow::Result<ExitCode> {
     let key = char::from(detach | 0x40);
-    // The first connection is made before raw mode, so that a refusal reads like any other.
+    // Connect before raw mode, so that an error is printed like any other.
     let socket = connect(client, terminal, role, None).await?;
     if io::stderr().is_terminal() {
-        eprintln!("attached to {terminal}; Ctrl-{key} detaches");
+        eprintln!("[attached to {terminal}; Ctrl-{key} detaches]");
     }
-    let raw = Raw::enter().context("cannot make this terminal raw")?;
-    let mut session = Session {
+    let raw = RawMode::enter().context("cannot set this terminal to raw mode")?;
+    let mut session = AttachSession {
         client,
         terminal,
         role,
-        keys: Keys::new(detach),
+        keys: KeyFilter::new(detach),
         input: read_input(),
         resized: signal(SignalKind::window_change())?,
         ended: [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?],
         offset: None,
         alt_screen: false,
-        picture_comes: false,
-        shown: false,
-        drives: false,
-        hold: None,
+        expects_snapshot: false,
+        has_drawn: false,
+        has_control: false,
+        sequence_deadline: None,
         input_open: true,
     };
     let ended = session.run(socket).await;
     drop(raw);
     match ended? {
-        End::Detached => {
-            eprintln!("\r\n[detached from {terminal}; it goes on]");
+        AttachEnd::Detached => {
+            eprintln!("\r\n[detached; the shell keeps running]");
             Ok(ExitCode::SUCCESS)
         }
-        End::Deleted => {
-            eprintln!("\r\n[{terminal} is gone]");
+        AttachEnd::Deleted => {
+            eprintln!("\r\n[{terminal} was deleted]");
             Ok(ExitCode::FAILURE)
         }
-        End::Exited { code, signal } => {
-            let said = match (&signal, code) {
-                (Some(signal), _) => format!("ended by signal {signal}"),
-                (None, code) => format!("exited with {code}"),
+        AttachEnd::Exited { code, signal } => {
+            let how = match (&signal, code) {
+                (Some(signal), _) => format!("was killed by signal {signal}"),
+                (None, code) => format!("exited with status {code}"),
             };
-            eprintln!("\r\n[{terminal} {said}]");
+            eprintln!("\r\n[{terminal} {how}]");
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
     }
 }
 
-enum End {
+enum AttachEnd {
     Detached,
     Deleted,
     Exited { code: i64, signal: Option<String> },
 }
 
-/// Why one connection ended.
-enum Left {
-    For(End),
+enum Disconnect {
+    End(AttachEnd),
     Lost,
 }
 
-struct Session<'a> {
-    client: &'a Client,
+struct AttachSession<'a> {
+    client: &'a ApiClient,
     terminal: &'a str,
-    role: Role,
-    keys: Keys,
+    role: AttachRole,
+    keys: KeyFilter,
     input: mpsc::Receiver<Vec<u8>>,
     resized: Signal,
     ended: [Signal; 2],
-    /// Where the next output byte belongs; unknown before the first picture.
+    /// The offset of the next output byte; unknown before the first snapshot.
     offset: Option<u64>,
     alt_screen: bool,
-    picture_comes: bool,
-    /// Whether a picture was drawn.
-    shown: bool,
-    drives: bool,
-    hold: Option<Instant>,
+    expects_snapshot: bool,
+    /// Whether a snapshot was drawn.
+    has_drawn: bool,
+    has_control: bool,
+    /// When an incomplete escape sequence is sent as it is.
+    sequence_deadline: Option<Instant>,
     input_open: bool,
 }
 
 async fn connect(
-    client: &Client,
+    client: &ApiClient,
     terminal: &str,
-    role: Role,
+    role: AttachRole,
     from: Option<u64>,
-) -> anyhow::Result<Socket> {
-    let mode = if role == Role::Viewer { "viewer" } else { "driver" };
+) -> anyhow::Result<WebSocket> {
+    let mode = if role == AttachRole::Viewer { "viewer" } else { "driver" };
     let mut path = format!("/api/terminals/{}/ws?mode={mode}", escape(terminal));
     if let Some(from) = from {
         path.push_str(&format!("&from={from}"));
     }
-    client.socket(&path).await
+    client.websocket(&path).await
 }
 
-impl Session<'_> {
-    async fn run(&mut self, first: Socket) -> anyhow::Result<End> {
+impl AttachSession<'_> {
+    async fn run(&mut self, first: WebSocket) -> anyhow::Result<AttachEnd> {
         let mut socket = first;
         loop {
-            match self.talk(&mut socket).await? {
-                Left::For(end) => return Ok(end),
-                Left::Lost => {}
+            match self.serve(&mut socket).await? {
+                Disconnect::End(end) => return Ok(end),
+                Disconnect::Lost => {}
             }
-            self.say("connection lost, connecting again")?;
+            self.notify("connection lost, reconnecting…")?;
             match self.reconnect().await? {
                 Ok(next) => socket = next,
                 Err(end) => return Ok(end),
             }
-            self.say("connected again")?;
+            self.notify("reconnected")?;
         }
     }
 
     /// Tries until there is a connection or the person leaves.
-    async fn reconnect(&mut self) -> anyhow::Result<Result<Socket, End>> {
-        let mut wait = FIRST_WAIT;
+    async fn reconnect(&mut self) -> anyhow::Result<Result<WebSocket, AttachEnd>> {
+        let mut wait = FIRST_RETRY_DELAY;
         loop {
-            if !self.input_open && self.role != Role::Viewer {
-                return Ok(Err(End::Detached));
+            if !self.input_open && self.role != AttachRole::Viewer {
+                return Ok(Err(AttachEnd::Detached));
             }
             match connect(self.client, self.terminal, self.role, self.offset).await {
                 Ok(socket) => return Ok(Ok(socket)),
-                Err(error) => match error.downcast_ref::<Refusal>() {
-                    Some(refusal) if refusal.status == 404 => return Ok(Err(End::Deleted)),
-                    // A server that is starting or too busy says so; a wrong token stays wrong.
+                Err(error) => match error.downcast_ref::<ApiError>() {
+                    Some(refusal) if refusal.status == 404 => return Ok(Err(AttachEnd::Deleted)),
+                    // A server that is starting or overloaded answers 503; a wrong token stays wrong.
                     Some(refusal) if refusal.status.is_client_error() => return Err(error),
                     _ => {}
                 },
             }
             let next = Instant::now() + wait;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_RETRY_DELAY);
             loop {
                 tokio::select! {
                     () = sleep_until(next) => break,
                     typed = self.input.recv(), if self.input_open => match typed {
                         Some(bytes) if self.keys.push(&bytes).detach => {
-                            return Ok(Err(End::Detached));
+                            return Ok(Err(AttachEnd::Detached));
                         }
                         Some(_) => write(b"\x07")?,
                         None => {
@@ -245,25 +243,25 @@ impl Session<'_> {
                             break;
                         }
                     },
-                    () = ended(&mut self.ended) => return Ok(Err(End::Detached)),
+                    () = ended(&mut self.ended) => return Ok(Err(AttachEnd::Detached)),
                 }
             }
         }
     }
 
-    /// One connection, to its end.
-    async fn talk(&mut self, socket: &mut Socket) -> anyhow::Result<Left> {
+    /// Serves one connection to its end.
+    async fn serve(&mut self, socket: &mut WebSocket) -> anyhow::Result<Disconnect> {
         let again = self.offset.is_some();
-        if self.role == Role::TakeOver && !send(socket, &json!({"type": "take_over"})).await {
-            return Ok(Left::Lost);
+        if self.role == AttachRole::TakeOver && !send(socket, &json!({"type": "take_over"})).await {
+            return Ok(Disconnect::Lost);
         }
         if !self.send_size(socket, again).await {
-            return Ok(Left::Lost);
+            return Ok(Disconnect::Lost);
         }
         loop {
-            let hold = self.hold;
+            let deadline = self.sequence_deadline;
             let released = async move {
-                match hold {
+                match deadline {
                     Some(until) => sleep_until(until).await,
                     None => std::future::pending().await,
                 }
@@ -278,7 +276,7 @@ impl Session<'_> {
                             return Ok(self.leave(socket).await);
                         }
                     }
-                    Some(Err(_)) | None => return Ok(Left::Lost),
+                    Some(Err(_)) | None => return Ok(Disconnect::Lost),
                 },
                 typed = self.input.recv(), if self.input_open => {
                     let Some(bytes) = typed else {
@@ -289,53 +287,56 @@ impl Session<'_> {
                         continue;
                     };
                     let typed = self.keys.push(&bytes);
-                    self.hold = self.keys.holds().then(|| Instant::now() + HOLD);
+                    self.sequence_deadline = self.keys.holds().then(|| Instant::now() + SEQUENCE_TIMEOUT);
                     if !self.send_keys(socket, typed.keys).await {
-                        return Ok(Left::Lost);
+                        return Ok(Disconnect::Lost);
                     }
                     if typed.detach {
                         return Ok(self.leave(socket).await);
                     }
                 }
                 () = released => {
-                    self.hold = None;
+                    self.sequence_deadline = None;
                     let keys = self.keys.release();
                     if !self.send_keys(socket, keys).await {
-                        return Ok(Left::Lost);
+                        return Ok(Disconnect::Lost);
                     }
                 }
                 _ = self.resized.recv() => {
                     if !self.send_size(socket, false).await {
-                        return Ok(Left::Lost);
+                        return Ok(Disconnect::Lost);
                     }
                 }
-                () = ended(&mut self.ended) => return Ok(Left::For(End::Detached)),
+                () = ended(&mut self.ended) => return Ok(Disconnect::End(AttachEnd::Detached)),
             }
         }
     }
 
-    /// Whether nothing more can be typed and the picture was shown. A viewer came to watch.
+    /// Whether the input has ended and the screen was drawn. A viewer keeps watching.
     fn is_done(&self) -> bool {
-        !self.input_open && self.role != Role::Viewer && self.shown && self.hold.is_none()
+        !self.input_open
+            && self.role != AttachRole::Viewer
+            && self.has_drawn
+            && self.sequence_deadline.is_none()
     }
 
-    async fn leave(&self, socket: &mut Socket) -> Left {
-        // What was typed is read by the server before the close; one that is stuck is not waited for.
+    async fn leave(&self, socket: &mut WebSocket) -> Disconnect {
+        // The server reads all input before the close frame; do not wait for one that is stuck.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, socket.close(None)).await;
-        Left::For(End::Detached)
+        Disconnect::End(AttachEnd::Detached)
     }
 
-    async fn send_keys(&self, socket: &mut Socket, keys: Vec<u8>) -> bool {
-        if keys.is_empty() || self.role == Role::Viewer {
+    async fn send_keys(&self, socket: &mut WebSocket, keys: Vec<u8>) -> bool {
+        if keys.is_empty() || self.role == AttachRole::Viewer {
             return true;
         }
         socket.send(Message::binary(keys)).await.is_ok()
     }
 
-    /// Says how large this terminal is. After a notice over a full-screen program, a size that
-    /// differs for a moment makes it draw everything again.
-    async fn send_size(&self, socket: &mut Socket, again: bool) -> bool {
-        let Some((cols, rows)) = size().filter(|_| self.role != Role::Viewer) else {
+    /// Sends the size of this terminal. After a notice was drawn over a full-screen program, a size that differs
+    /// for a moment makes the program redraw everything.
+    async fn send_size(&self, socket: &mut WebSocket, again: bool) -> bool {
+        let Some((cols, rows)) = size().filter(|_| self.role != AttachRole::Viewer) else {
             return true;
         };
         let resize = |rows: u16| json!({"type": "resize", "cols": cols, "rows": rows});
@@ -345,13 +346,13 @@ impl Session<'_> {
         send(socket, &resize(rows)).await
     }
 
-    fn message(&mut self, message: Message) -> anyhow::Result<Option<Left>> {
+    fn message(&mut self, message: Message) -> anyhow::Result<Option<Disconnect>> {
         match message {
-            Message::Binary(bytes) if std::mem::take(&mut self.picture_comes) => {
-                // The picture is drawn on an empty terminal: soft reset, main screen, clear.
+            Message::Binary(bytes) if std::mem::take(&mut self.expects_snapshot) => {
+                // A snapshot is drawn on an empty terminal: soft reset, main screen, clear.
                 write(b"\x1b[!p\x1b[?1049l\x1b[m\x1b[2J\x1b[H")?;
                 write(&bytes)?;
-                self.shown = true;
+                self.has_drawn = true;
                 self.alt_screen = false;
                 self.note_screen(&bytes);
                 Ok(None)
@@ -364,43 +365,43 @@ impl Session<'_> {
             }
             Message::Text(text) => {
                 let control: Value = serde_json::from_str(&text)
-                    .context("the server sent something that is not JSON")?;
+                    .context("the server sent a message that is not JSON")?;
                 self.control(&control)
             }
             Message::Close(Some(frame)) if frame.code == CloseCode::Policy => {
                 bail!("the server closed the connection: {}", frame.reason)
             }
-            Message::Close(_) => Ok(Some(Left::Lost)),
+            Message::Close(_) => Ok(Some(Disconnect::Lost)),
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(None),
         }
     }
 
-    fn control(&mut self, control: &Value) -> anyhow::Result<Option<Left>> {
+    fn control(&mut self, control: &Value) -> anyhow::Result<Option<Disconnect>> {
         match control["type"].as_str().unwrap_or_default() {
             "hello" => {
                 self.offset = control["offset"].as_u64().or(self.offset);
-                self.drives = control["mode"] == "driver";
-                if !self.drives && self.role != Role::Viewer {
-                    self.say("somebody else has the keyboard; --take-over takes it")?;
+                self.has_control = control["mode"] == "driver";
+                if !self.has_control && self.role != AttachRole::Viewer {
+                    self.notify("view only: another user has control; --take-over takes it")?;
                 }
             }
-            // The next binary frame is a picture; it does not count as output.
+            // The next binary frame is a snapshot, which does not count as output.
             "snapshot" => {
                 self.offset = control["offset"].as_u64();
-                self.picture_comes = true;
+                self.expects_snapshot = true;
             }
             "error" => {
-                let detail = control["detail"].as_str().unwrap_or("the server refused");
-                self.say(detail)?;
+                let detail = control["detail"].as_str().unwrap_or("the server refused a request");
+                self.notify(detail)?;
             }
-            "driver" => self.new_driver(control)?,
+            "driver" => self.control_changed(control)?,
             "gap" => {
                 self.offset = control["to"].as_u64().or(self.offset);
-                self.say("output was dropped here")?;
+                self.notify("some output is missing here")?;
             }
             "notice" => {
                 let detail = control["detail"].as_str().or(control["text"].as_str());
-                self.say(detail.unwrap_or("the server has something to say"))?;
+                self.notify(detail.unwrap_or("notice from the server"))?;
             }
             "exit" => {
                 let signal = match &control["signal"] {
@@ -409,25 +410,29 @@ impl Session<'_> {
                     other => Some(other.to_string()),
                 };
                 let code = control["code"].as_i64().unwrap_or(1);
-                return Ok(Some(Left::For(End::Exited { code, signal })));
+                return Ok(Some(Disconnect::End(AttachEnd::Exited { code, signal })));
             }
-            // Titles reach this terminal in the output itself; sizes are the driver's choice.
+            // Titles are part of the output; sizes are chosen by the user who has control.
             _ => {}
         }
         Ok(None)
     }
 
-    /// Says when the keyboard came or went.
-    fn new_driver(&mut self, control: &Value) -> anyhow::Result<()> {
-        let drives = control["mode"] == "driver";
-        if drives != self.drives && self.role != Role::Viewer {
-            self.say(if drives { "you have the keyboard" } else { "the keyboard was taken" })?;
+    /// Tells the user that control was gained or lost.
+    fn control_changed(&mut self, control: &Value) -> anyhow::Result<()> {
+        let has_control = control["mode"] == "driver";
+        if has_control != self.has_control && self.role != AttachRole::Viewer {
+            self.notify(if has_control {
+                "you have control"
+            } else {
+                "view only: another user took control"
+            })?;
         }
-        self.drives = drives;
+        self.has_control = has_control;
         Ok(())
     }
 
-    /// Follows which screen the program is on, as well as the output in one piece shows it.
+    /// Tracks the alternate screen, as far as its sequences are not split across frames.
     fn note_screen(&mut self, bytes: &[u8]) {
         for window in bytes.windows(8) {
             match window {
@@ -438,24 +443,24 @@ impl Session<'_> {
         }
     }
 
-    /// Tells the person something without being taken for output.
-    fn say(&self, words: &str) -> anyhow::Result<()> {
+    /// Shows a notice that cannot be mistaken for output.
+    fn notify(&self, text: &str) -> anyhow::Result<()> {
         if !io::stdout().is_terminal() {
-            eprintln!("stead: {words}");
+            eprintln!("stead: {text}");
             return Ok(());
         }
-        let words: String = words.chars().filter(|c| !c.is_control()).collect();
+        let text: String = text.chars().filter(|c| !c.is_control()).collect();
         match size().filter(|_| self.alt_screen) {
-            // Over a full-screen program: the last row, the cursor put back.
+            // Over a full-screen program: in the last row, without moving the cursor.
             Some((_, rows)) => {
-                write(format!("\x1b7\x1b[{rows};1H\x1b[7m[stead: {words}]\x1b[m\x1b8").as_bytes())
+                write(format!("\x1b7\x1b[{rows};1H\x1b[7m[stead: {text}]\x1b[m\x1b8").as_bytes())
             }
-            None => write(format!("\r\n\x1b[7m[stead: {words}]\x1b[m\r\n").as_bytes()),
+            None => write(format!("\r\n\x1b[7m[stead: {text}]\x1b[m\r\n").as_bytes()),
         }
     }
 }
 
-/// Waits for a signal that ends us.
+/// Waits for SIGTERM or SIGHUP.
 async fn ended([terminate, hangup]: &mut [Signal; 2]) {
     tokio::select! {
         _ = terminate.recv() => {}
@@ -463,17 +468,17 @@ async fn ended([terminate, hangup]: &mut [Signal; 2]) {
     }
 }
 
-async fn send(socket: &mut Socket, control: &Value) -> bool {
+async fn send(socket: &mut WebSocket, control: &Value) -> bool {
     socket.send(Message::text(control.to_string())).await.is_ok()
 }
 
-/// The bytes of a frame that carries text or base64.
+/// Decodes the bytes in a message, which are text or base64.
 pub(super) fn data(value: &Value) -> anyhow::Result<Vec<u8>> {
     if let Some(text) = value["data"].as_str() {
         return Ok(text.as_bytes().to_vec());
     }
     match value["data_base64"].as_str() {
-        Some(text) => STANDARD.decode(text).context("the server sent broken base64"),
+        Some(text) => STANDARD.decode(text).context("the server sent invalid base64"),
         None => Ok(Vec::new()),
     }
 }
@@ -483,7 +488,7 @@ fn write(bytes: &[u8]) -> anyhow::Result<()> {
     out.write_all(bytes).and_then(|()| out.flush()).context("cannot write to this terminal")
 }
 
-/// Reads standard input on a thread of its own: reading a terminal cannot be cancelled.
+/// Reads standard input on its own thread, because reading a terminal cannot be cancelled.
 fn read_input() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {

@@ -1,69 +1,65 @@
-//! The one way the command line talks to the server: HTTP and WebSocket.
+//! The HTTP and WebSocket client of the command line.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, fmt, io, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
+use cloud::{UpgradeError, upgrade};
 use futures_util::StreamExt;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::{
-    Method, StatusCode,
-    body::{Frame, Incoming},
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER},
-    http::uri::Authority,
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
+    uri::Authority,
 };
-use hyper_util::rt::TokioIo;
+use reqwest::{Body, RequestBuilder, Response};
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{self, ClientConfig, pki_types::ServerName},
-};
-use tokio_tungstenite::{WebSocketStream, tungstenite};
+use tokio::io::AsyncRead;
+use tokio_rustls::rustls;
 use tokio_util::io::ReaderStream;
 
-use super::trust::Trust;
+use super::trust::{self, CertificateTrust};
 use crate::server::{certificate_path, read_address, read_token};
 use config::{self, Said, Scheme};
 
-/// How long the server may take to accept a connection, and again for the TLS handshake.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) use cloud::WebSocket;
 
-/// Where the server is and how to get in.
+/// How long connecting to the server may take, with the TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const UPLOAD_CHUNK_BYTES: usize = 64 << 10;
+/// The largest page of a listing.
+const MAX_PAGE_ITEMS: usize = 1000;
+
+/// The options that say which server to talk to.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Target {
-    /// Address of the server (default: the one running in the home directory)
+#[command(next_help_heading = "Server options")]
+pub(super) struct ServerArgs {
+    /// URL of the server (default: the server that runs in the home directory)
     #[arg(long, env = "STEAD_URL", value_name = "URL")]
     url: Option<String>,
-    /// Home directory of the server, where its token is
+    /// Home directory of the server, which holds its token
     #[arg(long, env = "STEAD_HOME", value_name = "DIR")]
     home: Option<PathBuf>,
-    /// PEM file with the server's certificate or the authority that issued it (default: the system's
+    /// PEM file with the server's certificate or its certificate authority (default: the system's
     /// authorities)
     #[arg(long, env = "STEAD_CACERT", value_name = "FILE")]
     cacert: Option<PathBuf>,
 }
 
-/// Where a server is, what opens it, and which certificate it must have.
+/// The URL of a server, its token, and which certificate it must have.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ServerAddress {
     pub(super) url: String,
     pub(super) token: Option<String>,
-    trust: Trust,
+    trust: CertificateTrust,
 }
 
 /// A client of one server.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(super) struct ApiClient {
+    scheme: Scheme,
     authority: String,
-    host: String,
-    port: u16,
     token: Option<HeaderValue>,
-    tls: Option<Arc<ClientConfig>>,
+    client: reqwest::Client,
 }
 
 /// Nothing accepts connections at the server's address.
@@ -71,147 +67,154 @@ pub(super) struct Client {
 #[error("no server at {0}; start one with `stead serve`")]
 pub(super) struct NoServer(String);
 
-/// The server is there, but no TLS connection to it could be made.
+/// The server accepts connections, but the TLS handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoTls(String);
 
-/// A refusal of the server, as it said it.
+/// An error response of the server.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) status: StatusCode,
     pub(super) code: String,
     pub(super) detail: String,
-    /// The pause that the server asks for before the request is repeated.
+    /// How long to wait before the request is repeated, if the server asks for that.
     pub(super) retry_after: Option<Duration>,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}, {})", self.detail, self.code, self.status.as_u16())
     }
 }
 
-impl std::error::Error for Refusal {}
+impl Error for ApiError {}
 
-/// An answer whose body has not been read.
-pub(super) struct Answer {
-    pub(super) headers: HeaderMap,
-    body: Incoming,
-}
+/// A successful response whose body has not been read.
+pub(super) struct ApiResponse(Response);
 
-/// A WebSocket to the server.
-pub(super) type Socket = WebSocketStream<Box<dyn Stream>>;
-
-/// A connection, with or without TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-impl Target {
-    /// Returns a client of the server.
-    pub(super) fn client(&self) -> anyhow::Result<Client> {
+impl ServerArgs {
+    pub(super) fn client(&self) -> anyhow::Result<ApiClient> {
         let found = self.find()?;
-        Client::new(&found.url, found.token.as_deref(), &found.trust)
+        ApiClient::new(&found.url, found.token.as_deref(), &found.trust)
     }
 
-    /// The certificate file that the caller named.
     pub(super) fn cacert(&self) -> Option<&PathBuf> {
         self.cacert.as_ref()
     }
 
-    /// Finds the server and its token; connects to nothing.
-    pub(super) fn find(&self) -> anyhow::Result<Found> {
-        let mut said = Said::environment();
+    /// Finds the URL and the token; connects to nothing.
+    pub(super) fn find(&self) -> anyhow::Result<ServerAddress> {
+        let mut given = Said::environment();
         if let Some(home) = &self.home {
-            said.flag("home", home.display().to_string(), "--home");
+            given.flag("home", home.display().to_string(), "--home");
         }
-        let settings = config::load(&said)?.settings;
+        let settings = config::load(&given)?.settings;
         let certificate = certificate_path(&settings.home);
         let (url, trust) = match &self.url {
-            Some(url) => (url.clone(), Trust::System),
+            Some(url) => (url.clone(), CertificateTrust::System),
             None => (
                 read_address(&settings.home).unwrap_or_else(|| settings.local_url(settings.listen)),
-                if certificate.exists() { Trust::Home(certificate) } else { Trust::System },
+                if certificate.exists() {
+                    CertificateTrust::Home(certificate)
+                } else {
+                    CertificateTrust::System
+                },
             ),
         };
-        let trust = self.cacert.clone().map_or(trust, Trust::File);
+        let trust = self.cacert.clone().map_or(trust, CertificateTrust::File);
         let token = match std::env::var("STEAD_TOKEN") {
             Ok(token) => Some(token),
             Err(_) => read_token(&settings.home).ok(),
         };
-        Ok(Found { url, token, trust })
+        Ok(ServerAddress { url, token, trust })
     }
 }
 
-impl Client {
-    fn new(url: &str, token: Option<&str>, trust: &Trust) -> anyhow::Result<Client> {
+impl ApiClient {
+    fn new(url: &str, token: Option<&str>, trust: &CertificateTrust) -> anyhow::Result<ApiClient> {
         let (scheme, authority) = parse_url(url)?;
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(scheme.default_port());
         let tls = match scheme {
-            Scheme::Http => None,
-            Scheme::Https => Some(trust.config()?),
+            Scheme::Http => trust::no_authorities()?,
+            Scheme::Https => trust.config()?,
         };
-        let authority = authority.to_string();
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .connect_timeout(CONNECT_TIMEOUT)
+            // The server may be restarted between two requests, which breaks idle connections.
+            .pool_max_idle_per_host(0)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .context("cannot set up the HTTP client")?;
         let token = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
-        let mut token = token.transpose().context("the token is not fit for a header")?;
+        let mut token = token.transpose().context("the token is not a valid header value")?;
         if let Some(token) = &mut token {
             token.set_sensitive(true);
         }
-        Ok(Client { authority, host, port, token, tls })
+        Ok(ApiClient { scheme, authority: authority.to_string(), token, client })
     }
 
-    /// The server's address, for messages.
+    /// The host and port of the server, for messages.
     pub(super) fn authority(&self) -> &str {
         &self.authority
     }
 
-    async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
-        let no_server = || NoServer(self.authority.clone());
-        let connected = TcpStream::connect((self.host.as_str(), self.port));
-        let connected = timeout(CONNECT_TIMEOUT, connected).await.with_context(no_server)?;
-        let stream = connected.with_context(no_server)?;
-        stream.set_nodelay(true)?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let name = ServerName::try_from(self.host.clone())
-            .with_context(|| format!("{:?} is not the name of a server", self.host))?;
-        let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
-        let shaken = timeout(CONNECT_TIMEOUT, handshake)
-            .await
-            .with_context(|| format!("{} does not complete the TLS handshake", self.authority))?;
-        Ok(Box::new(shaken.map_err(|error| self.no_handshake(error))?))
+    fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+        // A URL parser would resolve these and ask for something else.
+        let segments = path.split('?').next().unwrap_or_default().split('/');
+        if let Some(name) = segments.into_iter().find(|name| [".", ".."].contains(name)) {
+            bail!("{name:?} is not a valid name");
+        }
+        let url = format!("{}://{}{path}", self.scheme.name(), self.authority);
+        let request = self.client.request(method, url).header(ACCEPT, "application/json");
+        Ok(match &self.token {
+            Some(token) => request.header(AUTHORIZATION, token.clone()),
+            None => request,
+        })
     }
 
-    fn no_handshake(&self, error: std::io::Error) -> anyhow::Error {
-        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    /// Adds to a transport error what the user can do about it.
+    fn explain(&self, error: reqwest::Error) -> anyhow::Error {
         let authority = &self.authority;
-        let hint = match cause {
-            Some(rustls::Error::InvalidCertificate(_)) => format!(
+        if !error.is_connect() {
+            return anyhow::Error::new(root_cause(&error))
+                .context("the server closed the connection without a response");
+        }
+        let no_tls = |hint: String| anyhow::Error::new(root_cause(&error)).context(NoTls(hint));
+        match tls_error(&error) {
+            Some(rustls::Error::InvalidCertificate(_)) => no_tls(format!(
                 "the certificate of {authority} is not trusted; --cacert FILE names one that is"
-            ),
+            )),
             Some(rustls::Error::InvalidMessage(_)) => {
-                format!("{authority} does not speak TLS; try http://{authority}")
+                no_tls(format!("{authority} does not speak TLS; try http://{authority}"))
             }
-            _ => format!("no TLS connection to {authority}"),
-        };
-        anyhow::Error::new(error).context(NoTls(hint))
+            Some(_) => no_tls(format!("no TLS connection to {authority}")),
+            None => anyhow::Error::new(root_cause(&error)).context(NoServer(authority.clone())),
+        }
     }
 
-    /// Sends a request; a refusal is an error.
+    /// Sends a request; an error status is an error.
     pub(super) async fn send(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
         headers: &[(&'static str, &str)],
-    ) -> anyhow::Result<Answer> {
-        let kind = body.is_some().then_some("application/json");
-        let body = Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default()));
-        self.exchange(method, path, kind, headers, body).await
+    ) -> anyhow::Result<ApiResponse> {
+        let mut request = self.request(method, path)?;
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, HeaderValue::try_from(*value)?);
+        }
+        self.exchange(request.headers(map)).await
     }
 
-    /// Sends a file as it is read; `progress` is told of each piece.
+    /// Uploads a file as it is read; `progress` is called with the size of each chunk.
     pub(super) async fn upload(
         &self,
         method: Method,
@@ -219,73 +222,41 @@ impl Client {
         content: impl AsyncRead + Send + Sync + Unpin + 'static,
         length: u64,
         mut progress: impl FnMut(usize) + Send + Sync + 'static,
-    ) -> anyhow::Result<Answer> {
-        let pieces = ReaderStream::with_capacity(content, 64 << 10).map(move |piece| {
-            let piece = piece?;
-            progress(piece.len());
-            Ok::<_, std::io::Error>(Frame::data(piece))
+    ) -> anyhow::Result<ApiResponse> {
+        let chunks = ReaderStream::with_capacity(content, UPLOAD_CHUNK_BYTES);
+        let chunks = chunks.inspect(move |chunk| {
+            if let Ok(chunk) = chunk {
+                progress(chunk.len());
+            }
         });
-        let length = length.to_string();
-        let headers = [("content-length", length.as_str())];
-        let kind = Some("application/octet-stream");
-        self.exchange(method, path, kind, &headers, StreamBody::new(pieces)).await
+        let request = self.request(method, path)?;
+        let request = request
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .header(CONTENT_LENGTH, length)
+            .body(Body::wrap_stream(chunks));
+        self.exchange(request).await
     }
 
-    async fn exchange<B>(
-        &self,
-        method: Method,
-        path: &str,
-        kind: Option<&'static str>,
-        headers: &[(&'static str, &str)],
-        body: B,
-    ) -> anyhow::Result<Answer>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let stream = self.connect().await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        let mut request = hyper::Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, &self.authority)
-            .header(ACCEPT, "application/json");
-        if let Some(map) = request.headers_mut() {
-            if let Some(token) = &self.token {
-                map.insert(AUTHORIZATION, token.clone());
-            }
-            if let Some(kind) = kind {
-                map.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            }
-            for (name, value) in headers {
-                map.insert(*name, HeaderValue::try_from(*value)?);
-            }
+    async fn exchange(&self, request: RequestBuilder) -> anyhow::Result<ApiResponse> {
+        let response = request.send().await.map_err(|error| self.explain(error))?;
+        match response.status().is_success() {
+            true => Ok(ApiResponse(response)),
+            false => Err(api_error(response).await?.into()),
         }
-        let request = request.body(body)?;
-        let response = sender.send_request(request).await.context("the server hung up")?;
-        let (parts, body) = response.into_parts();
-        let answer = Answer { headers: parts.headers, body };
-        if parts.status.is_success() {
-            return Ok(answer);
-        }
-        let retry_after = retry_after(&answer.headers);
-        Err(refusal(parts.status, retry_after, &answer.bytes().await?).into())
     }
 
-    /// Asks for JSON; an empty answer is null.
+    /// Sends a request and decodes the JSON response; an empty one is null.
     pub(super) async fn json(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Value> {
-        let answer = self.send(method, path, body, &[]).await?.bytes().await?;
-        if answer.is_empty() {
+        let body = self.send(method, path, body, &[]).await?.bytes().await?;
+        if body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&answer).context("the server's answer is not JSON")
+        serde_json::from_slice(&body).context("the response of the server is not JSON")
     }
 
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
@@ -296,61 +267,74 @@ impl Client {
         self.json(Method::POST, path, Some(body)).await
     }
 
-    /// Every item of a list, page by page, up to `most`.
-    pub(super) async fn list(&self, path: &str, most: usize) -> anyhow::Result<Vec<Value>> {
+    /// Returns the items of a list, page by page, up to `limit`.
+    pub(super) async fn list(&self, path: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
         loop {
-            let mark = if path.contains('?') { '&' } else { '?' };
-            let limit = (most - items.len()).min(1000);
-            let mut page = format!("{path}{mark}limit={limit}");
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let page_limit = (limit - items.len()).min(MAX_PAGE_ITEMS);
+            let mut page = format!("{path}{separator}limit={page_limit}");
             if let Some(cursor) = &cursor {
                 page.push_str(&format!("&cursor={}", escape(cursor)));
             }
-            let mut answer = self.get(&page).await?;
-            if let Some(Value::Array(more)) = answer.get_mut("items").map(Value::take) {
+            let mut response = self.get(&page).await?;
+            if let Some(Value::Array(more)) = response.get_mut("items").map(Value::take) {
                 items.extend(more);
             }
-            cursor = answer["next_cursor"].as_str().map(str::to_owned);
-            if cursor.is_none() || items.len() >= most {
+            cursor = response["next_cursor"].as_str().map(str::to_owned);
+            if cursor.is_none() || items.len() >= limit {
                 return Ok(items);
             }
         }
     }
 
-    /// Opens a WebSocket.
-    pub(super) async fn socket(&self, path: &str) -> anyhow::Result<Socket> {
-        use tungstenite::client::IntoClientRequest;
-        let stream = self.connect().await?;
-        let mut request = format!("ws://{}{path}", self.authority).into_client_request()?;
-        if let Some(token) = &self.token {
-            request.headers_mut().insert(AUTHORIZATION, token.clone());
-        }
-        match tokio_tungstenite::client_async(request, stream).await {
-            Ok((socket, _)) => Ok(socket),
-            Err(tungstenite::Error::Http(answer)) => {
-                let body = answer.body().clone().unwrap_or_default();
-                Err(refusal(answer.status(), retry_after(answer.headers()), &body).into())
-            }
-            Err(error) => Err(error).context("the server hung up"),
+    pub(super) async fn websocket(&self, path: &str) -> anyhow::Result<WebSocket> {
+        match upgrade(self.request(Method::GET, path)?).await {
+            Ok(socket) => Ok(socket),
+            Err(UpgradeError::Refused(response)) => Err(api_error(*response).await?.into()),
+            Err(UpgradeError::Failed(error)) => Err(self.explain(error)),
+            Err(error @ UpgradeError::NoWebSocket) => Err(error.into()),
         }
     }
 }
 
-impl Answer {
-    /// The whole body.
-    pub(super) async fn bytes(self) -> anyhow::Result<Bytes> {
-        Ok(self.body.collect().await.context("the answer was cut off")?.to_bytes())
+impl ApiResponse {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The next piece of the body; none at its end.
-    pub(super) async fn chunk(&mut self) -> anyhow::Result<Option<Bytes>> {
-        while let Some(frame) = self.body.frame().await {
-            if let Ok(data) = frame.context("the answer was cut off")?.into_data() {
-                return Ok(Some(data));
-            }
-        }
-        Ok(None)
+    pub(super) async fn bytes(self) -> anyhow::Result<Bytes> {
+        self.0.bytes().await.context("the response was cut off")
     }
+
+    /// Returns the next chunk of the body; `None` at its end.
+    pub(super) async fn chunk(&mut self) -> anyhow::Result<Option<Bytes>> {
+        self.0.chunk().await.context("the response was cut off")
+    }
+}
+
+/// The rustls error in a chain of errors. `io::Error` hides the error it wraps from `source`.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let wrapped = |error: &'a (dyn Error + 'static)| {
+        error.downcast_ref::<io::Error>()?.get_ref().map(|inner| inner as &(dyn Error + 'static))
+    };
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = wrapped(error).or_else(|| error.source());
+    }
+    None
+}
+
+/// The last error of the chain, as text: the errors above it only repeat that a request failed.
+fn root_cause(error: &reqwest::Error) -> io::Error {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    io::Error::other(cause.to_string())
 }
 
 fn parse_url(url: &str) -> anyhow::Result<(Scheme, Authority)> {
@@ -366,20 +350,20 @@ fn parse_url(url: &str) -> anyhow::Result<(Scheme, Authority)> {
     Ok((scheme, authority))
 }
 
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
-}
-
-fn refusal(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Refusal {
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+async fn api_error(response: Response) -> anyhow::Result<ApiError> {
+    let status = response.status();
+    let retry_after = response.headers().get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let retry_after = retry_after.map(Duration::from_secs);
+    let body = response.bytes().await.context("the response was cut off")?;
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let text = |key: &str| body[key].as_str().map(str::to_owned);
     let code = text("code").unwrap_or_else(|| "unknown".into());
     let detail = text("detail").unwrap_or_else(|| format!("the server answered {status}"));
-    Refusal { status, code, detail, retry_after }
+    Ok(ApiError { status, code, detail, retry_after })
 }
 
-/// A path segment or query value, percent-encoded.
+/// Percent-encodes a path segment or query value.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -409,9 +393,16 @@ mod tests {
         for url in ["ftp://a:1", "a:1", "http://a:1/b", "https://u@a", "http://", "httpx://a"] {
             assert!(parse_url(url).is_err(), "{url}");
         }
-        let client = Client::new("http://a:1", Some("secret"), &Trust::System);
+        let client = ApiClient::new("http://a:1", Some("secret"), &CertificateTrust::System);
         let shown = format!("{:?}", client.unwrap());
         assert!(!shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn a_name_that_means_another_path_is_refused() {
+        let client = ApiClient::new("http://a:1", None, &CertificateTrust::System).unwrap();
+        assert!(client.request(Method::GET, "/api/threads/../leases").is_err());
+        assert!(client.request(Method::GET, "/api/threads/..a?q=/../").is_ok());
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! `stead config`: every setting, its value and where it came from.
+//! `stead config`: all settings, their values and where they were set.
 
 use std::{io::Write, process::ExitCode};
 
 use clap::Args;
 
-use super::SettingArgs;
+use super::settings::SettingArgs;
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead config --json")]
 pub(super) struct ConfigArgs {
     #[command(flatten)]
     settings: SettingArgs,
@@ -16,14 +17,14 @@ pub(super) struct ConfigArgs {
 }
 
 pub(super) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
-    let shown = config::load(&args.settings.said()?)?.shown;
+    let settings = config::load(&args.settings.given()?)?.shown;
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &shown)?;
+        serde_json::to_writer_pretty(&mut out, &settings)?;
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for setting in shown {
+    for setting in settings {
         writeln!(out, "# {}", setting.doc)?;
         writeln!(out, "# {}; environment: {}", setting.origin, setting.environment)?;
         writeln!(out, "{} = {:?}\n", setting.key, setting.value)?;

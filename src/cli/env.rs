@@ -1,4 +1,4 @@
-//! `stead env`: what a client of another kind needs to find and open this server.
+//! `stead env`: the configuration for clients of other APIs.
 
 use std::process::ExitCode;
 
@@ -7,51 +7,51 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::{
-    client::{Found, Target},
+    client::{ServerAddress, ServerArgs},
     show::{self, line},
 };
 use model::{AccessToken, TokenPrefix};
 
-/// A kind of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum ClientKind {
     /// E2B's SDKs and command line
     E2b,
     /// Daytona's SDKs
     Daytona,
-    /// MCP clients: a server entry in JSON
+    /// MCP clients, as a server entry in JSON
     Mcp,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eval \"$(stead env e2b)\"\n  stead env mcp > .mcp.json\n\n\
-    The output has the token in it. With --cacert it also names the certificate file for Python\n\
-    (SSL_CERT_FILE, in place of the usual authorities) and Node (NODE_EXTRA_CA_CERTS).")]
+    The output contains the token. With --cacert it also sets the certificate file for Python\n\
+    (SSL_CERT_FILE, which replaces the system's authorities) and Node (NODE_EXTRA_CA_CERTS).")]
 pub(super) struct EnvArgs {
-    /// The kind of client
+    /// API of the client
     #[arg(value_enum)]
-    kind: Kind,
+    kind: ClientKind,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) fn run(args: &EnvArgs) -> anyhow::Result<ExitCode> {
-    let Found { url, token, .. } = args.target.find()?;
+    let ServerAddress { url, token, .. } = args.target.find()?;
     let url = url.trim_end_matches('/');
-    let token = token.context("no token; set STEAD_TOKEN, or --home to the server's directory")?;
+    let token = token
+        .context("no token found; set STEAD_TOKEN, or pass the server's directory with --home")?;
     let token = AccessToken::read(&token);
     let mut variables = match args.kind {
-        Kind::E2b => vec![
+        ClientKind::E2b => vec![
             ("E2B_API_KEY", token.with_prefix(TokenPrefix::E2b)),
             ("E2B_API_URL", url.to_owned()),
             ("E2B_SANDBOX_URL", url.to_owned()),
             ("E2B_VOLUME_API_URL", url.to_owned()),
         ],
-        Kind::Daytona => vec![
+        ClientKind::Daytona => vec![
             ("DAYTONA_API_KEY", token.with_prefix(TokenPrefix::Stead)),
             ("DAYTONA_API_URL", format!("{url}/daytona")),
         ],
-        Kind::Mcp => {
+        ClientKind::Mcp => {
             let bearer = format!("Bearer {}", token.with_prefix(TokenPrefix::Stead));
             show::json(&json!({"mcpServers": {"stead": {
                 "type": "http",

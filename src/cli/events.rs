@@ -1,29 +1,27 @@
-//! Server-sent events, taken apart as they come.
+//! Parses server-sent events.
 
 use serde_json::Value;
 
-use super::client::Answer;
+use super::client::ApiResponse;
 
-/// One event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Event {
+pub(super) struct ServerEvent {
     pub(super) name: String,
     pub(super) data: Value,
 }
 
-/// A stream of events.
-pub(super) struct Events {
-    answer: Answer,
-    parser: Parser,
+pub(super) struct EventStream {
+    answer: ApiResponse,
+    parser: SseParser,
 }
 
-impl Events {
-    pub(super) fn new(answer: Answer) -> Events {
-        Events { answer, parser: Parser::default() }
+impl EventStream {
+    pub(super) fn new(answer: ApiResponse) -> EventStream {
+        EventStream { answer, parser: SseParser::default() }
     }
 
-    /// The next event; none when the server ended the stream.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Option<Event>> {
+    /// Returns the next event; `None` at the end of the stream.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<ServerEvent>> {
         loop {
             if let Some(event) = self.parser.next() {
                 return Ok(Some(event));
@@ -37,28 +35,28 @@ impl Events {
 }
 
 #[derive(Default)]
-struct Parser {
+struct SseParser {
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are known to hold no line end.
-    looked: usize,
+    /// How many bytes of the buffer are known to contain no line end.
+    scanned: usize,
     name: String,
     data: String,
 }
 
-impl Parser {
+impl SseParser {
     fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<ServerEvent> {
         loop {
-            let end = self.buffer[self.looked..].iter().position(|byte| *byte == b'\n');
-            let Some(end) = end.map(|end| end + self.looked) else {
-                self.looked = self.buffer.len();
+            let end = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n');
+            let Some(end) = end.map(|end| end + self.scanned) else {
+                self.scanned = self.buffer.len();
                 return None;
             };
             let line: Vec<u8> = self.buffer.drain(..=end).collect();
-            self.looked = 0;
+            self.scanned = 0;
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_end_matches(['\n', '\r']);
             if line.is_empty() {
@@ -67,7 +65,7 @@ impl Parser {
                     continue;
                 }
                 let data = serde_json::from_str(&data).unwrap_or(Value::Null);
-                return Some(Event { name, data });
+                return Some(ServerEvent { name, data });
             }
             let (field, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);
@@ -79,7 +77,7 @@ impl Parser {
                     }
                     self.data.push_str(value);
                 }
-                // Ids, retry times and comments say nothing we need.
+                // Ids, retry times and comments are not needed.
                 _ => {}
             }
         }
@@ -97,7 +95,7 @@ mod tests {
         let text = ": hi\nretry: 500\n\nevent: stdout\nid: 4\ndata: {\"a\":\ndata: 1}\n\nevent: x\n\
                     data: 2\r\n\r\n";
         for size in 1..text.len() {
-            let (mut parser, mut seen) = (Parser::default(), Vec::new());
+            let (mut parser, mut seen) = (SseParser::default(), Vec::new());
             for piece in text.as_bytes().chunks(size) {
                 parser.push(piece);
                 while let Some(event) = parser.next() {

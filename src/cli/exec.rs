@@ -1,4 +1,4 @@
-//! `stead exec`, `history` and `output`: commands in a terminal's own shell.
+//! `stead exec`, `history` and `output`: commands in a terminal's shell.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -9,78 +9,77 @@ use std::{
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     attach::data,
-    client::{Client, NoServer, NoTls, Refusal, Target, escape},
-    events::Events,
+    client::{ApiClient, ApiError, NoServer, NoTls, ServerArgs, escape},
+    events::EventStream,
     names,
-    show::{Form, line},
+    show::{PrintArgs, line},
 };
 use config::parse_duration;
 
-/// What a shell says for a command that was ended by a time limit.
+/// The exit status of a command that timed out, as `timeout` uses it.
 const TIMED_OUT: u8 = 124;
-/// The command's fate is not known or it never ran.
+/// The exit status if the outcome is unknown or the command never ran.
 const NO_RESULT: u8 = 125;
-/// How long one look at a command's output waits for more.
-const WAIT_MS: u32 = 10_000;
-/// How long a server that is away, or asks for a retry, is waited for.
-const AWAY: Duration = Duration::from_secs(60);
-/// Pause between two attempts to reach a server that is away.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// After how long without a result the person is told what is waited for.
+/// How long one request for output waits for more.
+const OUTPUT_WAIT_MS: u32 = 10_000;
+/// How long to wait for a server that is unreachable or asks for a retry.
+const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The delay between two attempts to reach the server.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// After how long without a result a notice says what we wait for.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
-/// After how long without an answer the same is done. A sandbox may have to be created first.
+/// After how long without a response a notice is printed. A sandbox may have to be created first.
 const SILENCE_NOTICE_AFTER: Duration = Duration::from_secs(10);
-/// How many commands of a terminal are searched for the one that runs.
+/// How many commands of a terminal are searched for the running one.
 const RECENT_COMMANDS: usize = 100;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead exec -- cd /srv '&&' make\n  \
     stead exec --thread build --timeout 10m --stream -- make test\n  \
     echo hi | stead exec --stdin -- cat\n\n\
-    The exit code is the command's; 124 on a time-out, 125 if there is no result.")]
+    Exit status: that of the command; 124 if it timed out, 125 if there is no result.")]
 pub(super) struct ExecArgs {
-    /// Terminal to run in
-    #[arg(short, long, conflicts_with = "thread")]
+    /// Terminal id, or thread for its default terminal
+    #[arg(short, long, value_name = "NAME", conflicts_with = "thread")]
     terminal: Option<String>,
-    /// Thread whose default terminal to run in; made if there is none
+    /// Thread to run in; created if it does not exist
     #[arg(long, default_value = names::DEFAULT_THREAD)]
     thread: String,
-    /// End the command after this long, as in 30s or 2m
+    /// Time limit, such as 30s or 2m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// Print output as it comes
+    /// Print output as it arrives
     #[arg(long)]
     stream: bool,
-    /// Hand standard input to the command
+    /// Pass standard input to the command
     #[arg(long)]
     stdin: bool,
-    /// Set a variable for this command alone
+    /// Set an environment variable for this command only
     #[arg(short, long, value_name = "KEY=VALUE")]
     env: Vec<String>,
-    /// Run in this directory, this command alone
+    /// Working directory for this command only
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
     /// Fail instead of waiting if the terminal is busy
     #[arg(long)]
     no_wait: bool,
-    /// Print the whole receipt as JSON
+    /// Print the result as JSON
     #[arg(long, conflicts_with = "stream")]
     json: bool,
-    /// The command line; several words are joined with spaces
+    /// Command line; several words are joined with spaces
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-/// Runs the command. Every failure of our own has the exit code that the help promises for it: no
-/// other could be told from the command's.
+/// Runs the command. All our own failures have one exit status, so that they can be told from the command's.
 pub(super) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     Ok(execute(args).await.unwrap_or_else(|error| {
         eprintln!("stead: {error:#}");
@@ -91,7 +90,10 @@ pub(super) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
 async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let path = match &args.terminal {
-        Some(terminal) => format!("/api/terminals/{}/exec", escape(terminal)),
+        Some(name) => {
+            let terminal = names::terminal(&client, name, names::IfMissing::Fail).await?;
+            format!("/api/terminals/{}/exec", escape(&terminal))
+        }
         None => format!("/api/threads/{}/exec", escape(&args.thread)),
     };
     let mut body = json!({
@@ -108,15 +110,15 @@ async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
     if args.stdin {
         body["stdin"] = json!(read_stdin()?);
     }
-    // A key of our own: if the connection breaks before the answer, asking again runs nothing twice.
+    // With an idempotency key, a request that is repeated after a broken connection runs nothing twice.
     let key = uuid::Uuid::now_v7().to_string();
-    let mut follow = Follow {
+    let mut follow = ExecFollower {
         client: &client,
         stream: args.stream,
         command: None,
         seen: [0; 2],
         connected: false,
-        notice: Notice::default(),
+        notice: WaitNotice::default(),
     };
     let receipt = follow.run(&path, &body, &key).await?;
     if args.json {
@@ -131,44 +133,43 @@ async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
     exit_code(&receipt)
 }
 
-/// A command being watched, over as many connections as it takes.
-struct Follow<'a> {
-    client: &'a Client,
+/// Follows a command over as many connections as necessary.
+struct ExecFollower<'a> {
+    client: &'a ApiClient,
     stream: bool,
     command: Option<String>,
-    /// Bytes printed of stdout and stderr.
+    /// Bytes received of stdout and stderr.
     seen: [u64; 2],
     /// Whether the server was reached at least once.
     connected: bool,
-    notice: Notice,
+    notice: WaitNotice,
 }
 
-/// Says what is waited for, once for each reason, when that takes longer than a moment.
+/// Prints what we wait for, once for each reason, if it takes longer than [`NOTICE_AFTER`].
 #[derive(Default)]
-struct Notice {
+struct WaitNotice {
     since: Option<tokio::time::Instant>,
-    said: Option<String>,
+    printed: Option<String>,
 }
 
-impl Notice {
+impl WaitNotice {
     fn waiting_for(&mut self, reason: &str) {
         let since = *self.since.get_or_insert_with(tokio::time::Instant::now);
-        if since.elapsed() >= NOTICE_AFTER && self.said.as_deref() != Some(reason) {
+        if since.elapsed() >= NOTICE_AFTER && self.printed.as_deref() != Some(reason) {
             eprintln!("stead: {reason}");
-            self.said = Some(reason.to_owned());
+            self.printed = Some(reason.to_owned());
         }
     }
 
-    /// What was waited for has come.
     fn clear(&mut self) {
-        *self = Notice::default();
+        *self = WaitNotice::default();
     }
 }
 
-impl Follow<'_> {
+impl ExecFollower<'_> {
     async fn run(&mut self, path: &str, body: &Value, key: &str) -> anyhow::Result<Value> {
         let headers = [("accept", "text/event-stream"), ("idempotency-key", key)];
-        let deadline = tokio::time::Instant::now() + AWAY;
+        let deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
         loop {
             let sent = self.client.send(Method::POST, path, Some(body), &headers);
             tokio::pin!(sent);
@@ -184,7 +185,7 @@ impl Follow<'_> {
                 Ok(answer) => {
                     self.connected = true;
                     self.notice.clear();
-                    match self.watch(Events::new(answer)).await {
+                    match self.watch(EventStream::new(answer)).await {
                         Ok(Some(receipt)) => return Ok(receipt),
                         Ok(None) => anyhow::anyhow!("the server ended the stream"),
                         Err(error) => error,
@@ -199,7 +200,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Waits before the next attempt, and says what for; returns the error if there is to be none.
+    /// Waits before the next attempt; returns the error if another attempt would not help.
     async fn pause(
         &mut self,
         error: anyhow::Error,
@@ -210,22 +211,22 @@ impl Follow<'_> {
             Some(pause) if tokio::time::Instant::now() + pause <= deadline => pause,
             Some(_) | None => return Err(error),
         };
-        let reason = match error.downcast_ref::<Refusal>() {
+        let reason = match error.downcast_ref::<ApiError>() {
             Some(refusal) => format!("waiting; the server asks to try again: {}", refusal.detail),
             None => format!("waiting for {}: {error:#}", self.client.authority()),
         };
-        // In steps, so that the reason is said while it holds.
+        // In steps, so that the notice is printed while we wait.
         let next = tokio::time::Instant::now() + pause;
         while tokio::time::Instant::now() < next {
             self.notice.waiting_for(&reason);
-            let step = tokio::time::Instant::now() + RETRY_PAUSE;
+            let step = tokio::time::Instant::now() + RETRY_DELAY;
             tokio::time::sleep_until(step.min(next)).await;
         }
         Ok(())
     }
 
-    /// Follows the stream to the receipt; none if it ends before.
-    async fn watch(&mut self, mut events: Events) -> anyhow::Result<Option<Value>> {
+    /// Follows the stream to the result; `None` if it ends before.
+    async fn watch(&mut self, mut events: EventStream) -> anyhow::Result<Option<Value>> {
         let mut interrupts = signal(SignalKind::interrupt())?;
         let quiet = tokio::time::sleep(NOTICE_AFTER);
         tokio::pin!(quiet);
@@ -258,11 +259,11 @@ impl Follow<'_> {
         }
     }
 
-    /// Says what the command waits for, if it waits for the shell.
+    /// Prints what a queued command waits for.
     async fn explain(&self, terminal: String) {
         let path = format!("/api/terminals/{}/commands", escape(&terminal));
         let recent = self.client.list(&path, RECENT_COMMANDS);
-        // A notice is all that is at stake.
+        // Without a list there is just no notice.
         let Ok(Ok(recent)) = tokio::time::timeout(NOTICE_AFTER * 10, recent).await else { return };
         if let Some(reason) = waits_for(&recent, self.command.as_deref(), &terminal) {
             eprintln!("stead: {reason}");
@@ -272,7 +273,7 @@ impl Follow<'_> {
     fn output(&mut self, stream: usize, event: &Value) -> anyhow::Result<()> {
         let bytes = data(event)?;
         let offset = event["offset"].as_u64().unwrap_or(self.seen[stream]);
-        // After a second start of the same stream some of it was printed already.
+        // A restarted stream repeats output.
         let known = usize::try_from(self.seen[stream].saturating_sub(offset)).unwrap_or(usize::MAX);
         if let Some(fresh) = bytes.get(known..).filter(|fresh| !fresh.is_empty()) {
             if self.stream {
@@ -283,7 +284,7 @@ impl Follow<'_> {
         Ok(())
     }
 
-    /// Hands Ctrl-C on; a command that has not started is left alone.
+    /// Forwards Ctrl-C to a command that has started.
     async fn interrupt(&self) {
         let Some(command) = &self.command else { return };
         let path = format!("/api/commands/{}/signal", escape(command));
@@ -292,18 +293,23 @@ impl Follow<'_> {
         }
     }
 
-    /// The stream broke: the command did not. Its output is read on by offset, then its receipt.
+    /// Continues after the stream broke: reads the output by offset, then the result.
     async fn rejoin(&mut self, command: &str) -> anyhow::Result<Value> {
         let path = format!("/api/commands/{}", escape(command));
-        let mut deadline = tokio::time::Instant::now() + AWAY;
+        let mut deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
         loop {
             match self.client.get(&path).await {
                 Ok(receipt) if receipt["status"] != "running" && receipt["status"] != "queued" => {
                     if self.stream {
                         for stream in [0, 1] {
-                            self.seen[stream] =
-                                copy(self.client, command, stream, self.seen[stream], Until::Now)
-                                    .await?;
+                            self.seen[stream] = copy(
+                                self.client,
+                                command,
+                                stream,
+                                self.seen[stream],
+                                CopyUntil::Now,
+                            )
+                            .await?;
                         }
                     }
                     return Ok(receipt);
@@ -311,7 +317,7 @@ impl Follow<'_> {
                 Ok(_) if self.stream => {
                     for stream in [0, 1] {
                         self.seen[stream] =
-                            copy(self.client, command, stream, self.seen[stream], Until::Now)
+                            copy(self.client, command, stream, self.seen[stream], CopyUntil::Now)
                                 .await?;
                     }
                 }
@@ -322,24 +328,24 @@ impl Follow<'_> {
                 }
             }
             self.notice.clear();
-            deadline = tokio::time::Instant::now() + AWAY;
-            tokio::time::sleep(RETRY_PAUSE).await;
+            deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 }
 
-/// How long to wait before the request is repeated; `None` if that would change nothing.
+/// Returns the delay before the request is repeated; `None` if that would not help.
 fn retry_in(error: &anyhow::Error, connected: bool) -> Option<Duration> {
-    if let Some(refusal) = error.downcast_ref::<Refusal>() {
-        let unavailable = refusal.status == hyper::StatusCode::SERVICE_UNAVAILABLE;
-        return refusal.retry_after.filter(|_| unavailable).map(|pause| pause.max(RETRY_PAUSE));
+    if let Some(refusal) = error.downcast_ref::<ApiError>() {
+        let unavailable = refusal.status == http::StatusCode::SERVICE_UNAVAILABLE;
+        return refusal.retry_after.filter(|_| unavailable).map(|pause| pause.max(RETRY_DELAY));
     }
-    // What was never there is not away, and a certificate does not become another.
+    // A server that never answered is not restarting, and a wrong certificate stays wrong.
     let hopeless = (error.is::<NoServer>() && !connected) || error.is::<NoTls>();
-    (!hopeless).then_some(RETRY_PAUSE)
+    (!hopeless).then_some(RETRY_DELAY)
 }
 
-/// Why a command has not begun, from the newest commands of its terminal; `None` if it has.
+/// Returns why a command has not started, from the latest commands of its terminal; `None` if it has.
 fn waits_for(recent: &[Value], command: Option<&str>, terminal: &str) -> Option<String> {
     let own = recent.iter().find(|one| one["command_id"].as_str() == command)?;
     if own["status"] != "queued" {
@@ -361,7 +367,7 @@ fn waits_for(recent: &[Value], command: Option<&str>, terminal: &str) -> Option<
 
 fn read_stdin() -> anyhow::Result<String> {
     if io::stdin().is_terminal() {
-        bail!("--stdin takes a pipe or a file; use `stead attach` to type");
+        bail!("--stdin needs a pipe or a file; to type, use `stead attach`");
     }
     let mut input = Vec::new();
     io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
@@ -396,11 +402,11 @@ fn print(stream: usize, bytes: &[u8]) -> io::Result<()> {
 
 fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
     if receipt["timed_out"].as_bool().unwrap_or_default() {
-        eprintln!("stead: the command was ended after its time-out");
+        eprintln!("stead: the command timed out");
         return Ok(ExitCode::from(TIMED_OUT));
     }
     if let Some(limit) = receipt["limit_reached"].as_str() {
-        eprintln!("stead: the sandbox met a limit: {}", limit.replace('_', " "));
+        eprintln!("stead: the sandbox reached a limit: {}", limit.replace('_', " "));
     }
     if receipt["status"] == "cancelled" {
         eprintln!("stead: the command was cancelled");
@@ -418,65 +424,64 @@ fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead output cmd_0198… --follow")]
 pub(super) struct OutputArgs {
-    /// The command's id
+    /// Command id, from `stead history`
     command: String,
-    /// Wait for more until the command's output ends
+    /// Follow the output until it ends
     #[arg(short, long)]
     follow: bool,
-    /// Standard error instead of standard output
+    /// Print standard error instead of standard output
     #[arg(long)]
     stderr: bool,
-    /// Begin at this byte
+    /// Offset of the first byte
     #[arg(long, default_value_t = 0)]
     from: u64,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn output(args: OutputArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let stream = usize::from(args.stderr);
-    let until = if args.follow { Until::End } else { Until::Now };
+    let until = if args.follow { CopyUntil::End } else { CopyUntil::Now };
     copy(&client, &args.command, stream, args.from, until).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// How far output is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// To what is there.
+enum CopyUntil {
+    /// What there is.
     Now,
-    /// To the end, waiting for it.
+    /// Everything, waiting for the end.
     End,
 }
 
-/// Prints a command's output from an offset on; the offset after it.
+/// Prints the output of a command from an offset. Returns the offset after it.
 async fn copy(
-    client: &Client,
+    client: &ApiClient,
     command: &str,
     stream: usize,
     mut from: u64,
-    until: Until,
+    until: CopyUntil,
 ) -> anyhow::Result<u64> {
     let name = ["stdout", "stderr"][stream];
-    let wait = if until == Until::End { WAIT_MS } else { 0 };
+    let wait = if until == CopyUntil::End { OUTPUT_WAIT_MS } else { 0 };
     loop {
         let path = format!(
             "/api/commands/{}/output?stream={name}&from={from}&wait_ms={wait}",
             escape(command)
         );
         let answer = client.send(Method::GET, &path, None, &[]).await?;
-        let header = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
-        let next = header("x-next-offset").and_then(|text| text.parse().ok()).unwrap_or(from);
-        let offset = header("x-offset").and_then(|text| text.parse().ok()).unwrap_or(from);
-        let ended = header("x-end") == Some("true");
+        let offset_in = |name| answer.header(name).and_then(|text| text.parse().ok());
+        let next = offset_in("x-next-offset").unwrap_or(from);
+        let offset = offset_in("x-offset").unwrap_or(from);
+        let ended = answer.header("x-end") == Some("true");
         if offset > from {
             eprintln!("stead: {} bytes of {name} are no longer kept", offset - from);
         }
         let bytes = answer.bytes().await?;
         print(stream, &bytes)?;
         from = next;
-        if ended || (bytes.is_empty() && until == Until::Now) {
+        if ended || (bytes.is_empty() && until == CopyUntil::Now) {
             return Ok(from);
         }
     }
@@ -485,28 +490,28 @@ async fn copy(
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead history -q make --limit 20")]
 pub(super) struct HistoryArgs {
-    /// Terminal, or thread for its default terminal
+    /// Terminal id, or thread for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
-    /// Terminal or thread, as `exec` takes them
+    /// The same as NAME, as `stead exec` takes it
     #[arg(short, long = "terminal", visible_alias = "thread", value_name = "NAME")]
     terminal: Option<String>,
-    /// Only commands with this text in them
+    /// Only commands that contain this text
     #[arg(short, long)]
     query: Option<String>,
-    /// How many at most
+    /// Maximum number of commands
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let name = args.terminal.as_ref().unwrap_or(&args.name);
-    let terminal = names::terminal(&client, name, names::IfMissing::Refuse).await?;
+    let terminal = names::terminal(&client, name, names::IfMissing::Fail).await?;
     let mut path = format!("/api/terminals/{}/commands", escape(&terminal));
     if let Some(query) = &args.query {
         path.push_str(&format!("?q={}", escape(query)));

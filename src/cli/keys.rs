@@ -1,60 +1,58 @@
-//! What the person typed, apart from what their terminal said by itself.
+//! Separates keys from the replies of the user's terminal.
 //!
-//! A terminal answers queries (where is the cursor, what are you) through the same channel the
-//! person types through. The server has answered the program already; a second answer would be
-//! typed into the shell. So answers are dropped here. The detach key is found here, too.
+//! A terminal replies to queries (cursor position, device attributes) through the same channel that carries the
+//! keys. The server has already answered the program; a second reply would be typed into the shell. So replies
+//! are dropped here. The detach key is recognized here, too.
 
-/// What came from the terminal, sorted.
+/// Input without the replies of the terminal.
 #[derive(Debug, PartialEq, Eq, Default)]
-pub(super) struct Typed {
-    /// To be sent on.
+pub(super) struct FilteredInput {
     pub(super) keys: Vec<u8>,
-    /// The detach key was among it; what follows it is dropped.
+    /// Whether the detach key was pressed; the input after it is dropped.
     pub(super) detach: bool,
 }
 
-/// Sorts input, across reads.
+/// Filters input across reads.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct KeyFilter {
     detach: u8,
     held: Vec<u8>,
 }
 
-/// Longest answer that is waited for; more is no answer.
-const LONGEST: usize = 64 * 1024;
+/// An incomplete sequence longer than this is not a reply.
+const MAX_SEQUENCE_BYTES: usize = 64 * 1024;
 
 enum Sequence {
-    /// Its length, and whether a terminal made it by itself.
+    /// The length, and whether it is a reply of the terminal.
     Whole(usize, bool),
-    /// The rest has not come yet.
+    /// The rest has not arrived yet.
     Part,
 }
 
-impl Keys {
-    /// Sorts with this control character as the detach key.
-    pub(super) fn new(detach: u8) -> Keys {
-        Keys { detach, held: Vec::new() }
+impl KeyFilter {
+    /// `detach` is the control character that detaches.
+    pub(super) fn new(detach: u8) -> KeyFilter {
+        KeyFilter { detach, held: Vec::new() }
     }
 
-    /// Whether the end of a sequence is waited for.
+    /// Whether an incomplete sequence is held back.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Gives up waiting: it was no answer.
+    /// Returns the incomplete sequence as keys.
     pub(super) fn release(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 
-    /// Sorts what was read.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Typed {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> FilteredInput {
         let mut input = std::mem::take(&mut self.held);
         input.extend_from_slice(bytes);
-        let (mut typed, mut at) = (Typed::default(), 0);
+        let (mut typed, mut at) = (FilteredInput::default(), 0);
         while at < input.len() {
             let rest = &input[at..];
             if rest[0] == self.detach {
-                return Typed { detach: true, ..typed };
+                return FilteredInput { detach: true, ..typed };
             }
             if rest[0] != 0x1b {
                 typed.keys.push(rest[0]);
@@ -64,14 +62,14 @@ impl Keys {
             match sequence(rest) {
                 Sequence::Whole(length, own) => {
                     if self.is_detach(&rest[..length]) {
-                        return Typed { detach: true, ..typed };
+                        return FilteredInput { detach: true, ..typed };
                     }
                     if !own {
                         typed.keys.extend_from_slice(&rest[..length]);
                     }
                     at += length;
                 }
-                Sequence::Part if rest.len() < LONGEST => {
+                Sequence::Part if rest.len() < MAX_SEQUENCE_BYTES => {
                     self.held = rest.to_vec();
                     break;
                 }
@@ -84,7 +82,7 @@ impl Keys {
         typed
     }
 
-    /// Terminals with a key protocol on send the detach key as a sequence.
+    /// With an extended key protocol, terminals send the detach key as a sequence.
     fn is_detach(&self, sequence: &[u8]) -> bool {
         let code = u32::from(self.detach | 0x40).to_string();
         let letter = u32::from((self.detach | 0x40).to_ascii_lowercase()).to_string();
@@ -97,20 +95,20 @@ impl Keys {
     }
 }
 
-/// The sequence `bytes` begins with; its first byte is ESC.
+/// Parses the sequence at the start of `bytes`, whose first byte is ESC.
 fn sequence(bytes: &[u8]) -> Sequence {
     match bytes.get(1) {
-        // A lone ESC is a key; waiting for more would make it feel stuck.
+        // A lone ESC is a key; waiting for more would delay it.
         None => Sequence::Whole(1, false),
         Some(b'[') => control(bytes),
-        // Strings: DCS, OSC, APC, PM, SOS. No key sends these.
+        // DCS, OSC, APC, PM and SOS: no key sends these.
         Some(b'P' | b']' | b'_' | b'^' | b'X') => {
             let body = &bytes[2..];
             let bell = body.iter().position(|byte| *byte == 0x07).map(|end| end + 3);
             let terminator = body.windows(2).position(|pair| pair == b"\x1b\\").map(|end| end + 4);
             match [bell, terminator].into_iter().flatten().min() {
                 Some(end) => Sequence::Whole(end, true),
-                // Alt with one of these letters, and nothing after it.
+                // Alt with one of these letters.
                 None if body.is_empty() => Sequence::Whole(2, false),
                 None => Sequence::Part,
             }
@@ -136,7 +134,7 @@ fn control(bytes: &[u8]) -> Sequence {
     Sequence::Whole(end + 3, own)
 }
 
-/// F3 with a modifier is `CSI 1;N R`, which is also where a cursor in the first row is.
+/// F3 with a modifier is `CSI 1;N R`, which is also the position of a cursor in the first row.
 fn is_f3(parameters: &[u8]) -> bool {
     let text = std::str::from_utf8(parameters).unwrap_or_default();
     match text.split_once(';') {
@@ -154,13 +152,13 @@ mod tests {
     const DETACH: u8 = 0x1c;
 
     fn check(input: &str, keys: &str, detach: bool) {
-        let typed = Keys::new(DETACH).push(input.as_bytes());
+        let typed = KeyFilter::new(DETACH).push(input.as_bytes());
         assert_eq!(String::from_utf8_lossy(&typed.keys), keys, "{input:?}");
         assert_eq!(typed.detach, detach, "{input:?}");
     }
 
     #[test]
-    fn keys_pass_and_answers_do_not() {
+    fn keys_pass_and_replies_do_not() {
         check("ls\r", "ls\r", false);
         check("\x1b", "\x1b", false);
         check("\x1bx\x1b[A\x1bOP", "\x1bx\x1b[A\x1bOP", false);
@@ -186,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_dropped_however_it_is_cut() {
+    fn a_reply_is_dropped_however_it_is_split() {
         let input = b"a\x1b]10;rgb:1/2/3\x1b\\b\x1b[?62;1;4cd\x1b[Ae";
         for cut in 0..input.len() {
-            // A cut right after ESC looks like the key; the terminal writes answers in one piece.
+            // A cut right after ESC looks like the key; the terminal writes a reply in one piece.
             if cut > 0 && input[cut - 1] == 0x1b {
                 continue;
             }
@@ -197,7 +195,7 @@ mod tests {
             if cut > 1 && input[cut - 2] == 0x1b {
                 continue;
             }
-            let mut keys = Keys::new(DETACH);
+            let mut keys = KeyFilter::new(DETACH);
             let mut seen = keys.push(&input[..cut]).keys;
             seen.extend(keys.push(&input[cut..]).keys);
             assert_eq!(seen, b"abd\x1b[Ae", "cut at {cut}");
@@ -206,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_given_back() {
-        let mut keys = Keys::new(DETACH);
+    fn a_sequence_that_never_ends_is_returned() {
+        let mut keys = KeyFilter::new(DETACH);
         assert_eq!(keys.push(b"\x1b]0;x").keys, b"");
         assert!(keys.holds());
         assert_eq!(keys.release(), b"\x1b]0;x");

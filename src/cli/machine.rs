@@ -1,4 +1,4 @@
-//! `stead doctor` and `stead image`: what concerns this machine, not a server.
+//! `stead doctor` and `stead image`, which work on this machine without a server.
 
 use std::{
     fs,
@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use serde_json::json;
 
-use super::SettingArgs;
+use super::{settings::SettingArgs, show::PrintArgs};
 use crate::server;
 use machine::namespace::{Check, Verdict, is_image_name};
 
@@ -19,25 +20,25 @@ use machine::namespace::{Check, Verdict, is_image_name};
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     settings: SettingArgs,
-    /// Only look; make no sandbox
-    #[arg(long)]
-    look: bool,
+    /// Only inspect the machine; do not start a sandbox
+    #[arg(long, alias = "look")]
+    inspect: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Says what this machine can give and how to get what it cannot; fails if there are no sandboxes.
+/// Reports what this machine can do; fails if it cannot run sandboxes.
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut settings = config::load(&args.settings.said()?)?.settings;
-    // A home of its own: a server that runs would take the trial for something it lost.
+    let mut settings = config::load(&args.settings.given()?)?.settings;
+    // A home of its own: a running server would take the trial sandbox for an orphan.
     let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
     settings.home = home.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let check = match server::confined(&settings)? {
-        Some(_) if args.look => Check::look_as_user(),
+        Some(_) if args.inspect => Check::look_as_user(),
         Some(provider) => runtime.block_on(Check::try_as_user(&provider)),
-        None if args.look => Check::look(&server::sandboxes(&settings)?),
+        None if args.inspect => Check::look(&server::sandboxes(&settings)?),
         None => runtime.block_on(Check::try_out(&server::sandboxes(&settings)?)),
     };
     let _ = fs::remove_dir_all(&home);
@@ -55,35 +56,39 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             writeln!(out, "{word:8} {:18} {}", finding.what, finding.detail)?;
         }
         let word = if check.passes() { "can" } else { "cannot" };
-        writeln!(out, "\nThis machine {word} have namespace sandboxes.")?;
+        writeln!(out, "\nThis machine {word} run namespace sandboxes.")?;
     }
     Ok(if check.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ImageVerb {
-    /// Make an image of a directory or a tar file
+    /// Create an image from a directory or a tar file
     #[command(after_help = "Examples:\n  stead image import debian /srv/debian-rootfs\n  \
         stead image import alpine alpine.tar.gz")]
     Import {
-        /// What it is to be called
+        /// Name of the image
         name: String,
-        /// A root file system: a directory or a tar file
+        /// Root file system: a directory or a tar file
         source: PathBuf,
-        /// Take the place of one with this name
+        /// Replace an existing image of this name
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
         settings: SettingArgs,
     },
-    /// List the images
+    /// List images
+    #[command(after_help = "Example:\n  stead image ls --json")]
     Ls {
+        #[command(flatten)]
+        form: PrintArgs,
         #[command(flatten)]
         settings: SettingArgs,
     },
-    /// Remove an image; sandboxes that are made from it do not start again
+    /// Delete an image; sandboxes that use it cannot start again
+    #[command(after_help = "Example:\n  stead image rm alpine")]
     Rm {
-        /// Which
+        /// Name of the image
         name: String,
         #[command(flatten)]
         settings: SettingArgs,
@@ -95,8 +100,7 @@ pub(super) fn image(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
         ImageVerb::Import { name, source, replace, settings } => {
             import(&images(settings)?, name, source, *replace)?;
         }
-        ImageVerb::Ls { settings } => {
-            let mut out = std::io::stdout().lock();
+        ImageVerb::Ls { form, settings } => {
             let mut names: Vec<String> = fs::read_dir(images(settings)?)
                 .into_iter()
                 .flatten()
@@ -105,9 +109,8 @@ pub(super) fn image(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
                 .filter(|name| is_image_name(name))
                 .collect();
             names.sort();
-            for name in names {
-                writeln!(out, "{name}")?;
-            }
+            let images: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
+            form.list(&images, &[("image", "/name")])?;
         }
         ImageVerb::Rm { name, settings } => {
             let path = images(settings)?.join(checked(name)?);
@@ -118,12 +121,12 @@ pub(super) fn image(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
 }
 
 fn images(settings: &SettingArgs) -> anyhow::Result<PathBuf> {
-    Ok(config::load(&settings.said()?)?.settings.home.join("images"))
+    Ok(config::load(&settings.given()?)?.settings.home.join("images"))
 }
 
 fn checked(name: &str) -> anyhow::Result<&str> {
     if !is_image_name(name) {
-        bail!("{name:?} is no name of an image: letters, digits, '.', '_' and '-'");
+        bail!("{name:?} is not a valid image name; use letters, digits, '.', '_' and '-'");
     }
     Ok(name)
 }
@@ -131,13 +134,13 @@ fn checked(name: &str) -> anyhow::Result<&str> {
 fn import(images: &Path, name: &str, source: &Path, replace: bool) -> anyhow::Result<()> {
     let target = images.join(checked(name)?);
     if target.exists() && !replace {
-        bail!("there is an image {name}; --replace takes its place");
+        bail!("image {name} already exists; --replace replaces it");
     }
-    // Begins with a dot, so that it is no image until it is whole.
+    // The name starts with a dot, so that an incomplete image is not listed.
     let beside = images.join(format!(".{name}"));
     let _ = fs::remove_dir_all(&beside);
     let root = beside.join("rootfs");
-    fs::create_dir_all(&root).context("cannot make the image's directory")?;
+    fs::create_dir_all(&root).context("cannot create the directory of the image")?;
     let mut copy = if source.is_dir() {
         let mut copy = Command::new("cp");
         copy.args(["-a", "--reflink=auto"]).arg(source.join(".")).arg(&root);
@@ -150,10 +153,10 @@ fn import(images: &Path, name: &str, source: &Path, replace: bool) -> anyhow::Re
     let copied = copy.status().with_context(|| format!("cannot run {:?}", copy.get_program()))?;
     if !copied.success() || !root.join("bin").exists() && !root.join("usr").exists() {
         let _ = fs::remove_dir_all(&beside);
-        bail!("{} is no root file system", source.display());
+        bail!("{} is not a root file system: it has neither bin nor usr", source.display());
     }
     if replace {
         let _ = fs::remove_dir_all(&target);
     }
-    fs::rename(&beside, &target).context("cannot put the image in its place")
+    fs::rename(&beside, &target).context("cannot rename the image into place")
 }

@@ -1,4 +1,4 @@
-//! Verbs for the memories of a project.
+//! Commands for the memories of a project.
 
 use std::{
     io::{Read, Write},
@@ -8,49 +8,54 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use hyper::Method;
+use http::Method;
 
 use super::{
-    client::{Target, escape},
-    show::Form,
+    client::{ApiClient, ServerArgs, escape},
+    names,
+    show::PrintArgs,
 };
 
-/// Which memories.
+/// The longest listing.
+const MAX_ITEMS: usize = 100_000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Store {
-    /// In RAM, and safe on disk
+enum MemoryStore {
+    /// In memory, and durable on disk
     Hot,
     /// Files
     Persistent,
 }
 
-/// A project's memories, and the server they are on.
 #[derive(Debug, Args)]
-pub(super) struct Of {
-    /// The project's id
+pub(super) struct MemoryArgs {
+    /// Project id, or a unique prefix
     #[arg(long, short, default_value = "default-00000000")]
     project: String,
-    /// Which memories
+    /// Store of the memories
     #[arg(long, short, value_enum, default_value = "persistent")]
-    store: Store,
+    store: MemoryStore,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-impl Of {
-    fn path(&self, below: &str) -> String {
+impl MemoryArgs {
+    /// Returns the client and the path of a memory.
+    async fn find(&self, below: &str) -> anyhow::Result<(ApiClient, String)> {
+        let client = self.target.client()?;
+        let project = names::project(&client, &self.project).await?;
         let store = match self.store {
-            Store::Hot => "hot",
-            Store::Persistent => "persistent",
+            MemoryStore::Hot => "hot",
+            MemoryStore::Persistent => "persistent",
         };
         let names: Vec<String> =
             below.split('/').filter(|name| !name.is_empty()).map(escape).collect();
-        let mut path = format!("/api/projects/{}/memories/{store}", escape(&self.project));
+        let mut path = format!("/api/projects/{}/memories/{store}", escape(&project));
         if !names.is_empty() {
             path.push('/');
             path.push_str(&names.join("/"));
         }
-        path
+        Ok((client, path))
     }
 }
 
@@ -59,60 +64,60 @@ pub(super) enum MemoryVerb {
     /// Print a memory
     #[command(after_help = "Example:\n  stead memory get -p my-api-a7b3c2d1 notes/today")]
     Get {
-        /// The memory
+        /// Path of the memory
         path: String,
         #[command(flatten)]
-        of: Of,
+        of: MemoryArgs,
     },
     /// Write a memory
     #[command(after_help = "Examples:\n  stead memory put notes/today 'ship it'\n  \
                             stead memory put -s hot plan --file plan.md\n  make | stead memory put log -")]
     Put {
-        /// The memory
+        /// Path of the memory
         path: String,
-        /// Its content; - is standard input
+        /// Content; - reads standard input
         #[arg(required_unless_present = "file")]
         content: Option<String>,
-        /// A file with its content
+        /// File with the content
         #[arg(long, conflicts_with = "content")]
         file: Option<PathBuf>,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        of: Of,
+        of: MemoryArgs,
     },
     /// List memories
     #[command(after_help = "Example:\n  stead memory ls -s hot -r --json")]
     Ls {
-        /// Below which path
+        /// Directory
         #[arg(default_value = "")]
         path: String,
-        /// All below it, not only what is in it
+        /// Include subdirectories
         #[arg(long, short)]
         recursive: bool,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        of: Of,
+        of: MemoryArgs,
     },
-    /// Remove a memory
+    /// Delete a memory
     #[command(after_help = "Example:\n  stead memory rm notes -r")]
     Rm {
-        /// The memory
+        /// Path of the memory
         path: String,
-        /// And all below it
+        /// Delete a directory and everything in it
         #[arg(long, short)]
         recursive: bool,
         #[command(flatten)]
-        of: Of,
+        of: MemoryArgs,
     },
 }
 
 pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
     match verb {
         MemoryVerb::Get { path, of } => {
-            let client = of.target.client()?;
-            let mut answer = client.send(Method::GET, &of.path(&path), None, &[]).await?;
+            let (client, path) = of.find(&path).await?;
+            let mut answer = client.send(Method::GET, &path, None, &[]).await?;
             let mut out = std::io::stdout().lock();
             while let Some(chunk) = answer.chunk().await? {
                 out.write_all(&chunk)?;
@@ -120,7 +125,7 @@ pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
             out.flush()?;
         }
         MemoryVerb::Put { path, content, file, form, of } => {
-            let (client, path) = (of.target.client()?, of.path(&path));
+            let (client, path) = of.find(&path).await?;
             let answer = match (content, file) {
                 (_, Some(file)) => {
                     let context = || format!("cannot read {}", file.display());
@@ -146,8 +151,8 @@ pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
         }
         MemoryVerb::Ls { path, recursive, form, of } => {
             let depth = if recursive { 64 } else { 1 };
-            let path = format!("{}?depth={depth}", of.path(&path));
-            let items = of.target.client()?.list(&path, 100_000).await?;
+            let (client, path) = of.find(&path).await?;
+            let items = client.list(&format!("{path}?depth={depth}"), MAX_ITEMS).await?;
             let columns = [
                 ("path", "/path"),
                 ("type", "/type"),
@@ -157,8 +162,9 @@ pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
             form.list(&items, &columns)?;
         }
         MemoryVerb::Rm { path, recursive, of } => {
-            let path = format!("{}?recursive={recursive}", of.path(&path));
-            of.target.client()?.json(Method::DELETE, &path, None).await?;
+            let (client, path) = of.find(&path).await?;
+            let path = format!("{path}?recursive={recursive}");
+            client.json(Method::DELETE, &path, None).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! The command line. Everything but `serve`, `config` and `screen` talks to the server over HTTP only.
+//! The command line. Every command that needs a server is a client of its HTTP API like any other.
 
 mod attach;
 mod client;
@@ -13,6 +13,7 @@ mod names;
 mod projects;
 mod raw;
 mod screen;
+mod settings;
 mod share;
 mod show;
 mod terminals;
@@ -24,11 +25,24 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::server;
-use ::config::Said;
+use settings::SettingArgs;
 
-/// Durable terminals for agents and people.
+/// Durable terminals and sandboxes for AI agents and people
 #[derive(Debug, Parser)]
-#[command(name = "stead", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "stead",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  stead serve                          start the server\n  \
+        stead exec -- make test              run a command in the thread `main`\n  \
+        stead attach                         attach to its terminal\n  \
+        stead thread ls --json               list threads\n\n\
+        Nouns may be given in the plural (`stead threads ls`), and ids by a unique prefix.\n\n\
+        Exit status: 0 success, 1 failure, 2 wrong usage. `stead exec` exits with the status of the\n\
+        command, 124 if it timed out, 125 if there is no result; `stead attach` and `stead new` with\n\
+        the status of the program."
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -42,7 +56,7 @@ enum Verb {
             stead serve --listen 0.0.0.0:443 --tls-cert fullchain.pem --tls-key privkey.pem"
     )]
     Serve(ServeArgs),
-    /// Make a terminal and attach to it
+    /// Create a terminal and attach to it
     New(terminals::NewArgs),
     /// Attach to a terminal
     Attach(attach::AttachArgs),
@@ -50,148 +64,81 @@ enum Verb {
     Ls(terminals::LsArgs),
     /// Run a command in a terminal's shell
     Exec(exec::ExecArgs),
-    /// List the commands a terminal ran
+    /// List the commands of a terminal
     History(exec::HistoryArgs),
     /// Print the output of a command
     Output(exec::OutputArgs),
-    /// Type into a terminal
+    /// Send input to a terminal
     Send(terminals::SendArgs),
-    /// Print what a terminal shows
+    /// Print the screen of a terminal
     Snapshot(terminals::SnapshotArgs),
-    /// Print what a terminal wrote
+    /// Print the output of a terminal
     Logs(terminals::LogsArgs),
-    /// Give a terminal another size
+    /// Resize a terminal
     Resize(terminals::ResizeArgs),
-    /// End a terminal, or signal its program
+    /// Close a terminal, or send a signal to its program
     Kill(terminals::KillArgs),
-    /// Write a terminal's recording (asciicast)
+    /// Export the recording of a terminal (asciicast)
     Record(terminals::RecordArgs),
     /// List the versions of a terminal's state
     Versions(terminals::VersionsArgs),
-    /// Bring an earlier state of a terminal back
+    /// Restore an earlier state of a terminal
     Rollback(terminals::RollbackArgs),
-    /// Make a terminal that begins with the state of another
+    /// Create a terminal with the state of another
     Fork(terminals::ForkArgs),
-    /// Freeze the compute of a thread
-    Pause(threads::OfThread),
-    /// Let it go on
-    Resume(threads::OfThread),
-    /// Threads: ls, show, create, rm, messages, say
-    #[command(subcommand)]
-    Threads(threads::ThreadsVerb),
-    /// Sessions: show, touch, close
-    #[command(subcommand)]
-    Sessions(threads::SessionsVerb),
-    /// Terminals: ls, show, env, rm
-    #[command(subcommand)]
-    Terminals(terminals::TerminalsVerb),
-    /// Leases: ls, show, pause, resume, destroy
-    #[command(subcommand)]
-    Leases(threads::LeasesVerb),
-    /// Projects: create, ls, show, set, sessions, pin, extend, rm, restore, export, import, cleanup
-    #[command(subcommand)]
+    /// Pause the sandbox of a thread
+    #[command(after_help = "Example:\n  stead pause build")]
+    Pause(threads::ThreadArgs),
+    /// Resume a paused thread
+    #[command(after_help = "Example:\n  stead resume build")]
+    Resume(threads::ThreadArgs),
+    /// Manage threads
+    #[command(subcommand, alias = "threads")]
+    Thread(threads::ThreadVerb),
+    /// Manage the session of a thread
+    #[command(subcommand, alias = "sessions")]
+    Session(threads::SessionVerb),
+    /// Manage terminals
+    #[command(subcommand, alias = "terminals")]
+    Terminal(terminals::TerminalVerb),
+    /// Manage leases, which claim sandboxes for threads
+    #[command(subcommand, alias = "leases")]
+    Lease(threads::LeaseVerb),
+    /// Manage projects
+    #[command(subcommand, alias = "projects")]
     Project(projects::ProjectVerb),
-    /// Memories of a project: get, put, ls, rm
-    #[command(subcommand)]
+    /// Read and write the memories of a project
+    #[command(subcommand, alias = "memories")]
     Memory(memory::MemoryVerb),
-    /// Links that show one terminal, read-only: create, ls, revoke
-    #[command(subcommand)]
+    /// Share a terminal by a read-only link
+    #[command(subcommand, alias = "shares")]
     Share(share::ShareVerb),
-    /// List providers and what each can do
-    Providers(threads::Plain),
-    /// Show how the server is
-    Status(threads::Plain),
-    /// Print a link that signs a browser in, once
-    Login(threads::Plain),
-    /// Print what a client of E2B, Daytona or MCP needs to use this server
+    /// List providers and their capabilities
+    #[command(alias = "provider", after_help = "Example:\n  stead providers --json")]
+    Providers(threads::PlainArgs),
+    /// Show server status
+    #[command(after_help = "Example:\n  stead status --json")]
+    Status(threads::PlainArgs),
+    /// Print a one-time link that signs a browser in
+    #[command(after_help = "Example:\n  xdg-open \"$(stead login)\"")]
+    Login(threads::PlainArgs),
+    /// Print the configuration for clients of E2B, Daytona or MCP
     Env(env::EnvArgs),
-    /// Show every setting, its value and where it came from
+    /// Show all settings, their values and where they were set
     Config(config::ConfigArgs),
-    /// Print what a terminal would show after the bytes on standard input
+    /// Render the terminal output on standard input
     Screen(screen::ScreenArgs),
-    /// Say what this machine can give sandboxes, and how to get what is missing
+    /// Check whether this machine can run sandboxes, and say how to fix what is missing
     Doctor(machine::DoctorArgs),
-    /// Root file systems that sandboxes are made from
-    #[command(subcommand)]
+    /// Manage the images (root file systems) of sandboxes
+    #[command(subcommand, alias = "images")]
     Image(machine::ImageVerb),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  stead completions bash > /etc/bash_completion.d/stead")]
     Completions {
-        /// The shell to complete in
+        /// The shell
         shell: clap_complete::Shell,
     },
-}
-
-/// What `serve` and `config` can set.
-#[derive(Debug, Args)]
-struct SettingArgs {
-    /// Address to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<String>,
-    /// Directory of everything the server keeps
-    #[arg(long, value_name = "DIR")]
-    home: Option<String>,
-    /// Let anyone who can reach the (loopback) address in
-    #[arg(long)]
-    no_auth: bool,
-    /// PEM file with the certificate chain for TLS; read again when it changes
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<String>,
-    /// PEM file with the private key of --tls-cert
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<String>,
-    /// Allow plain HTTP on any address: a proxy in front of the server terminates TLS
-    #[arg(long)]
-    behind_proxy: bool,
-    /// Provider of a thread that names none
-    #[arg(long, value_name = "NAME")]
-    provider: Option<String>,
-    /// Log as text or json
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<String>,
-    /// Least important log line written
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-    /// Settings file (default HOME/stead.toml)
-    #[arg(long, value_name = "FILE")]
-    config: Option<std::path::PathBuf>,
-    /// Any setting by its name, as in --set terminal.scrollback=1000
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
-}
-
-impl SettingArgs {
-    fn said(&self) -> anyhow::Result<Said> {
-        let mut said = Said::environment();
-        said.file = self.config.clone();
-        let named = [
-            ("listen", &self.listen, "--listen"),
-            ("home", &self.home, "--home"),
-            ("tls.cert", &self.tls_cert, "--tls-cert"),
-            ("tls.key", &self.tls_key, "--tls-key"),
-            ("provider", &self.provider, "--provider"),
-            ("log_format", &self.log_format, "--log-format"),
-            ("log_level", &self.log_level, "--log-level"),
-        ];
-        for pair in &self.set {
-            let Some((key, value)) = pair.split_once('=') else {
-                anyhow::bail!("--set {pair:?}: expected KEY=VALUE");
-            };
-            said.flag(key.trim(), value, "--set");
-        }
-        for (key, value, flag) in named {
-            if let Some(value) = value {
-                said.flag(key, value, flag);
-            }
-        }
-        if self.no_auth {
-            said.flag("no_auth", "true", "--no-auth");
-        }
-        if self.behind_proxy {
-            said.flag("behind_proxy", "true", "--behind-proxy");
-        }
-        Ok(said)
-    }
 }
 
 #[derive(Debug, Args)]
@@ -200,7 +147,7 @@ struct ServeArgs {
     settings: SettingArgs,
 }
 
-/// Runs the command line and says how it ended.
+/// Runs the command line.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli.verb) {
@@ -227,14 +174,14 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         remote => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let ended = runtime.block_on(ask(remote));
-            // A thread may be reading the terminal still; nothing waits for it.
+            // A thread may still be blocked in a read of standard input; do not wait for it.
             runtime.shutdown_background();
             ended
         }
     }
 }
 
-/// The verbs that talk to a server.
+/// Runs the commands that talk to a server.
 async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::New(args) => terminals::new(args).await,
@@ -254,10 +201,10 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Fork(args) => terminals::fork(args).await,
         Verb::Pause(args) => threads::pause(args).await,
         Verb::Resume(args) => threads::resume(args).await,
-        Verb::Threads(verb) => threads::threads(verb).await,
-        Verb::Sessions(verb) => threads::sessions(verb).await,
-        Verb::Terminals(verb) => terminals::terminals(verb).await,
-        Verb::Leases(verb) => threads::leases(verb).await,
+        Verb::Thread(verb) => threads::threads(verb).await,
+        Verb::Session(verb) => threads::sessions(verb).await,
+        Verb::Terminal(verb) => terminals::terminals(verb).await,
+        Verb::Lease(verb) => threads::leases(verb).await,
         Verb::Project(verb) => projects::project(verb).await,
         Verb::Memory(verb) => memory::memory(verb).await,
         Verb::Share(verb) => share::share(verb).await,
@@ -277,11 +224,11 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
 }
 
 fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let settings = ::config::load(&args.settings.said()?)?.settings;
+    let settings = ::config::load(&args.settings.given()?)?.settings;
     server::start_log(settings.log_format, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(server::run(settings));
-    // What is left is cut: the drain inside `run` had its time.
+    // `run` has already drained; whatever is left is aborted.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
 }

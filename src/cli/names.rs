@@ -1,36 +1,40 @@
-//! From what a person calls a terminal to its id.
+//! Resolves the names that users type to ids.
 
 use anyhow::{Context, bail};
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 
-use super::client::{Client, Refusal, escape};
+use super::client::{ApiClient, ApiError, escape};
 
-/// The thread of a person who names none.
+/// The default thread.
 pub(super) const DEFAULT_THREAD: &str = "main";
+
+/// How many items are searched for a prefix.
+const MAX_SEARCHED: usize = 100_000;
 
 /// What to do about a thread that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfMissing {
-    /// It comes into being.
-    Make,
-    /// It is an error.
-    Refuse,
+    Create,
+    Fail,
 }
 
-/// The id of a terminal, named by itself or by its thread.
+/// Returns the id of a terminal, given by its id, a unique prefix of the id, or its thread.
 pub(super) async fn terminal(
-    client: &Client,
+    client: &ApiClient,
     name: &str,
     missing: IfMissing,
 ) -> anyhow::Result<String> {
     if name.starts_with("term_") {
-        return Ok(name.to_owned());
+        return match is_complete(name) {
+            true => Ok(name.to_owned()),
+            false => unique("terminal", name, &terminals(client).await?, "terminal_id"),
+        };
     }
     let path = format!("/api/threads/{}", escape(name));
     let found = client.get(&format!("{path}/terminal")).await;
     let found = match (found, missing) {
-        (Err(error), IfMissing::Make) if is_missing(&error) => {
+        (Err(error), IfMissing::Create) if is_missing(&error) => {
             client.json(Method::PUT, &path, Some(&json!({}))).await?;
             client.get(&format!("{path}/terminal")).await?
         }
@@ -39,18 +43,68 @@ pub(super) async fn terminal(
     id(&found, "terminal_id")
 }
 
-/// Whether the server said that there is no such thing.
-pub(super) fn is_missing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == "not_found")
+/// Lists the terminals of all threads.
+async fn terminals(client: &ApiClient) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for thread in client.list("/api/threads", MAX_SEARCHED).await? {
+        let path = format!("/api/threads/{}/terminals", escape(&id(&thread, "thread_id")?));
+        match client.list(&path, MAX_SEARCHED).await {
+            Ok(more) => found.extend(more),
+            // The thread was deleted after it was listed.
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
-/// A field of an answer that must be there.
+/// Returns the id of a project, given by its id or a unique prefix.
+pub(super) async fn project(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    let is_suffix = |text: &str| text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    if name.rsplit_once('-').is_some_and(|(_, suffix)| is_suffix(suffix)) {
+        return Ok(name.to_owned());
+    }
+    unique("project", name, &client.list("/api/projects", MAX_SEARCHED).await?, "project_id")
+}
+
+/// Returns the id of a lease, given by its id or a unique prefix.
+pub(super) async fn lease(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    if is_complete(name) {
+        return Ok(name.to_owned());
+    }
+    unique("lease", name, &client.list("/api/leases", MAX_SEARCHED).await?, "lease_id")
+}
+
+/// Whether a generated id is complete: a kind, an underscore and 32 hexadecimal digits.
+fn is_complete(id: &str) -> bool {
+    id.split_once('_').is_some_and(|(_, digits)| digits.len() >= 32)
+}
+
+/// Finds the one item whose id starts with the prefix.
+fn unique(kind: &str, prefix: &str, items: &[Value], field: &str) -> anyhow::Result<String> {
+    let ids = items.iter().filter_map(|item| item[field].as_str());
+    let found: Vec<&str> = ids.filter(|id| id.starts_with(prefix)).collect();
+    match found.as_slice() {
+        [id] => Ok((*id).to_owned()),
+        [] => bail!("no {kind} {prefix:?}; `stead {kind} ls` lists them"),
+        [first, second, ..] => {
+            bail!("{prefix:?} matches several {kind}s, among them {first} and {second}")
+        }
+    }
+}
+
+/// Whether the server answered that something does not exist.
+pub(super) fn is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<ApiError>().is_some_and(|refusal| refusal.code == "not_found")
+}
+
+/// Returns a required text field of a response.
 pub(super) fn id(answer: &Value, field: &str) -> anyhow::Result<String> {
     let found = answer[field].as_str().map(str::to_owned);
-    found.with_context(|| format!("the server's answer has no {field}"))
+    found.with_context(|| format!("the response of the server has no {field}"))
 }
 
-/// Reads `KEY=VALUE` pairs.
+/// Parses `KEY=VALUE` pairs.
 pub(super) fn pairs(list: &[String]) -> anyhow::Result<Value> {
     let mut map = serde_json::Map::new();
     for pair in list {
@@ -60,4 +114,23 @@ pub(super) fn pairs(list: &[String]) -> anyhow::Result<Value> {
         };
     }
     Ok(Value::Object(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_must_be_unique() {
+        let items = [json!({"id": "demo-1"}), json!({"id": "demo-2"}), json!({"id": "other"})];
+        let check =
+            |prefix: &str| unique("project", prefix, &items, "id").map_err(|e| e.to_string());
+        assert_eq!(check("ot"), Ok("other".into()));
+        assert_eq!(check("x"), Err("no project \"x\"; `stead project ls` lists them".into()));
+        assert_eq!(
+            check("demo"),
+            Err("\"demo\" matches several projects, among them demo-1 and demo-2".into())
+        );
+        assert!(is_complete("term_0198c3c1f0e47d1c8f9e2a3b4c5d6e7f") && !is_complete("term_0198"));
+    }
 }

@@ -1,4 +1,4 @@
-//! Verbs for projects.
+//! Commands for projects.
 
 use std::{
     io::{IsTerminal, Write},
@@ -9,34 +9,39 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     names,
-    show::{Form, line},
+    show::{PrintArgs, line, relative},
 };
 
-/// Most items a listing prints.
-const MOST: usize = 100_000;
+/// The longest listing.
+const MAX_ITEMS: usize = 100_000;
 
-/// A project, and the server it is on.
 #[derive(Debug, Args)]
-pub(super) struct OfProject {
-    /// The project's id
+pub(super) struct ProjectArgs {
+    /// Project id, or a unique prefix
     project: String,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-impl OfProject {
+impl ProjectArgs {
     async fn ask(&self, method: Method, rest: &str, body: Option<&Value>) -> anyhow::Result<()> {
-        let path = format!("/api/projects/{}{rest}", escape(&self.project));
-        let answer = self.target.client()?.json(method, &path, body).await?;
+        let client = self.target.client()?;
+        // The server looks up a deleted project by its whole id only.
+        let project = match rest {
+            "/restore" => self.project.clone(),
+            _ => names::project(&client, &self.project).await?,
+        };
+        let path = format!("/api/projects/{}{rest}", escape(&project));
+        let answer = client.json(method, &path, body).await?;
         if !answer.is_null() {
             self.form.one(&answer)?;
         }
@@ -44,21 +49,20 @@ impl OfProject {
     }
 }
 
-/// What may be chosen for a project.
 #[derive(Debug, Args)]
-pub(super) struct Choices {
-    /// What it is
+pub(super) struct ProjectOptions {
+    /// Description
     #[arg(long)]
     description: Option<String>,
-    /// A tag; may be given several times
+    /// Tag; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Its configuration, as JSON
+    /// Configuration, as JSON
     #[arg(long, value_name = "JSON")]
     config: Option<String>,
 }
 
-impl Choices {
+impl ProjectOptions {
     fn body(&self) -> anyhow::Result<Value> {
         let mut body = json!({});
         if let Some(description) = &self.description {
@@ -76,107 +80,107 @@ impl Choices {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ProjectVerb {
-    /// Make a project
+    /// Create a project and print its id
     #[command(after_help = "Example:\n  stead project create my-api --tag work")]
     Create {
-        /// What its id begins with: a-z, 0-9 and dashes
+        /// Name that its id starts with: a-z, 0-9 and dashes
         prefix: String,
         #[command(flatten)]
-        choices: Choices,
+        choices: ProjectOptions,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
     /// List projects
     #[command(after_help = "Example:\n  stead project ls --tag work --json")]
     Ls {
-        /// Only those with this prefix
+        /// Only projects whose id has this prefix
         #[arg(long)]
         prefix: Option<String>,
-        /// Only those with this tag
+        /// Only projects with this tag
         #[arg(long)]
         tag: Option<String>,
-        /// Those in the trash
+        /// Only deleted projects that can be restored
         #[arg(long)]
         deleted: bool,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Show one
+    /// Show a project
     #[command(after_help = "Example:\n  stead project show my-api-a7b3c2d1")]
-    Show(OfProject),
-    /// Change one
+    Show(ProjectArgs),
+    /// Change a project
     #[command(
         after_help = "Example:\n  stead project set my-api-a7b3c2d1 --description 'the API' --config '{\"stop_on_disconnect\": true}'"
     )]
     Set {
         #[command(flatten)]
-        of: OfProject,
+        of: ProjectArgs,
         #[command(flatten)]
-        choices: Choices,
+        choices: ProjectOptions,
     },
-    /// List its sessions, ended ones too
+    /// List the sessions of a project, including ended ones
     #[command(after_help = "Example:\n  stead project sessions my-api-a7b3c2d1")]
-    Sessions(OfProject),
-    /// Keep one for good
+    Sessions(ProjectArgs),
+    /// Exempt a project from automatic deletion
     #[command(after_help = "Example:\n  stead project pin my-api-a7b3c2d1")]
-    Pin(OfProject),
-    /// Keep it no longer than others
+    Pin(ProjectArgs),
+    /// Allow automatic deletion again
     #[command(after_help = "Example:\n  stead project unpin my-api-a7b3c2d1")]
-    Unpin(OfProject),
-    /// Move its clean-up away
+    Unpin(ProjectArgs),
+    /// Postpone automatic deletion
     #[command(after_help = "Example:\n  stead project extend my-api-a7b3c2d1 --days 14")]
     Extend {
         #[command(flatten)]
-        of: OfProject,
-        /// Days
+        of: ProjectArgs,
+        /// Number of days
         #[arg(long, default_value_t = 30)]
         days: u32,
     },
-    /// Delete one with its threads; it can be restored for some days
+    /// Delete a project and its threads; it can be restored for some days
     #[command(after_help = "Example:\n  stead project rm my-api-a7b3c2d1")]
-    Rm(OfProject),
-    /// Bring a deleted one back
+    Rm(ProjectArgs),
+    /// Restore a deleted project
     #[command(after_help = "Example:\n  stead project restore my-api-a7b3c2d1")]
-    Restore(OfProject),
-    /// Write one into a file, for another machine
+    Restore(ProjectArgs),
+    /// Export a project to an archive
     #[command(after_help = "Example:\n  stead project export my-api-a7b3c2d1 my-api.tar.zst")]
     Export {
-        /// The project's id
+        /// Project id, or a unique prefix
         project: String,
-        /// The file; - is standard output
+        /// Archive to write; - is standard output
         file: PathBuf,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Take one in from a file
+    /// Import a project from an archive
     #[command(after_help = "Example:\n  stead project import my-api.tar.zst")]
     Import {
-        /// The file
+        /// Archive to read
         file: PathBuf,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Show what clean-up would do, or do it
+    /// Show which unused projects would be deleted, or delete them
     #[command(after_help = "Example:\n  stead project cleanup --dry-run")]
     Cleanup {
-        /// Do it
+        /// Delete them
         #[arg(long)]
         run: bool,
-        /// Only show (the default)
+        /// Only show them (the default)
         #[arg(long, conflicts_with = "run")]
         dry_run: bool,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
@@ -199,8 +203,10 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
             of.ask(Method::PATCH, "", Some(&choices.body()?)).await?;
         }
         ProjectVerb::Sessions(of) => {
-            let path = format!("/api/projects/{}/sessions", escape(&of.project));
-            let items = of.target.client()?.list(&path, MOST).await?;
+            let client = of.target.client()?;
+            let project = names::project(&client, &of.project).await?;
+            let path = format!("/api/projects/{}/sessions", escape(&project));
+            let items = client.list(&path, MAX_ITEMS).await?;
             of.form.list(
                 &items,
                 &[
@@ -233,9 +239,9 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
                 &[
                     ("project", "/project_id"),
                     ("action", "/action"),
-                    ("deleted", "/at"),
-                    ("days", "/days_left"),
-                    ("why", "/reason"),
+                    ("deletes", "/at"),
+                    ("days left", "/days_left"),
+                    ("reason", "/reason"),
                 ],
             )?;
         }
@@ -247,8 +253,8 @@ async fn list(
     prefix: Option<&str>,
     tag: Option<&str>,
     deleted: bool,
-    form: Form,
-    target: &Target,
+    form: PrintArgs,
+    target: &ServerArgs,
 ) -> anyhow::Result<()> {
     let client = target.client()?;
     if deleted {
@@ -258,7 +264,7 @@ async fn list(
             ("project", "/project_id"),
             ("deleted", "/deleted_at"),
             ("restorable until", "/restorable_until"),
-            ("why", "/reason"),
+            ("reason", "/reason"),
         ];
         return Ok(form.list(&items, &columns)?);
     }
@@ -268,7 +274,7 @@ async fn list(
             path.push_str(&format!("{name}={}&", escape(value)));
         }
     }
-    let items = client.list(path.trim_end_matches(['?', '&']), MOST).await?;
+    let items = client.list(path.trim_end_matches(['?', '&']), MAX_ITEMS).await?;
     form.list(
         &items,
         &[
@@ -278,26 +284,34 @@ async fn list(
             ("sessions", "/statistics/sessions"),
             ("commands", "/statistics/commands"),
             ("last access", "/statistics/last_access"),
-            ("deleted at", "/deletes_at"),
+            ("deletes", "/deletes_at"),
             ("warned", "/warned_at"),
             ("description", "/description"),
         ],
     )?;
-    // Standard output is for whoever reads the list; this is for whoever sits before it.
+    // On standard error, because a program may read the list.
     for item in items.iter().filter(|item| item["warned_at"].is_string()) {
         let (id, at) = (item["project_id"].as_str(), item["deletes_at"].as_str());
         if let (Some(id), Some(at)) = (id, at) {
             eprintln!(
-                "warning: {id} is unused and will be deleted at {at}; to keep it: stead project extend {id}"
+                "warning: {id} is unused and will be deleted {}; `stead project extend {id}` postpones that",
+                relative(at)
             );
         }
     }
     Ok(())
 }
 
-async fn export(project: &str, file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()> {
-    let path = format!("/api/projects/{}/export", escape(project));
-    let mut answer = target.client()?.send(Method::GET, &path, None, &[]).await?;
+async fn export(
+    project: &str,
+    file: PathBuf,
+    form: PrintArgs,
+    target: &ServerArgs,
+) -> anyhow::Result<()> {
+    let client = target.client()?;
+    let project = names::project(&client, project).await?;
+    let path = format!("/api/projects/{}/export", escape(&project));
+    let mut answer = client.send(Method::GET, &path, None, &[]).await?;
     if file.as_os_str() == "-" {
         let mut out = tokio::io::stdout();
         while let Some(chunk) = answer.chunk().await? {
@@ -305,11 +319,11 @@ async fn export(project: &str, file: PathBuf, form: Form, target: &Target) -> an
         }
         return Ok(out.flush().await?);
     }
-    // Beside, synced, renamed: a file of that name is whole.
+    // Written beside, synced and renamed, so that a file of that name is complete.
     let part = file.with_extension("part");
     let made = async {
         let mut out = tokio::fs::File::create(&part).await?;
-        let mut progress = Progress::new("exported", None);
+        let mut progress = TransferProgress::new("exported", None);
         while let Some(chunk) = answer.chunk().await? {
             out.write_all(&chunk).await?;
             progress.add(chunk.len());
@@ -332,11 +346,11 @@ async fn export(project: &str, file: PathBuf, form: Form, target: &Target) -> an
     }
 }
 
-async fn import(file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()> {
+async fn import(file: PathBuf, form: PrintArgs, target: &ServerArgs) -> anyhow::Result<()> {
     let context = || format!("cannot read {}", file.display());
     let archive = tokio::fs::File::open(&file).await.with_context(context)?;
     let length = archive.metadata().await.with_context(context)?.len();
-    let mut progress = Progress::new("sent", Some(length));
+    let mut progress = TransferProgress::new("sent", Some(length));
     let client = target.client()?;
     let sent = client.upload(Method::POST, "/api/projects/import", archive, length, move |count| {
         progress.add(count);
@@ -348,23 +362,23 @@ async fn import(file: PathBuf, form: Form, target: &Target) -> anyhow::Result<()
     }
     eprintln!("\rsent {:.1} MiB", mebibytes(length));
     for left in arrived["left_out"].as_array().into_iter().flatten() {
-        eprintln!("left out by the exporting machine: {left}");
+        eprintln!("not in the archive: {left}");
     }
     line(&names::id(&arrived["project"], "project_id")?)?;
     Ok(())
 }
 
-/// Tells a person how far it is.
-struct Progress {
+/// Shows the progress of a transfer on standard error.
+struct TransferProgress {
     what: &'static str,
     bytes: u64,
-    /// Of how many, where that is known.
+    /// The total, if it is known.
     of: Option<u64>,
     shown: Instant,
     is_terminal: bool,
 }
 
-impl Progress {
+impl TransferProgress {
     fn new(what: &'static str, of: Option<u64>) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         Self { what, bytes: 0, of, shown: Instant::now(), is_terminal }

@@ -1,4 +1,4 @@
-//! `stead screen`: what a terminal would show after some bytes. No server is asked.
+//! `stead screen`: renders terminal output without a server.
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -6,35 +6,35 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use vt::{Screen, Size};
 
-const CHUNK: usize = 64 * 1024;
+const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  stead screen --cols 100 --rows 30 --format text < recording\n  stead screen --cut 5000 < recording > picture; cat picture"
 )]
 pub struct ScreenArgs {
-    /// Columns of the screen
+    /// Number of columns
     #[arg(long, default_value_t = 80, value_name = "N")]
     cols: u16,
-    /// Rows of the screen
+    /// Number of rows
     #[arg(long, default_value_t = 24, value_name = "N")]
     rows: u16,
-    /// Lines kept above the screen
+    /// Lines of scrollback
     #[arg(long, default_value_t = 5000, value_name = "N")]
     scrollback: usize,
-    /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Ansi)]
-    format: Format,
-    /// Read only so many bytes
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ScreenFormat::Ansi)]
+    format: ScreenFormat,
+    /// Read at most this many bytes
     #[arg(long, value_name = "N")]
     cut: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Escape sequences that make a fresh terminal the same
+enum ScreenFormat {
+    /// Escape sequences that draw the screen
     Ansi,
-    /// Plain text
+    /// PlainArgs text
     Text,
     /// HTML
     Html,
@@ -45,19 +45,19 @@ enum Format {
 pub fn run(args: &ScreenArgs) -> anyhow::Result<ExitCode> {
     let mut screen = Screen::new(Size { cols: args.cols, rows: args.rows }, args.scrollback);
     let mut input = io::stdin().lock().take(args.cut.unwrap_or(u64::MAX));
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; READ_BUFFER_BYTES];
     loop {
         match input.read(&mut chunk)? {
             0 => break,
-            // Nobody is there to be answered.
+            // There is no program to send the replies to.
             count => drop(screen.feed(&chunk[..count])),
         }
     }
     let picture = match args.format {
-        Format::Ansi => screen.snapshot(),
-        Format::Text => screen.text(args.scrollback).into_bytes(),
-        Format::Html => screen.html(args.scrollback).into_bytes(),
-        Format::Json => vt::screen_json(&screen).into_bytes(),
+        ScreenFormat::Ansi => screen.snapshot(),
+        ScreenFormat::Text => screen.text(args.scrollback).into_bytes(),
+        ScreenFormat::Html => screen.html(args.scrollback).into_bytes(),
+        ScreenFormat::Json => vt::screen_json(&screen).into_bytes(),
     };
     let mut output = io::stdout().lock();
     output.write_all(&picture)?;

@@ -1,64 +1,66 @@
-//! Links that show one terminal, read-only: create, ls, revoke.
+//! Commands for links that show one terminal, read-only.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use hyper::Method;
+use http::Method;
 use serde_json::json;
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     names::{self, IfMissing},
-    show::{Form, line},
+    show::{PrintArgs, line},
 };
 
-/// Most links that are listed.
-const MOST: usize = 10_000;
+/// The longest listing.
+const MAX_ITEMS: usize = 10_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ShareVerb {
-    /// Make a link that shows a terminal to whoever has it, and print it
+    /// Create a link to a terminal and print it; anyone with the link can watch
     #[command(after_help = "Example:\n  stead share create main --for 2h --name review")]
     Create(CreateArgs),
-    /// List the links, ended ones too
+    /// List links, including expired and revoked ones
+    #[command(after_help = "Example:\n  stead share ls main --json")]
     Ls {
-        /// Only those to this terminal or thread
+        /// Only links to this terminal or thread
         terminal: Option<String>,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Take a link back: who looks by it sees no more
+    /// Revoke a link; current viewers are disconnected
+    #[command(after_help = "Example:\n  stead share revoke share_…")]
     Revoke {
-        /// The link's id, as `share ls` shows it
+        /// Id of the link, from `stead share ls`
         share: String,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// The terminal or thread
+    /// Terminal id, or thread for its default terminal
     terminal: String,
-    /// How long it works: 90s, 30m, 2h, 7d
+    /// Lifetime of the link: 90s, 30m, 2h, 7d
     #[arg(long = "for", value_name = "TIME", value_parser = config::parse_duration)]
     lifetime: Option<std::time::Duration>,
-    /// Whom or what it is for
+    /// Name of the link
     #[arg(long, default_value = "")]
     name: String,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn share(verb: ShareVerb) -> anyhow::Result<ExitCode> {
     match verb {
         ShareVerb::Create(args) => {
             let client = args.target.client()?;
-            let terminal = names::terminal(&client, &args.terminal, IfMissing::Refuse).await?;
+            let terminal = names::terminal(&client, &args.terminal, IfMissing::Fail).await?;
             let path = format!("/api/terminals/{}/shares", escape(&terminal));
             let mut body = json!({"name": args.name});
             if let Some(lifetime) = args.lifetime {
@@ -75,12 +77,12 @@ pub(super) async fn share(verb: ShareVerb) -> anyhow::Result<ExitCode> {
             let client = target.client()?;
             let path = match terminal {
                 Some(name) => {
-                    let terminal = names::terminal(&client, &name, IfMissing::Refuse).await?;
+                    let terminal = names::terminal(&client, &name, IfMissing::Fail).await?;
                     format!("/api/terminals/{}/shares", escape(&terminal))
                 }
                 None => "/api/shares".to_owned(),
             };
-            let items = client.list(&path, MOST).await?;
+            let items = client.list(&path, MAX_ITEMS).await?;
             form.list(
                 &items,
                 &[

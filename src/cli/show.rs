@@ -2,21 +2,27 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
-/// How an answer is shown.
+use super::raw;
+
+/// No column is cut below this width.
+const MIN_COLUMN_WIDTH: usize = 8;
+
+/// How a response is printed.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Form {
+pub(super) struct PrintArgs {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// A column: its title and where its value is.
+/// A column: its title, and the JSON pointer to its value.
 pub(super) type Column = (&'static str, &'static str);
 
-impl Form {
-    /// Prints a list.
+impl PrintArgs {
+    /// Prints a list as a table, cut to the width of the terminal.
     pub(super) fn list(self, items: &[Value], columns: &[Column]) -> io::Result<()> {
         if self.json {
             return json(&Value::from(items));
@@ -25,17 +31,18 @@ impl Form {
         for item in items {
             rows.push(columns.iter().map(|(_, pointer)| cell(item, pointer)).collect());
         }
-        line(&table(&rows))
+        let width = io::stdout().is_terminal().then(raw::size).flatten();
+        line(&table(&rows, width.map_or(usize::MAX, |(columns, _)| usize::from(columns))))
     }
 
-    /// Prints one thing.
+    /// Prints one object, a field per line.
     pub(super) fn one(self, item: &Value) -> io::Result<()> {
         if self.json {
             return json(item);
         }
         let fields = item.as_object().into_iter().flatten();
         let rows: Vec<_> = fields.map(|(key, value)| vec![key.clone(), plain(value)]).collect();
-        line(&table(&rows))
+        line(&table(&rows, usize::MAX))
     }
 }
 
@@ -49,7 +56,7 @@ pub(super) fn json(value: &Value) -> io::Result<()> {
     line(&text?)
 }
 
-/// Prints a line. A reader that went away is not an error of ours.
+/// Prints a line. A reader that closed the pipe is not an error.
 pub(super) fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
@@ -58,35 +65,78 @@ pub(super) fn line(text: &str) -> io::Result<()> {
     }
 }
 
-/// Rows in columns, two spaces apart; the last column as wide as it likes.
-fn table(rows: &[Vec<String>]) -> String {
+/// Aligns rows in columns, two spaces apart. The widest columns are cut until a row fits into `limit`.
+fn table(rows: &[Vec<String>], limit: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut widths: Vec<usize> = (0..columns).map(width).collect();
+    while widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1) > limit {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > MIN_COLUMN_WIDTH => *widest -= 1,
+            Some(_) | None => break,
+        }
+    }
     let lines = rows.iter().map(|row| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| fit(cell, *width));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Pads or cuts a cell.
+fn fit(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return format!("{cell:width$}");
+    }
+    cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn cell(item: &Value, pointer: &str) -> String {
     plain(item.pointer(pointer).unwrap_or(&Value::Null))
 }
 
-/// A value in words. Control characters are shown, never sent to the terminal.
+/// Formats a value for people: relative times, no JSON. Control characters are escaped, so that a program
+/// cannot control the terminal through them.
 fn plain(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => relative(text),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => {
+            let shown = fields.iter().filter_map(|(key, value)| match value {
+                Value::Null | Value::Bool(false) => None,
+                Value::Bool(true) => Some(key.clone()),
+                value => Some(format!("{key}={}", plain(value))),
+            });
+            shown.collect::<Vec<_>>().join(", ")
+        }
         other => other.to_string(),
     };
     let safe = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.chars().map(safe).collect()
+}
+
+/// Formats a timestamp relative to the current time; returns any other text unchanged.
+pub(super) fn relative(text: &str) -> String {
+    match text.parse::<Timestamp>() {
+        Ok(time) => age(time.as_second() - Timestamp::now().as_second()),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Formats a difference in seconds, which is negative for the past.
+fn age(seconds: i64) -> String {
+    let (count, unit) = match seconds.unsigned_abs() {
+        0 => return "now".to_owned(),
+        count @ ..60 => (count, "s"),
+        count @ ..3600 => (count / 60, "min"),
+        count @ ..86_400 => (count / 3600, "h"),
+        count => (count / 86_400, "d"),
+    };
+    if seconds < 0 { format!("{count} {unit} ago") } else { format!("in {count} {unit}") }
 }
 
 #[cfg(test)]
@@ -96,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_chose_cannot_drive_the_terminal() {
+    fn a_program_cannot_control_the_terminal() {
         assert_eq!(plain(&json!("a\x1b]0;x\x07b\n")), "a\\u{1b}]0;x\\u{7}b\\n");
         assert_eq!(cell(&json!({"a": {"b": 1}}), "/a/b"), "1");
         assert_eq!(cell(&json!({}), "/a"), "-");
@@ -104,9 +154,27 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up() {
+    fn columns_line_up_and_fit() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = [row(["A", "B", "C"]), row(["é", "two", ""]), row(["longer", "x", "y"])];
-        assert_eq!(table(&rows), "A       B    C\né       two\nlonger  x    y");
+        assert_eq!(table(&rows, usize::MAX), "A       B    C\né       two\nlonger  x    y");
+        let rows = [row(["A", "B", "C"]), row(["x", "0123456789abcdef", "y"])];
+        assert_eq!(table(&rows, 16), "A  B           C\nx  0123456789…  y");
+        assert_eq!(table(&rows, 1), "A  B         C\nx  0123456…  y");
+    }
+
+    #[test]
+    fn objects_and_times_are_readable() {
+        let capabilities =
+            json!({"hosted": true, "metrics": false, "pause": "memory", "price": null});
+        assert_eq!(plain(&capabilities), "hosted, pause=memory");
+        let check = |seconds, expected: &str| assert_eq!(age(seconds), expected);
+        check(0, "now");
+        check(-59, "59 s ago");
+        check(-60, "1 min ago");
+        check(-7_300, "2 h ago");
+        check(172_800, "in 2 d");
+        assert_eq!(relative("2000-01-01"), "2000-01-01");
+        assert!(relative("2000-01-01T00:00:00Z").ends_with(" d ago"));
     }
 }

@@ -1,4 +1,4 @@
-//! Verbs for one terminal: new, ls, send, snapshot, logs, resize, kill, record, versions and so on.
+//! Commands for terminals: new, ls, send, snapshot, logs, resize, kill, record, versions and so on.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -8,20 +8,20 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use futures_util::StreamExt;
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{
-    attach::{self, Role},
-    client::{Client, Target, escape},
+    attach::{self, AttachRole},
+    client::{ApiClient, ServerArgs, escape},
     names::{self, IfMissing},
     raw,
-    show::{Column, Form, line},
+    show::{Column, PrintArgs, line},
 };
 
-/// Most items a listing prints.
-const MOST: usize = 100_000;
+/// The longest listing.
+const MAX_ITEMS: usize = 100_000;
 
 pub(super) const COLUMNS: &[Column] = &[
     ("terminal", "/terminal_id"),
@@ -34,25 +34,24 @@ pub(super) const COLUMNS: &[Column] = &[
     ("last activity", "/last_activity_at"),
 ];
 
-/// A terminal named by itself or by its thread, and the server it is on.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct TerminalArgs {
     /// Terminal id, or thread for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-impl Named {
-    async fn find(&self) -> anyhow::Result<(Client, String)> {
+impl TerminalArgs {
+    async fn find(&self) -> anyhow::Result<(ApiClient, String)> {
         let client = self.target.client()?;
-        let terminal = names::terminal(&client, &self.name, IfMissing::Refuse).await?;
+        let terminal = names::terminal(&client, &self.name, IfMissing::Fail).await?;
         Ok((client, terminal))
     }
 
-    /// The client and the terminal's path.
-    async fn path(&self) -> anyhow::Result<(Client, String)> {
+    /// Returns the client and the path of the terminal.
+    async fn path(&self) -> anyhow::Result<(ApiClient, String)> {
         let (client, terminal) = self.find().await?;
         Ok((client, format!("/api/terminals/{}", escape(&terminal))))
     }
@@ -63,21 +62,21 @@ impl Named {
     stead new --cwd /srv -e EDITOR=vim\n  \
     stead new -t build --provider namespace --memory 1g --cpus 1 --egress github.com:443")]
 pub(super) struct NewArgs {
-    /// Thread the terminal belongs to; made if there is none
+    /// Thread of the terminal; created if it does not exist
     #[arg(short, long, default_value = names::DEFAULT_THREAD)]
     thread: String,
-    /// Provider of the thread's compute, if the thread is made
+    /// Provider of the thread's sandbox, if the thread is created
     #[arg(long)]
     provider: Option<String>,
     #[command(flatten)]
     sandbox: super::threads::SandboxArgs,
-    /// Do not attach; print the terminal's id
+    /// Do not attach; print the terminal id
     #[arg(short, long)]
     detached: bool,
-    /// Directory to start in
+    /// Working directory
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// Set a variable
+    /// Set an environment variable
     #[arg(short, long, value_name = "KEY=VALUE")]
     env: Vec<String>,
     /// Shell to run: bash, zsh or sh
@@ -92,11 +91,11 @@ pub(super) struct NewArgs {
     /// Print the terminal as JSON; implies --detached
     #[arg(long)]
     json: bool,
-    /// Program to run in place of a shell
+    /// Program to run instead of a shell
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     cmd: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
@@ -132,23 +131,24 @@ pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
     } else if args.detached || !io::stdin().is_terminal() {
         line(&terminal)?;
     } else {
-        return attach::attach(&client, &terminal, Role::Driver, attach::DETACH).await;
+        return attach::attach(&client, &terminal, AttachRole::Driver, attach::DETACH).await;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  stead ls\n  stead ls -t build --json")]
 pub(super) struct LsArgs {
     /// Only terminals of this thread
     #[arg(short, long)]
     thread: Option<String>,
-    /// Threads looked at, the last used ones first
+    /// How many threads to search, most recently used first
     #[arg(long, default_value_t = 1000)]
     limit: usize,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
@@ -164,15 +164,15 @@ pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
     let mut items = Vec::new();
     for thread in threads {
         let path = format!("/api/threads/{}/terminals", escape(&thread));
-        match client.list(&path, MOST).await {
+        match client.list(&path, MAX_ITEMS).await {
             Ok(more) => items.extend(more),
-            // It was deleted since it was listed.
+            // The thread was deleted after it was listed.
             Err(error) if names::is_missing(&error) => {}
             Err(error) => return Err(error),
         }
     }
     if items.is_empty() && !args.form.json {
-        line("no terminals; `stead new` makes one")?;
+        line("no terminals; create one with `stead new`")?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.form.json {
@@ -194,19 +194,19 @@ pub(super) struct SendArgs {
     /// Terminal id, or thread for its default terminal
     #[arg(short, long, default_value = names::DEFAULT_THREAD)]
     terminal: String,
-    /// What to type; without it, standard input
+    /// Text to send (default: standard input)
     text: Option<String>,
-    /// Press Enter after it
+    /// Press Enter after the text
     #[arg(long)]
     enter: bool,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<ExitCode> {
     use base64::{Engine, engine::general_purpose::STANDARD};
     let client = args.target.client()?;
-    let terminal = names::terminal(&client, &args.terminal, IfMissing::Make).await?;
+    let terminal = names::terminal(&client, &args.terminal, IfMissing::Create).await?;
     let mut bytes = match args.text {
         Some(text) => text.into_bytes(),
         None => {
@@ -228,14 +228,14 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Picture {
-    /// Plain text
+enum SnapshotFormat {
+    /// PlainArgs text
     Text,
-    /// A page
+    /// HTML page
     Html,
-    /// Escape sequences that draw it
+    /// Escape sequences that draw the screen
     Ansi,
-    /// All of it
+    /// Size, cursor, modes and lines as JSON
     Json,
 }
 
@@ -245,11 +245,11 @@ enum Picture {
 )]
 pub(super) struct SnapshotArgs {
     #[command(flatten)]
-    named: Named,
-    /// How to show the screen
+    named: TerminalArgs,
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
-    format: Picture,
-    /// Lines of scrollback above the screen
+    format: SnapshotFormat,
+    /// Lines of scrollback to include
     #[arg(long)]
     scrollback: Option<u32>,
 }
@@ -257,9 +257,9 @@ pub(super) struct SnapshotArgs {
 pub(super) async fn snapshot(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
     let (client, path) = args.named.path().await?;
     let format = match args.format {
-        Picture::Text => "?format=text",
-        Picture::Html => "?format=html",
-        Picture::Ansi | Picture::Json => "?",
+        SnapshotFormat::Text => "?format=text",
+        SnapshotFormat::Html => "?format=html",
+        SnapshotFormat::Ansi | SnapshotFormat::Json => "?",
     };
     let mut path = format!("{path}/snapshot{format}");
     if let Some(lines) = args.scrollback {
@@ -269,11 +269,11 @@ pub(super) async fn snapshot(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
     let answer =
         client.send(Method::GET, path.trim_end_matches('?'), None, &[]).await?.bytes().await?;
     match args.format {
-        Picture::Ansi => {
+        SnapshotFormat::Ansi => {
             let answer: Value = serde_json::from_slice(&answer)?;
             out(&attach::data(&answer)?)?;
         }
-        Picture::Text | Picture::Html | Picture::Json => {
+        SnapshotFormat::Text | SnapshotFormat::Html | SnapshotFormat::Json => {
             out(&answer)?;
             if !answer.ends_with(b"\n") {
                 out(b"\n")?;
@@ -287,8 +287,8 @@ pub(super) async fn snapshot(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
 #[command(after_help = "Example:\n  stead logs build --follow")]
 pub(super) struct LogsArgs {
     #[command(flatten)]
-    named: Named,
-    /// Go on with what comes, as the program writes it
+    named: TerminalArgs,
+    /// Follow the output
     #[arg(short, long)]
     follow: bool,
     /// Lines of scrollback
@@ -298,7 +298,7 @@ pub(super) struct LogsArgs {
 
 pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
     let (client, path) = args.named.path().await?;
-    // The offset first: what comes in between is shown twice rather than lost.
+    // The offset first: output that arrives in between is printed twice rather than lost.
     let offset = client.get(&format!("{path}/snapshot")).await?["offset"].as_u64();
     let text = format!("{path}/snapshot?format=text&scrollback={}", args.lines);
     let text = client.send(Method::GET, &text, None, &[]).await?.bytes().await?;
@@ -309,10 +309,10 @@ pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let from = offset.map(|offset| format!("&from={offset}")).unwrap_or_default();
-    let mut socket = client.socket(&format!("{path}/ws?mode=viewer{from}")).await?;
+    let mut socket = client.websocket(&format!("{path}/ws?mode=viewer{from}")).await?;
     let mut picture = false;
     while let Some(message) = socket.next().await {
-        match message.context("the connection broke")? {
+        match message.context("the connection was lost")? {
             Message::Binary(_) if picture => picture = false,
             Message::Binary(bytes) => out(&bytes)?,
             Message::Text(text) => {
@@ -327,7 +327,7 @@ pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
         }
     }
-    bail!("the server ended the stream")
+    bail!("the server closed the connection")
 }
 
 #[derive(Debug, Args)]
@@ -335,22 +335,22 @@ pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
 pub(super) struct ResizeArgs {
     /// Terminal id, or thread for its default terminal
     name: String,
-    /// COLSxROWS
-    #[arg(value_parser = parse_size)]
+    /// Columns and rows
+    #[arg(value_name = "COLSxROWS", value_parser = parse_size)]
     size: (u16, u16),
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 fn parse_size(text: &str) -> Result<(u16, u16), String> {
     let parsed = text
         .split_once('x')
         .and_then(|(cols, rows)| Some((cols.trim().parse().ok()?, rows.trim().parse().ok()?)));
-    parsed.ok_or_else(|| "expected COLSxROWS, as in 80x24".into())
+    parsed.ok_or_else(|| "expected COLSxROWS, such as 80x24".into())
 }
 
 pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
-    let named = Named { name: args.name, target: args.target };
+    let named = TerminalArgs { name: args.name, target: args.target };
     let (client, path) = named.path().await?;
     let (cols, rows) = args.size;
     client.post(&format!("{path}/resize"), &json!({"cols": cols, "rows": rows})).await?;
@@ -362,15 +362,15 @@ pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
 pub(super) struct KillArgs {
     /// Terminal id, or thread for its default terminal
     name: String,
-    /// Only send this signal to the program in the foreground
+    /// Send this signal to the foreground program instead of closing the terminal
     #[arg(short, long)]
     signal: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn kill(args: KillArgs) -> anyhow::Result<ExitCode> {
-    let named = Named { name: args.name, target: args.target };
+    let named = TerminalArgs { name: args.name, target: args.target };
     let (client, path) = named.path().await?;
     match args.signal {
         Some(signal) => {
@@ -387,8 +387,8 @@ pub(super) async fn kill(args: KillArgs) -> anyhow::Result<ExitCode> {
 #[command(after_help = "Example:\n  stead record build -o build.cast && asciinema play build.cast")]
 pub(super) struct RecordArgs {
     #[command(flatten)]
-    named: Named,
-    /// File to write (default: standard output)
+    named: TerminalArgs,
+    /// Output file (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     output: Option<std::path::PathBuf>,
 }
@@ -411,14 +411,15 @@ pub(super) async fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  stead versions build --limit 10")]
 pub(super) struct VersionsArgs {
     #[command(flatten)]
-    named: Named,
-    /// How many at most
+    named: TerminalArgs,
+    /// Maximum number of versions
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
 }
 
 pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
@@ -442,16 +443,16 @@ pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
 pub(super) struct RollbackArgs {
     /// Terminal id, or thread for its default terminal
     name: String,
-    /// The version whose state comes back
+    /// Version to restore
     version: u64,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
 pub(super) async fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
-    let named = Named { name: args.name, target: args.target };
+    let named = TerminalArgs { name: args.name, target: args.target };
     let (client, path) = named.path().await?;
     let body = json!({"version": args.version});
     args.form.one(&client.post(&format!("{path}/rollback"), &body).await?)?;
@@ -462,12 +463,12 @@ pub(super) async fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
 #[command(after_help = "Example:\n  stead fork build --version 12")]
 pub(super) struct ForkArgs {
     #[command(flatten)]
-    named: Named,
-    /// The version to begin with (default: the last)
+    named: TerminalArgs,
+    /// Version to start from (default: the latest)
     #[arg(long)]
     version: Option<u64>,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
 }
 
 pub(super) async fn fork(args: ForkArgs) -> anyhow::Result<ExitCode> {
@@ -477,23 +478,24 @@ pub(super) async fn fork(args: ForkArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Terminals in detail.
 #[derive(Debug, Subcommand)]
-pub(super) enum TerminalsVerb {
+pub(super) enum TerminalVerb {
     /// List terminals
+    #[command(after_help = "Example:\n  stead terminal ls --json")]
     Ls(LsArgs),
-    /// Show one
+    /// Show a terminal
+    #[command(after_help = "Example:\n  stead terminal show build")]
     Show {
         #[command(flatten)]
-        named: Named,
+        named: TerminalArgs,
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
     },
-    /// Set or unset variables of its shell
-    #[command(after_help = "Example:\n  stead terminals env build -s A=1 -s B=2 -u C")]
+    /// Set or unset environment variables of its shell
+    #[command(after_help = "Example:\n  stead terminal env build -s A=1 -s B=2 -u C")]
     Env {
         #[command(flatten)]
-        named: Named,
+        named: TerminalArgs,
         /// Set a variable
         #[arg(short, long, value_name = "KEY=VALUE")]
         set: Vec<String>,
@@ -501,19 +503,20 @@ pub(super) enum TerminalsVerb {
         #[arg(short, long, value_name = "KEY")]
         unset: Vec<String>,
     },
-    /// End it and forget it
+    /// Close a terminal and delete it
+    #[command(after_help = "Example:\n  stead terminal rm term_0198…")]
     Rm(KillArgs),
 }
 
-pub(super) async fn terminals(verb: TerminalsVerb) -> anyhow::Result<ExitCode> {
+pub(super) async fn terminals(verb: TerminalVerb) -> anyhow::Result<ExitCode> {
     match verb {
-        TerminalsVerb::Ls(args) => return ls(args).await,
-        TerminalsVerb::Rm(args) => return kill(args).await,
-        TerminalsVerb::Show { named, form } => {
+        TerminalVerb::Ls(args) => return ls(args).await,
+        TerminalVerb::Rm(args) => return kill(args).await,
+        TerminalVerb::Show { named, form } => {
             let (client, path) = named.path().await?;
             form.one(&client.get(&path).await?)?;
         }
-        TerminalsVerb::Env { named, set, unset } => {
+        TerminalVerb::Env { named, set, unset } => {
             let (client, path) = named.path().await?;
             let body = json!({"set": names::pairs(&set)?, "unset": unset});
             client.json(Method::PATCH, &format!("{path}/env"), Some(&body)).await?;

@@ -1,34 +1,33 @@
-//! Verbs for threads, their sessions and leases, and the providers.
+//! Commands for threads, their sessions and leases, and for providers and the server itself.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use hyper::Method;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Target, escape},
+    client::{ServerArgs, escape},
     names,
-    show::{Form, line},
+    show::{PrintArgs, line},
 };
 
-/// Most items a listing prints.
-const MOST: usize = 100_000;
+/// The max_duration listing.
+const MAX_ITEMS: usize = 100_000;
 
-/// A thread, and the server it is on.
 #[derive(Debug, Args)]
-pub(super) struct OfThread {
-    /// The thread
+pub(super) struct ThreadArgs {
+    /// Thread
     #[arg(default_value = names::DEFAULT_THREAD)]
     thread: String,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-impl OfThread {
-    /// Asks for something of the thread and shows it.
+impl ThreadArgs {
+    /// Sends a request about the thread and prints the response.
     async fn ask(&self, method: Method, rest: &str, body: Option<&Value>) -> anyhow::Result<()> {
         let path = format!("/api/threads/{}{rest}", escape(&self.thread));
         let answer = self.target.client()?.json(method, &path, body).await?;
@@ -40,93 +39,98 @@ impl OfThread {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum ThreadsVerb {
+pub(super) enum ThreadVerb {
     /// List threads
+    #[command(after_help = "Example:\n  stead thread ls --json")]
     Ls {
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Show one
-    Show(OfThread),
-    /// Make one, with choices
-    #[command(after_help = "Example:\n  stead threads create build --provider local --idle 1h")]
+    /// Show a thread
+    #[command(after_help = "Example:\n  stead thread show build --json")]
+    Show(ThreadArgs),
+    /// Create a thread with options
+    #[command(after_help = "Example:\n  stead thread create build --provider local --idle 1h")]
     Create {
         #[command(flatten)]
-        of: OfThread,
-        /// Provider of its compute
+        of: ThreadArgs,
+        /// Provider of its sandbox
         #[arg(long)]
         provider: Option<String>,
         #[command(flatten)]
         sandbox: Box<SandboxArgs>,
-        /// Share this lease
+        /// Lease to share
         #[arg(long)]
         lease: Option<String>,
         /// Project it belongs to
         #[arg(long)]
         project: Option<String>,
-        /// Idle time after which its sessions expire
+        /// Idle timeout of its sessions, such as 1h
         #[arg(long, value_parser = config::parse_duration)]
         idle: Option<std::time::Duration>,
-        /// Longest life of its sessions
-        #[arg(long, value_parser = config::parse_duration)]
-        longest: Option<std::time::Duration>,
-        /// Set a variable
+        /// Maximum duration of its sessions, such as 8h
+        #[arg(long, alias = "longest", value_parser = config::parse_duration)]
+        max_duration: Option<std::time::Duration>,
+        /// Set an environment variable
         #[arg(short, long, value_name = "KEY=VALUE")]
         env: Vec<String>,
-        /// Directory its shells start in
+        /// Working directory of its shells
         #[arg(long)]
         cwd: Option<String>,
     },
-    /// Destroy one, with its terminals
-    Rm(OfThread),
-    /// Show its conversation
-    Messages(OfThread),
-    /// Add to its conversation
+    /// Delete a thread and its terminals
+    #[command(after_help = "Example:\n  stead thread rm build")]
+    Rm(ThreadArgs),
+    /// List the messages of a thread
+    #[command(after_help = "Example:\n  stead thread messages build --json")]
+    Messages(ThreadArgs),
+    /// Add a message to a thread
+    #[command(after_help = "Example:\n  stead thread say build --role assistant 'tests pass'")]
     Say {
-        /// The thread
+        /// Thread
         thread: String,
-        /// Who says it: user, assistant or system
+        /// Role of the author: user, assistant or system
         #[arg(long, default_value = "user")]
         role: String,
-        /// What is said
+        /// Text of the message
         content: String,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
-/// What a sandbox is to have.
+/// The resources of a sandbox.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct SandboxArgs {
-    /// Memory of its sandbox, as in 512m or 1g
+    /// Memory of the sandbox, such as 512m or 1g
     #[arg(long)]
     memory: Option<String>,
-    /// Processors of its sandbox, as in 0.5 or 2
+    /// CPUs of the sandbox, such as 0.5 or 2
     #[arg(long)]
     cpus: Option<String>,
-    /// Processes and threads of its sandbox
+    /// Maximum number of processes and threads in the sandbox
     #[arg(long)]
     processes: Option<u64>,
-    /// Disk of its sandbox, as in 2g
+    /// Disk size of the sandbox, such as 2g
     #[arg(long)]
     disk: Option<String>,
-    /// What its sandbox may reach: none, public, all, or HOST:PORT,…
+    /// Network access of the sandbox: none, public, all, or HOST:PORT,…
     #[arg(long)]
     egress: Option<String>,
-    /// Image its sandbox is made from
+    /// Image of the sandbox
     #[arg(long)]
     image: Option<String>,
-    /// Snapshot its files begin with
+    /// Snapshot that the sandbox's files start from
     #[arg(long)]
     snapshot: Option<String>,
 }
 
 impl SandboxArgs {
-    /// The same as a request says it; `None` if nothing was said.
+    /// Returns the JSON of the request; `None` if no option was given.
     pub(super) fn spec(self) -> Option<Value> {
-        let said = [
+        let given = [
             ("memory", self.memory.map(Value::from)),
             ("cpus", self.cpus.map(Value::from)),
             ("processes", self.processes.map(Value::from)),
@@ -136,15 +140,15 @@ impl SandboxArgs {
             ("snapshot", self.snapshot.map(Value::from)),
         ];
         let spec: serde_json::Map<String, Value> =
-            said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+            given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         (!spec.is_empty()).then_some(Value::Object(spec))
     }
 }
 
-pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
+pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
     match verb {
-        ThreadsVerb::Ls { form, target } => {
-            let items = target.client()?.list("/api/threads", MOST).await?;
+        ThreadVerb::Ls { form, target } => {
+            let items = target.client()?.list("/api/threads", MAX_ITEMS).await?;
             form.list(
                 &items,
                 &[
@@ -157,9 +161,19 @@ pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
                 ],
             )?;
         }
-        ThreadsVerb::Show(of) => of.ask(Method::GET, "", None).await?,
-        ThreadsVerb::Rm(of) => of.ask(Method::DELETE, "", None).await?,
-        ThreadsVerb::Create { of, provider, sandbox, lease, project, idle, longest, env, cwd } => {
+        ThreadVerb::Show(of) => of.ask(Method::GET, "", None).await?,
+        ThreadVerb::Rm(of) => of.ask(Method::DELETE, "", None).await?,
+        ThreadVerb::Create {
+            of,
+            provider,
+            sandbox,
+            lease,
+            project,
+            idle,
+            max_duration,
+            env,
+            cwd,
+        } => {
             let mut body = json!({});
             let mut put = |key: &str, value: Option<Value>| {
                 if let Some(value) = value {
@@ -176,19 +190,19 @@ pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
             if let Some(idle) = idle {
                 policy["idle_timeout_s"] = idle.as_secs().into();
             }
-            if let Some(longest) = longest {
-                policy["max_duration_s"] = longest.as_secs().into();
+            if let Some(max_duration) = max_duration {
+                policy["max_duration_s"] = max_duration.as_secs().into();
             }
             put("policy", policy.as_object().is_some_and(|p| !p.is_empty()).then_some(policy));
             of.ask(Method::PUT, "", Some(&body)).await?;
         }
-        ThreadsVerb::Messages(of) => {
+        ThreadVerb::Messages(of) => {
             let path = format!("/api/threads/{}/messages", escape(&of.thread));
-            let items = of.target.client()?.list(&path, MOST).await?;
+            let items = of.target.client()?.list(&path, MAX_ITEMS).await?;
             let columns = [("at", "/at"), ("role", "/role"), ("content", "/content")];
             of.form.list(&items, &columns)?;
         }
-        ThreadsVerb::Say { thread, role, content, target } => {
+        ThreadVerb::Say { thread, role, content, target } => {
             let path = format!("/api/threads/{}/messages", escape(&thread));
             target.client()?.post(&path, &json!({"role": role, "content": content})).await?;
         }
@@ -197,38 +211,43 @@ pub(super) async fn threads(verb: ThreadsVerb) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum SessionsVerb {
+pub(super) enum SessionVerb {
     /// Show the session of a thread
-    Show(OfThread),
-    /// Say that it is in use
-    Touch(OfThread),
-    /// End it; the durable state stays
-    Close(OfThread),
+    #[command(after_help = "Example:\n  stead session show build")]
+    Show(ThreadArgs),
+    /// Keep the session alive
+    #[command(after_help = "Example:\n  stead session touch build")]
+    Touch(ThreadArgs),
+    /// Close the session; the thread keeps its files and shell state
+    #[command(after_help = "Example:\n  stead session close build")]
+    Close(ThreadArgs),
 }
 
-pub(super) async fn sessions(verb: SessionsVerb) -> anyhow::Result<ExitCode> {
+pub(super) async fn sessions(verb: SessionVerb) -> anyhow::Result<ExitCode> {
     match verb {
-        SessionsVerb::Show(of) => of.ask(Method::GET, "/session", None).await?,
-        SessionsVerb::Touch(of) => of.ask(Method::POST, "/session/touch", None).await?,
-        SessionsVerb::Close(of) => of.ask(Method::POST, "/session/close", None).await?,
+        SessionVerb::Show(of) => of.ask(Method::GET, "/session", None).await?,
+        SessionVerb::Touch(of) => of.ask(Method::POST, "/session/touch", None).await?,
+        SessionVerb::Close(of) => of.ask(Method::POST, "/session/close", None).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfLease {
-    /// The lease's id
+pub(super) struct LeaseArgs {
+    /// Lease id
     lease: String,
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-impl OfLease {
+impl LeaseArgs {
     async fn ask(&self, method: Method, rest: &str, body: Option<&Value>) -> anyhow::Result<()> {
-        let path = format!("/api/leases/{}{rest}", escape(&self.lease));
-        let answer = self.target.client()?.json(method, &path, body).await?;
+        let client = self.target.client()?;
+        let lease = names::lease(&client, &self.lease).await?;
+        let path = format!("/api/leases/{}{rest}", escape(&lease));
+        let answer = client.json(method, &path, body).await?;
         if !answer.is_null() {
             self.form.one(&answer)?;
         }
@@ -237,55 +256,64 @@ impl OfLease {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum LeasesVerb {
+pub(super) enum LeaseVerb {
     /// List leases
+    #[command(after_help = "Example:\n  stead lease ls --json")]
     Ls {
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Show one
-    Show(OfLease),
-    /// Freeze its processes
-    Pause(OfLease),
-    /// Let them go on
-    Resume(OfLease),
-    /// End its processes
-    Destroy(OfLease),
-    /// End its processes and keep its files for the next use
-    Suspend(OfLease),
-    /// Make another with a copy of its files
-    Fork(OfLease),
-    /// Keep a copy of its files under a name
-    #[command(after_help = "Example:\n  stead leases snapshot lease_… ready\n  \
+    /// Show a lease
+    #[command(after_help = "Example:\n  stead lease show lease_0198…")]
+    Show(LeaseArgs),
+    /// Pause the sandbox of a lease
+    #[command(after_help = "Example:\n  stead lease pause lease_0198…")]
+    Pause(LeaseArgs),
+    /// Resume the sandbox of a lease
+    #[command(after_help = "Example:\n  stead lease resume lease_0198…")]
+    Resume(LeaseArgs),
+    /// Destroy the sandbox of a lease
+    #[command(after_help = "Example:\n  stead lease destroy lease_0198…")]
+    Destroy(LeaseArgs),
+    /// Stop the sandbox of a lease but keep its files
+    #[command(after_help = "Example:\n  stead lease suspend lease_0198…")]
+    Suspend(LeaseArgs),
+    /// Create a lease with a copy of the files
+    #[command(after_help = "Example:\n  stead lease fork lease_0198…")]
+    Fork(LeaseArgs),
+    /// Save the files as a snapshot
+    #[command(after_help = "Example:\n  stead lease snapshot lease_… ready\n  \
         stead new -t next --snapshot ready")]
     Snapshot {
         #[command(flatten)]
-        of: OfLease,
-        /// What it is to be called
+        of: LeaseArgs,
+        /// Name of the snapshot
         name: String,
     },
-    /// List the snapshots
+    /// List snapshots
+    #[command(after_help = "Example:\n  stead lease snapshots --json")]
     Snapshots {
         #[command(flatten)]
-        form: Form,
+        form: PrintArgs,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
-    /// Remove a snapshot
+    /// Delete a snapshot
+    #[command(after_help = "Example:\n  stead lease rm-snapshot ready")]
     RmSnapshot {
-        /// Which
+        /// Name of the snapshot
         name: String,
         #[command(flatten)]
-        target: Target,
+        target: ServerArgs,
     },
 }
 
-pub(super) async fn leases(verb: LeasesVerb) -> anyhow::Result<ExitCode> {
+pub(super) async fn leases(verb: LeaseVerb) -> anyhow::Result<ExitCode> {
     match verb {
-        LeasesVerb::Ls { form, target } => {
-            let items = target.client()?.list("/api/leases", MOST).await?;
+        LeaseVerb::Ls { form, target } => {
+            let items = target.client()?.list("/api/leases", MAX_ITEMS).await?;
             form.list(
                 &items,
                 &[
@@ -298,21 +326,21 @@ pub(super) async fn leases(verb: LeasesVerb) -> anyhow::Result<ExitCode> {
                 ],
             )?;
         }
-        LeasesVerb::Show(of) => of.ask(Method::GET, "", None).await?,
-        LeasesVerb::Pause(of) => of.ask(Method::POST, "/pause", None).await?,
-        LeasesVerb::Resume(of) => of.ask(Method::POST, "/resume", None).await?,
-        LeasesVerb::Destroy(of) => of.ask(Method::POST, "/destroy", None).await?,
-        LeasesVerb::Suspend(of) => of.ask(Method::POST, "/suspend", None).await?,
-        LeasesVerb::Fork(of) => of.ask(Method::POST, "/fork", None).await?,
-        LeasesVerb::Snapshot { of, name } => {
+        LeaseVerb::Show(of) => of.ask(Method::GET, "", None).await?,
+        LeaseVerb::Pause(of) => of.ask(Method::POST, "/pause", None).await?,
+        LeaseVerb::Resume(of) => of.ask(Method::POST, "/resume", None).await?,
+        LeaseVerb::Destroy(of) => of.ask(Method::POST, "/destroy", None).await?,
+        LeaseVerb::Suspend(of) => of.ask(Method::POST, "/suspend", None).await?,
+        LeaseVerb::Fork(of) => of.ask(Method::POST, "/fork", None).await?,
+        LeaseVerb::Snapshot { of, name } => {
             of.ask(Method::POST, "/snapshot", Some(&json!({"name": name}))).await?;
         }
-        LeasesVerb::Snapshots { form, target } => {
-            let items = target.client()?.list("/api/snapshots", MOST).await?;
+        LeaseVerb::Snapshots { form, target } => {
+            let items = target.client()?.list("/api/snapshots", MAX_ITEMS).await?;
             let columns = [("snapshot", "/name"), ("bytes", "/bytes"), ("created", "/created_at")];
             form.list(&items, &columns)?;
         }
-        LeasesVerb::RmSnapshot { name, target } => {
+        LeaseVerb::RmSnapshot { name, target } => {
             let path = format!("/api/snapshots/{}", escape(&name));
             target.client()?.json(Method::DELETE, &path, None).await?;
         }
@@ -320,38 +348,38 @@ pub(super) async fn leases(verb: LeasesVerb) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn pause(of: OfThread) -> anyhow::Result<ExitCode> {
+pub(super) async fn pause(of: ThreadArgs) -> anyhow::Result<ExitCode> {
     of.ask(Method::POST, "/pause", None).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn resume(of: OfThread) -> anyhow::Result<ExitCode> {
+pub(super) async fn resume(of: ThreadArgs) -> anyhow::Result<ExitCode> {
     of.ask(Method::POST, "/resume", None).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Plain {
+pub(super) struct PlainArgs {
     #[command(flatten)]
-    form: Form,
+    form: PrintArgs,
     #[command(flatten)]
-    target: Target,
+    target: ServerArgs,
 }
 
-pub(super) async fn providers(args: Plain) -> anyhow::Result<ExitCode> {
-    let items = args.target.client()?.list("/api/providers", MOST).await?;
+pub(super) async fn providers(args: PlainArgs) -> anyhow::Result<ExitCode> {
+    let items = args.target.client()?.list("/api/providers", MAX_ITEMS).await?;
     args.form.list(
         &items,
-        &[("provider", "/name"), ("default", "/default"), ("can", "/capabilities")],
+        &[("provider", "/name"), ("default", "/default"), ("capabilities", "/capabilities")],
     )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// So much of what the server ended by itself is shown.
-const ENDED: u32 = 10;
+/// How many automatic shutdowns are shown.
+const MAX_SHUTDOWNS: u32 = 10;
 
-/// `stead status`: whether the server is well, and how much it has.
-pub(super) async fn status(args: Plain) -> anyhow::Result<ExitCode> {
+/// `stead status`: whether the server is ready, and its main counters.
+pub(super) async fn status(args: PlainArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let health = client.get("/healthz").await?;
     let ready = match client.get("/readyz").await {
@@ -360,7 +388,7 @@ pub(super) async fn status(args: Plain) -> anyhow::Result<ExitCode> {
     };
     let metrics = client.send(Method::GET, "/metrics", None, &[]).await?.bytes().await?;
     let metrics = String::from_utf8_lossy(&metrics).into_owned();
-    let ended = client.get(&format!("/api/ledger?limit={ENDED}")).await?["items"].take();
+    let ended = client.get(&format!("/api/ledger?limit={MAX_SHUTDOWNS}")).await?["items"].take();
     let number = |name: &str| {
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse::<f64>().ok()).map_or(Value::Null, |n| json!(n as u64))
@@ -386,15 +414,15 @@ pub(super) async fn status(args: Plain) -> anyhow::Result<ExitCode> {
         args.form.one(&status)?;
         if let Some(ended) = ended.as_array().filter(|ended| !ended.is_empty()) {
             line("")?;
-            let columns = [("ended by itself", "/at"), ("what", "/kind"), ("which", "/subject")];
-            args.form.list(ended, &[&columns[..], &[("why", "/detail/reason")]].concat())?;
+            let columns = [("shut down", "/at"), ("kind", "/kind"), ("id", "/subject")];
+            args.form.list(ended, &[&columns[..], &[("reason", "/detail/reason")]].concat())?;
         }
     }
     Ok(if ready == "yes" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// `stead login`: a link that signs a browser in.
-pub(super) async fn login(args: Plain) -> anyhow::Result<ExitCode> {
+/// `stead login`: prints a link that signs a browser in.
+pub(super) async fn login(args: PlainArgs) -> anyhow::Result<ExitCode> {
     let link = args.target.client()?.post("/api/login-links", &json!({})).await?;
     if args.form.json {
         args.form.one(&link)?;

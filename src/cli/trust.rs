@@ -1,4 +1,4 @@
-//! Which certificate of a server the command line accepts.
+//! Which server certificates the command line accepts.
 
 use std::{
     io,
@@ -19,24 +19,23 @@ use tokio_rustls::rustls::{
     server::ParsedCertificate,
 };
 
-/// Which certificate is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trust {
-    /// One that an authority of this system issued for the name.
+pub(super) enum CertificateTrust {
+    /// A certificate for the host name from a certificate authority of this system.
     System,
-    /// One for the name that is in this file, or that an authority in it issued.
+    /// A certificate for the host name that is in this file, or from an authority in it.
     File(PathBuf),
-    /// Exactly the one that the server left in its home, whatever its name: the home is private.
+    /// Exactly the certificate that the server stored in its home, whatever its host name: the home is
+    /// private.
     Home(PathBuf),
 }
 
-impl Trust {
-    /// Returns the TLS settings of a client that trusts in this way.
-    pub(super) fn config(&self) -> anyhow::Result<Arc<ClientConfig>> {
+impl CertificateTrust {
+    pub(super) fn config(&self) -> anyhow::Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
         let authorities = match self {
-            Trust::System => Some(system_roots()?),
-            Trust::File(path) => {
+            CertificateTrust::System => Some(system_roots()?),
+            CertificateTrust::File(path) => {
                 let mut roots = RootCertStore::empty();
                 let found = read(path)
                     .with_context(|| format!("cannot read certificates in {}", path.display()))?;
@@ -44,21 +43,30 @@ impl Trust {
                 anyhow::ensure!(!roots.is_empty(), "no certificate in {}", path.display());
                 Some(roots)
             }
-            Trust::Home(_) => None,
+            CertificateTrust::Home(_) => None,
         };
         let authorities = authorities.map(|roots| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
         });
         let authorities = authorities.transpose().context("cannot use the certificates")?;
-        let verifier = Verifier { trust: self.clone(), authorities, provider: provider.clone() };
+        let verifier =
+            CertificateVerifier { trust: self.clone(), authorities, provider: provider.clone() };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .context("cannot set up TLS")?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
-        Ok(Arc::new(config))
+        Ok(config)
     }
+}
+
+/// TLS settings that accept no server, for a client of plain HTTP.
+pub(super) fn no_authorities() -> anyhow::Result<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("cannot set up TLS")?;
+    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 fn system_roots() -> anyhow::Result<RootCertStore> {
@@ -78,16 +86,16 @@ fn read(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
         .map_err(io::Error::other)
 }
 
-/// Accepts a certificate that is itself in the file, which the usual rules refuse for a self-signed
-/// one that calls itself an authority; leaves every other to the authorities.
+/// Accepts a certificate that is itself in the file, which the usual rules refuse if it is self-signed and
+/// marked as an authority; leaves every other certificate to the authorities.
 #[derive(Debug)]
-struct Verifier {
-    trust: Trust,
+struct CertificateVerifier {
+    trust: CertificateTrust,
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -96,15 +104,17 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // Read each time: the server replaces the one in its home when its own changes.
+        // Read each time, because the server replaces the file when its certificate changes.
         let listed = |path: &Path| read(path).is_ok_and(|found| found.contains(end_entity));
         match &self.trust {
-            Trust::Home(path) if listed(path) => return Ok(ServerCertVerified::assertion()),
-            Trust::File(path) if listed(path) => {
+            CertificateTrust::Home(path) if listed(path) => {
+                return Ok(ServerCertVerified::assertion());
+            }
+            CertificateTrust::File(path) if listed(path) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 return Ok(ServerCertVerified::assertion());
             }
-            Trust::Home(_) | Trust::File(_) | Trust::System => {}
+            CertificateTrust::Home(_) | CertificateTrust::File(_) | CertificateTrust::System => {}
         }
         match &self.authorities {
             Some(authorities) => authorities.verify_server_cert(
@@ -148,10 +158,14 @@ mod tests {
     use super::*;
 
     /// Whether a client with this trust accepts the certificate under this name.
-    fn accepts(trust: &Trust, certificate: &CertificateDer<'_>, name: &'static str) -> bool {
+    fn accepts(
+        trust: &CertificateTrust,
+        certificate: &CertificateDer<'_>,
+        name: &'static str,
+    ) -> bool {
         let provider = Arc::new(ring::default_provider());
         let authorities = match trust {
-            Trust::File(path) => {
+            CertificateTrust::File(path) => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(read(path).unwrap());
                 let roots = Arc::new(roots);
@@ -159,9 +173,9 @@ mod tests {
                     WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
                 Some(built.unwrap())
             }
-            Trust::Home(_) | Trust::System => None,
+            CertificateTrust::Home(_) | CertificateTrust::System => None,
         };
-        let verifier = Verifier { trust: trust.clone(), authorities, provider };
+        let verifier = CertificateVerifier { trust: trust.clone(), authorities, provider };
         let name = ServerName::try_from(name).unwrap();
         verifier.verify_server_cert(certificate, &[], &name, &[], UnixTime::now()).is_ok()
     }
@@ -180,15 +194,15 @@ mod tests {
         for is_ca in [rcgen::IsCa::NoCa, authority] {
             let (ours, other) = (self_signed(&["a.b"], is_ca), self_signed(&["a.b"], is_ca));
             std::fs::write(&path, ours.pem()).unwrap();
-            let file = Trust::File(path.clone());
+            let file = CertificateTrust::File(path.clone());
             assert!(accepts(&file, ours.der(), "a.b"));
             assert!(!accepts(&file, ours.der(), "b.a"));
             assert!(!accepts(&file, other.der(), "a.b"));
-            // What the server left in its home holds under any name.
-            let home = Trust::Home(path.clone());
+            // The certificate in the home is accepted under any name.
+            let home = CertificateTrust::Home(path.clone());
             assert!(accepts(&home, ours.der(), "b.a") && !accepts(&home, other.der(), "a.b"));
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(Trust::File(path).config().is_err());
+        assert!(CertificateTrust::File(path).config().is_err());
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use base::event::Events;
-use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, Key};
+use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey};
 use config::{Runtime, Sandbox, Settings};
 use machine::{
     Docker, Namespace, docker,
@@ -114,7 +114,7 @@ fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
         return Ok(None);
     }
     let vendor = E2bOptions {
-        key: Key::new(e2b.key.reveal()),
+        key: VendorKey::new(e2b.key.reveal()),
         endpoint: said(&e2b.endpoint),
         sandbox_url: said(&e2b.sandbox_url),
         template: e2b.template.clone(),
@@ -131,7 +131,7 @@ fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>
         return Ok(None);
     }
     let vendor = DaytonaOptions {
-        key: Key::new(daytona.key.reveal()),
+        key: VendorKey::new(daytona.key.reveal()),
         endpoint: said(&daytona.endpoint),
         snapshot: said(&daytona.snapshot),
         auto_stop: daytona.auto_stop,
@@ -147,7 +147,7 @@ fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud
         return Ok(None);
     }
     let vendor = AgentBayOptions {
-        key: Key::new(agentbay.key.reveal()),
+        key: VendorKey::new(agentbay.key.reveal()),
         endpoint: said(&agentbay.endpoint),
         image: agentbay.image.clone(),
         timeout: agentbay.timeout,
@@ -163,17 +163,17 @@ fn cloud(
     price: f64,
     runtime: Runtime,
     events: &Events,
-) -> cloud::Options {
-    cloud::Options {
+) -> cloud::CloudOptions {
+    cloud::CloudOptions {
         price: price.into(),
         runtime: match runtime {
-            Runtime::Host => cloud::Runtime::Host,
-            Runtime::Remote => cloud::Runtime::Remote,
+            Runtime::Host => cloud::TerminalRuntime::Host,
+            Runtime::Remote => cloud::TerminalRuntime::Remote,
         },
         inside: directory.to_owned(),
         log_limit: settings.terminal.log_limit_bytes,
         events: Some(events.clone()),
-        ..cloud::Options::new(&settings.home)
+        ..cloud::CloudOptions::new(&settings.home)
     }
 }
 

@@ -1,4 +1,4 @@
-"""The file tools of a session, as its daemon has them: text in, text out, a `Refused` when it cannot be."""
+"""The file tools of a session: text in, text out; `Refused` if a call fails."""
 
 import base64
 import fnmatch
@@ -9,7 +9,7 @@ NAMES = {}
 
 
 class Refused(Exception):
-    """The tool says no, in its own words."""
+    """The error message of a tool."""
 
 
 def tool(function):
@@ -18,7 +18,7 @@ def tool(function):
 
 
 def call(name, home, args):
-    """What a tool answers. A path that is not absolute is one of the session's directory."""
+    """Calls a tool. A relative path is in the directory of the session."""
     try:
         return NAMES[name](lambda path: os.path.join(home, path), args)
     except KeyError as error:
@@ -28,7 +28,7 @@ def call(name, home, args):
 
 
 def sizes(directory):
-    """What a directory and all that is in it takes on disk, each."""
+    """The disk usage of a directory."""
     yield os.lstat(directory).st_blocks * 512
     for path, names, others in os.walk(directory):
         for name in names + others:

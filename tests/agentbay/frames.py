@@ -1,4 +1,4 @@
-"""The server's end of a WebSocket, as small as it can be: whole texts both ways, no extensions."""
+"""A minimal WebSocket server: whole text messages both ways, no extensions."""
 
 import base64
 import hashlib
@@ -8,18 +8,18 @@ import threading
 
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
-# The longest message that is taken.
+# The longest message.
 MOST = 1 << 20
-# Messages that wait to be sent; a client that does not take them is left.
+# How many messages may be queued; a client that does not read them is disconnected.
 WAITING = 4096
 
 
 class Closed(Exception):
-    """Nothing more comes."""
+    """The connection is closed."""
 
 
 def accept(key):
-    """What a client is answered that wants a WebSocket."""
+    """The headers that complete a WebSocket handshake."""
     return base64.b64encode(hashlib.sha1(key.encode() + MAGIC).digest()).decode()
 
 
@@ -35,14 +35,14 @@ class Socket:
         self._queue(TEXT, text.encode())
 
     def close(self):
-        """Cuts it off, without a word."""
+        """Closes the connection at once."""
         try:
             self.connection.shutdown(2)
         except OSError:
             pass
 
     def over(self):
-        """Lets what waits be sent, and nothing after it."""
+        """Sends the queued messages, then closes the connection."""
         self._queue(None, b"")
 
     def _queue(self, kind, data):
@@ -70,7 +70,7 @@ class Socket:
                 return self.close()
 
     def receive(self):
-        """The next text."""
+        """Waits for the next message."""
         whole = b""
         while True:
             last, kind, data = self._frame()

@@ -1,10 +1,10 @@
-"""Holds the processes of one session: starts them, stops them, ends them.
+"""Owns the processes of one session: starts, stops and kills them.
 
-A process of its own for each session, and a subreaper: whatever a command leaves behind stays below it.
-Only what descends from it is ever signalled, and each of those by a descriptor, so that a number that
-is used again harms nobody. When its input ends, so does everything below it.
+Each session has such a process. It is a subreaper, so background processes of commands stay its descendants.
+It signals only its descendants, each by a pidfd, so that a reused pid is never hit. When its input ends, it
+kills all of them.
 
-Both ends of the pipe are here: `Keeper` in the stand-in, `main` in the process. Lines of JSON both ways:
+Both ends of the pipe are here: `Keeper` in the stand-in, `main` in the process. They exchange lines of JSON:
 
     {"id": 1, "do": "run", "command": "…", "cwd": "…", "env": {…}, "timeout": 50.0}
     {"id": 1, "stdout": "base64", "stderr": "base64", "exit_code": 0, "timed_out": false}
@@ -15,7 +15,7 @@ Both ends of the pipe are here: `Keeper` in the stand-in, `main` in the process.
     {"id": 5, "pty": "pty-1"}
     {"id": 6, "do": "pty.input", "pty": "pty-1", "data": "base64"}  … "pty.resize"  "pty.kill"
 
-and without a question `{"pty": "pty-1", "output": "base64"}`, `{"pty": "pty-1", "exit_code": 0}`.
+and, as events, `{"pty": "pty-1", "output": "base64"}`, `{"pty": "pty-1", "exit_code": 0}`.
 """
 
 import base64
@@ -35,21 +35,21 @@ import threading
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-# What is kept of each stream of a command; the rest is read and dropped.
+# How much of each stream of a command is kept; the rest is dropped.
 MOST_OUTPUT = 8 << 20
-# How long a look at processes that are on their way out waits for the next of them.
+# The interval between two scans for processes that are ending.
 LOOK = 0.05
 
 
 class Ended(Exception):
-    """The session is over."""
+    """The session has ended."""
 
 
 class Keeper:
-    """The stand-in's end. Any thread may ask."""
+    """The handle in the stand-in. Any thread may use it."""
 
     def __init__(self, directory, happened):
-        """`happened` is told of PTYs."""
+        """`happened` is called with the events of PTYs."""
         self.happened = happened
         command = [sys.executable, "-E", "-s", os.path.abspath(__file__), directory]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory)
@@ -59,7 +59,7 @@ class Keeper:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ask(self, **question):
-        """Asks, and waits for the answer."""
+        """Sends a request and waits for the reply."""
         with self.lock:
             if self.waiting is None:
                 raise Ended
@@ -76,7 +76,7 @@ class Keeper:
         return slot[1]
 
     def end(self):
-        """Ends every process, and returns when none is left."""
+        """Kills all processes and waits until none is left."""
         try:
             self.process.stdin.close()
         except OSError:
@@ -100,7 +100,7 @@ class Keeper:
 
 
 def below(root):
-    """The processes that descend from one: number, parent, state and time of birth."""
+    """The descendants of a process: pid, parent, state and start time."""
     all_of = {}
     for name in os.listdir("/proc"):
         known = name.isdigit() and look_at(int(name))
@@ -120,13 +120,13 @@ def look_at(pid):
             text = file.read()
     except OSError:
         return None
-    # The name in brackets may have anything in it.
+    # The name in parentheses may contain any character.
     fields = text[text.rindex(b")") + 2 :].split()
     return pid, int(fields[1]), fields[0].decode(), int(fields[19])
 
 
 def usage(pids):
-    """What processes have taken of processors, in ticks, and hold of memory, in bytes."""
+    """The CPU time of processes in ticks, and their memory in bytes."""
     ticks = memory = 0
     for pid in pids:
         try:
@@ -142,7 +142,7 @@ def usage(pids):
 
 
 def tell(process, number):
-    """Sends a signal to a process that was looked at, if it is still that one."""
+    """Sends a signal to a process, unless its pid was reused."""
     pid, _, _, born = process
     try:
         descriptor = os.pidfd_open(pid)
@@ -159,7 +159,7 @@ def tell(process, number):
 
 
 class Command:
-    """A command that runs. It is over when it has ended and nobody holds its output, or at its time."""
+    """A running command. It is done when it has ended and its output is closed, or at its timeout."""
 
     def __init__(self, question, home):
         self.id = question["id"]
@@ -180,7 +180,7 @@ class Command:
         self.streams = list(self.open.values())
 
     def read(self, stream):
-        """Takes in what is there; whether more may come."""
+        """Reads the available output. Returns whether more may come."""
         data = os.read(stream.fileno(), 65536)
         kept = self.open[stream]
         kept += data[: MOST_OUTPUT - len(kept)]
@@ -189,7 +189,7 @@ class Command:
         return bool(data)
 
     def expire(self):
-        """Ends it with what is of its group. The group is ours as long as its leader was not reaped."""
+        """Kills its process group, which exists as long as its leader was not reaped."""
         self.expired = True
         if self.exit_code is None:
             self.timed_out = True
@@ -202,7 +202,7 @@ class Command:
 
 
 class Pty:
-    """A program on a terminal of its own. It is over when it has ended, with what it wrote until then."""
+    """A program on a PTY. It is done when it has ended and its output was read."""
 
     def __init__(self, question, home, name):
         self.name = name
@@ -232,7 +232,7 @@ class Pty:
             os.close(slave)
 
     def read(self, _):
-        """Passes on what is there; whether more may come."""
+        """Forwards the available output. Returns whether more may come."""
         try:
             data = self.master.read(65536)
         except OSError:
@@ -242,7 +242,7 @@ class Pty:
         return data != b""
 
     def write(self, data):
-        """Takes what is typed; what does not fit waits until something is read."""
+        """Writes input; what does not fit is queued."""
         self.written += data
         try:
             taken = self.master.write(self.written) if self.written else 0
@@ -259,7 +259,7 @@ class Pty:
 
 
 class Loop:
-    """The process."""
+    """The process that owns the session's processes."""
 
     def __init__(self, home):
         self.home = home
@@ -290,7 +290,7 @@ class Loop:
                     for line in lines:
                         self.do(json.loads(line))
                 elif not key.data.read(key.fileobj):
-                    # A PTY is closed with its program.
+                    # A PTY is closed when its program ends.
                     (self.selector.unregister if isinstance(key.data, Pty) else self.close)(key.fileobj)
             self.reap()
             self.settle()
@@ -321,7 +321,7 @@ class Loop:
         elif question["do"].startswith("pty."):
             say({"id": question["id"], **self.on_pty(question)})
         elif question["do"] == "measure":
-            # The keeper is what a machine of the vendor's runs by itself.
+            # The keeper itself does not belong to the session.
             say({"id": question["id"], **usage([os.getpid(), *(process[0] for process in below(os.getpid()))])})
 
     def on_pty(self, question):
@@ -345,7 +345,7 @@ class Loop:
         return {}
 
     def pause(self):
-        """Stops everything, until a look finds nothing that is not stopped."""
+        """Stops all processes, until a scan finds none that runs."""
         if self.paused_at is not None:
             return
         self.paused_at = time.monotonic()
@@ -362,7 +362,7 @@ class Loop:
             return
         for process in self.stopped:
             tell(process, signal.SIGCONT)
-        # Time stands still for what was stopped.
+        # Timeouts do not advance while the processes are stopped.
         for command in self.commands:
             command.deadline += time.monotonic() - self.paused_at
         self.stopped, self.paused_at = [], None
@@ -382,7 +382,7 @@ class Loop:
                     running.exit_code = code if code >= 0 else 128 - code
 
     def settle(self):
-        """Answers what is over."""
+        """Replies to the commands that are done."""
         now = time.monotonic()
         for command in list(self.commands):
             if self.paused_at is None and now >= command.deadline and not command.expired:
@@ -400,7 +400,7 @@ class Loop:
             terminal.write(b"")
             if terminal.exit_code is None:
                 continue
-            # What it left behind may go on writing: that is not waited for.
+            # Background processes may keep the output open; do not wait for them.
             for _ in range(64):
                 if not self.ready(terminal.master) or not terminal.read(None):
                     break
@@ -440,7 +440,7 @@ def say(answer):
 
 
 def main():
-    # A terminal's Ctrl-C is for whoever started the stand-in. A handler is not inherited, unlike a signal that is ignored.
+    # Ctrl-C is meant for the process that started the stand-in. A handler is not inherited, unlike SIG_IGN.
     signal.signal(signal.SIGINT, lambda *_: None)
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         sys.exit("keeper: cannot be a subreaper")

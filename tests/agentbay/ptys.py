@@ -16,16 +16,16 @@ LARGEST = 500
 
 
 class Wrong(Exception):
-    """The server says no, in its own words."""
+    """The error message of the PTY server."""
 
 
 class Ptys:
-    """Those of one session. The keeper tells what happens to them, in its own thread."""
+    """The PTYs of one session. The keeper reports their events in a thread of its own."""
 
     def __init__(self, session, harm):
         self.session, self.harm = session, harm
         self.lock = threading.Lock()
-        # Who listens to each, and what was written before anybody could.
+        # The client of each PTY, and the output before it connected.
         self.listening, self.early = {}, {}
         self.pushes = itertools.count()
 
@@ -54,7 +54,7 @@ class Ptys:
             socket.send(json.dumps({**said, "data": {**data, "ptySessionId": name}}))
 
     def serve(self, socket):
-        """Until the client goes away; the PTYs stay."""
+        """Serves a client until it disconnects; the PTYs stay."""
         try:
             while True:
                 message = json.loads(socket.receive())

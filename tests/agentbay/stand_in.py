@@ -3,15 +3,15 @@
 
     stand_in.py DIRECTORY [--key KEY] [--tls] [--central] [--page N]
 
-It listens on a free port of this machine and says on one line of JSON where, and what its certificate is
-if it has one. It ends when its input does, with every process it started; the directory is its caller's.
-With `--central` sessions have no data plane of their own and everything goes through `CallMcpTool`. A list
-tells `--page` sessions at once, whatever is asked.
+It listens on a free local port and prints one line of JSON with its address, and with its certificate if it
+has one. It ends when its input ends, and kills every process it started; the caller owns the directory. With
+`--central`, sessions have no data plane of their own and everything goes through `CallMcpTool`. A list
+returns pages of `--page` sessions, whatever the client asks for.
 
-`GET /control` tells what there is, `POST /control` takes what no client could ask for: `most`, how many
-sessions there may be; `vanish`, a session that is gone at once; `renew`, one whose token changes; `harms`,
-each `{"action": "…", "harm": "busy" | "throttled" | "error" | "half" | "lose"}` and done to the next call of
-that action (`callTool` for the data plane, `ws` for a connection to PTYs, `pty.create` and the like there).
+`GET /control` returns the state of the stand-in. `POST /control` changes what no client can: `most`, the
+maximum number of sessions; `vanish`, a session to remove at once; `renew`, a session whose token changes;
+`harms`, faults for the next call of an action, each `{"action": "…", "harm": "busy" | "throttled" | "error" |
+"half" | "lose"}` (`callTool` for the data plane, `ws` for a connection to PTYs, `pty.create` and so on there).
 """
 
 import argparse
@@ -36,19 +36,19 @@ import frames
 from keeper import Ended, Keeper
 from ptys import Ptys
 
-# The most that goes through the central plane in one call.
+# The largest arguments of one call through the API.
 MOST_ARGS = 63 << 10
-# The longest that a command may take, whatever is asked.
+# The vendor's limit for one command, in seconds.
 LONGEST = 50.0
-# The largest request that is read.
+# The largest request.
 MOST_BODY = 64 << 20
-# How long a connection may be silent.
+# How long a connection may be silent, in seconds.
 SILENCE = 120
 TOOLS = {"shell": "wuying_shell", "get_metrics": "wuying_system", **dict.fromkeys(files.NAMES, "wuying_filesystem")}
 
 
 class Problem(Exception):
-    """An answer that is no success, as the vendor says it."""
+    """An error response of the vendor."""
 
     def __init__(self, code, message, status=400):
         super().__init__(message)
@@ -56,7 +56,7 @@ class Problem(Exception):
 
 
 class Session:
-    """One machine of the vendor's: a directory, and what runs there."""
+    """A session: a directory and its processes."""
 
     def __init__(self, directory, image, labels, harm):
         self.id = f"s-{uuid.uuid4().hex[:16]}"
@@ -64,7 +64,7 @@ class Session:
         self.token = secrets.token_hex(16)
         self.status = "RUNNING"
         self.refreshed = 0
-        # Ticks of its processes when it was last measured, and when that was.
+        # The CPU ticks at the last measurement, and its time.
         self.measured = (0, time.monotonic())
         self.home = os.path.join(directory, self.id)
         os.makedirs(self.home)
@@ -73,7 +73,7 @@ class Session:
         self.turn = threading.Lock()
 
     def change(self, passing, done, act):
-        """Begins a change that is seen to have come about later."""
+        """Starts a change of state that completes later."""
 
         def later():
             with self.turn:
@@ -83,7 +83,7 @@ class Session:
                     act()
                 except Ended:
                     return
-                # It may be on its way to something else by now.
+                # The state may have changed again.
                 if self.status == passing:
                     self.status = done
 
@@ -95,7 +95,7 @@ class Session:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def call(self, name, args):
-        """What a tool of its says: a text, and whether that is an error."""
+        """Calls a tool. Returns its text and whether it is an error."""
         if self.status != "RUNNING":
             raise Problem("InvalidMcpSession.Status", f"session {self.id} is {self.status}")
         if name == "get_metrics":
@@ -123,11 +123,11 @@ class Session:
             raise not_found(self.id) from None
 
     def told(self):
-        """For who may ask everything."""
+        """The state of the session, for `GET /control`."""
         return {"status": self.status, "labels": self.labels, "refreshed": self.refreshed, "ptys": sorted(self.ptys.listening)}
 
     def metrics(self):
-        """What the session uses, as far as its processes and its directory tell."""
+        """The resource usage of the session."""
         used, now = self.ask(do="measure"), time.monotonic()
         (before, then), self.measured = self.measured, (used["ticks"], now)
         busy = max(0, used["ticks"] - before) / os.sysconf("SC_CLK_TCK") / max(now - then, 0.01)
@@ -148,7 +148,7 @@ def not_found(name):
 
 
 class Vendor:
-    """Everything there is. An action of the API is the method of its name, which is given the form."""
+    """All sessions. Each action of the API is the method of its name, called with the form."""
 
     def __init__(self, directory, key, central, page):
         self.directory, self.key, self.central, self.page = directory, key, central, page
@@ -285,7 +285,7 @@ class Vendor:
         return {}
 
     def harm(self, action):
-        """What is to be done to this call."""
+        """Returns the fault to inject into this call."""
         with self.lock:
             self.calls[action] = self.calls.get(action, 0) + 1
             planned = next((it for it in self.harms if it["action"] == action), None)
@@ -328,7 +328,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.do_POST()
 
     def answer_socket(self, name):
-        """Becomes a WebSocket to the PTYs of a session."""
+        """Upgrades to a WebSocket to the PTYs of a session."""
         self.close_connection = True
         harm = self.vendor.harm("ws").get("harm")
         with self.vendor.lock:
@@ -362,7 +362,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def api(self, action, form):
         if form.get("Authorization") != f"Bearer {self.vendor.key}":
             raise Problem("InvalidApiKey", "the API key is not valid", 401)
-        # Every action begins with a capital; nothing else is anybody's to call.
+        # Actions start with a capital letter; other methods cannot be called.
         method = getattr(self.vendor, action, None) if action[:1].isupper() else None
         if not method:
             raise Problem("InvalidAction.NotFound", f"there is no action {action}", 404)
@@ -379,7 +379,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {"code": 200, "data": json.dumps(said), "requestId": ask["requestId"]}
 
     def answer(self, action, act):
-        """Does what is asked, unless that is to go wrong."""
+        """Carries out a request, with the fault to inject."""
         harm = self.vendor.harm(action)
         if harm.get("harm") == "busy":
             later = {"Retry-After": str(harm["after"])} if "after" in harm else {}
@@ -408,7 +408,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         if self.close_connection:
-            # A client that is not told keeps the connection for its next request.
+            # Without this header a client would reuse the connection.
             self.send_header("Connection", "close")
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -431,13 +431,13 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request, client_address):
-        """A client that goes away in the middle is none of ours."""
+        """Ignores clients that disconnect in the middle of a response."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 def certificate(directory):
-    """A certificate of our own, and its key, for this machine's names."""
+    """A self-signed certificate for this machine's names, and its key."""
     key, cert = (os.path.join(directory, name) for name in ("key.pem", "cert.pem"))
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
@@ -446,7 +446,7 @@ def certificate(directory):
 
 
 def main():
-    # What whoever started us forgot to close is not ours to hold open.
+    # Close descriptors that were inherited by accident.
     os.closerange(3, 4096)
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
@@ -463,13 +463,13 @@ def main():
         cert, key = certificate(directory)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(cert, key)
-        # The handshake is for the thread of the connection, not for who accepts them all.
+        # The handshake happens in the thread of the connection, so that it cannot block `accept`.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         told = {"url": f"https://localhost:{server.server_port}", "certificate": cert}
     vendor.url = told["url"]
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     print(json.dumps(told), flush=True)
-    # Whoever started us is there as long as our input is open.
+    # The parent lives as long as our input is open.
     while os.read(0, 4096):
         pass
     server.shutdown()

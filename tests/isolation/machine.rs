@@ -22,8 +22,8 @@ fn the_doctor_makes_a_sandbox_and_leaves_nothing() {
     let trial = findings.iter().find(|finding| finding["what"] == "a sandbox");
     assert_eq!(trial.map(|trial| &trial["verdict"]), Some(&json!("yes")), "{said}");
     assert!(output.status.success(), "{said}");
-    let text = String::from_utf8(run(&["doctor", "--look"], &[("HOME", "/nonexistent")]).stdout);
-    assert!(text.unwrap().contains("This machine can have namespace sandboxes."));
+    let text = String::from_utf8(run(&["doctor", "--inspect"], &[("HOME", "/nonexistent")]).stdout);
+    assert!(text.unwrap().contains("This machine can run namespace sandboxes."));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! `stead cloud …`: what runs inside other people's sandboxes beside the host.
+//! `stead cloud …`: what runs inside vendors' sandboxes beside the host.
 //!
-//! `bridge DIR NAME LABEL` carries the host's socket over standard input and output, as lines. It starts
-//! the host if there is none, and ends the bridge before it: a server that is gone has left one behind
-//! that nobody feeds any more. `start DIR LABEL` only starts the host, and `measure DIR` tells what the
-//! host and its programs use.
+//! `bridge DIR NAME LABEL` carries the host's socket over standard input and output, as lines. It starts the
+//! host if there is none, and kills the previous bridge, which a dead server may have left behind.
+//! `start DIR LABEL` only starts the host, and `measure DIR` prints the resource usage of the host and its
+//! programs.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -12,33 +12,37 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-use super::line::{End, LONGEST, Line, PIECE, take};
+use super::line::{BridgeLine, MAX_LINE_BYTES, MAX_LINE_CHARS, StreamEnd, take};
 
-/// What goes before the name when the bridge stands.
+/// Printed before the name when the bridge is ready.
 pub(super) const READY: &str = "stead bridge ready";
-/// What is said when the host has gone.
-pub(super) const OVER: &str = "stead bridge over";
-/// How long the bridge before may take to be gone.
-const FENCE: Duration = Duration::from_secs(10);
+/// Printed when the host has closed the connection.
+pub(super) const CLOSED: &str = "stead bridge over";
+/// How long the previous bridge may take to end.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `stead cloud` with the arguments that follow.
+/// Runs `stead cloud` with these arguments.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let words: Vec<OsString> = arguments.into_iter().collect();
-    let text = |at: usize| words.get(at).map(|word: &OsString| word.to_string_lossy().into_owned());
-    let result = match (text(0).as_deref(), words.get(1)) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let text =
+        |at: usize| arguments.get(at).map(|word: &OsString| word.to_string_lossy().into_owned());
+    let result = match (text(0).as_deref(), arguments.get(1)) {
         (Some("bridge"), Some(dir)) => {
             let (name, label) = (text(2).unwrap_or_default(), text(3).unwrap_or_default());
             bridge(Path::new(dir), &name, &label)
         }
-        (Some("start"), Some(dir)) => reach(Path::new(dir), &text(2).unwrap_or_default()).map(drop),
+        (Some("start"), Some(dir)) => {
+            connect(Path::new(dir), &text(2).unwrap_or_default()).map(drop)
+        }
         (Some("measure"), Some(dir)) => measure(Path::new(dir)),
         _ => Err(io::Error::other(
             "usage: stead cloud bridge DIR NAME LABEL | start DIR LABEL | measure DIR",
@@ -54,58 +58,58 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn bridge(dir: &Path, name: &str, label: &str) -> io::Result<()> {
-    let _alone = fence(dir)?;
-    raw();
-    let socket = reach(dir, label)?;
-    let shared = Arc::new(Shared {
-        end: Mutex::new(End::inside()),
-        moved: Condvar::new(),
+    let _alone = replace_predecessor(dir)?;
+    make_raw();
+    let socket = connect(dir, label)?;
+    let shared = Arc::new(BridgeState {
+        end: Mutex::new(StreamEnd::inside()),
+        acknowledged: Condvar::new(),
         out: Mutex::new(io::stdout()),
     });
-    shared.say(&format!("\n{READY} {name}\n"))?;
+    shared.print(&format!("\n{READY} {name}\n"))?;
     let (from_host, to_host) = (socket.try_clone()?, socket);
     let down = shared.clone();
     thread::spawn(move || {
-        let _ = down.carry_out(from_host);
-        let _ = down.say(&format!("{OVER}\n"));
+        let _ = down.forward_out(from_host);
+        let _ = down.print(&format!("{CLOSED}\n"));
         std::process::exit(0);
     });
-    shared.carry_in(to_host)
+    shared.forward_in(to_host)
 }
 
-struct Shared {
-    end: Mutex<End>,
-    moved: Condvar,
+struct BridgeState {
+    end: Mutex<StreamEnd>,
+    acknowledged: Condvar,
     out: Mutex<io::Stdout>,
 }
 
-impl Shared {
-    fn say(&self, text: &str) -> io::Result<()> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+impl BridgeState {
+    fn print(&self, text: &str) -> io::Result<()> {
+        let mut out = self.out.lock();
         out.write_all(text.as_bytes())?;
         out.flush()
     }
 
-    /// From the host to the server.
-    fn carry_out(&self, mut host: UnixStream) -> io::Result<()> {
-        let mut buffer = vec![0; PIECE];
+    /// Forwards from the host to the server.
+    fn forward_out(&self, mut host: UnixStream) -> io::Result<()> {
+        let mut buffer = vec![0; MAX_LINE_BYTES];
         loop {
             let count = host.read(&mut buffer)?;
             if count == 0 {
                 return Ok(());
             }
-            let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut end = self.end.lock();
             while end.room() < count {
-                end = self.moved.wait(end).unwrap_or_else(PoisonError::into_inner);
+                self.acknowledged.wait(&mut end);
             }
             let text = end.send(&buffer[..count]);
             drop(end);
-            self.say(&text)?;
+            self.print(&text)?;
         }
     }
 
-    /// From the server to the host.
-    fn carry_in(&self, mut host: UnixStream) -> io::Result<()> {
+    /// Forwards from the server to the host.
+    fn forward_in(&self, mut host: UnixStream) -> io::Result<()> {
         let mut stdin = io::stdin().lock();
         let mut buffer = vec![0; 64 << 10];
         let mut pending = Vec::new();
@@ -116,28 +120,28 @@ impl Shared {
             }
             pending.extend_from_slice(&buffer[..count]);
             while let Some(line) = take(&mut pending) {
-                let Some(line) = Line::parse(&line) else { continue };
-                let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(line) = BridgeLine::parse(&line) else { continue };
+                let mut end = self.end.lock();
                 let bytes = end
                     .receive(line)
-                    .map_err(|_| io::Error::other("something of the server's is missing"))?;
+                    .map_err(|_| io::Error::other("bytes from the server are missing"))?;
                 let answer = end.answer();
                 drop(end);
-                self.moved.notify_all();
+                self.acknowledged.notify_all();
                 host.write_all(&bytes)?;
                 if let Some(answer) = answer {
-                    self.say(&answer)?;
+                    self.print(&answer)?;
                 }
             }
-            if pending.len() > LONGEST {
+            if pending.len() > MAX_LINE_CHARS {
                 pending.clear();
             }
         }
     }
 }
 
-/// Makes this the only bridge of a directory.
-fn fence(dir: &Path) -> io::Result<File> {
+/// Makes this the only bridge of a directory, by killing the previous one.
+fn replace_predecessor(dir: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -145,14 +149,14 @@ fn fence(dir: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(dir.join("bridge.lock"))?;
-    let deadline = Instant::now() + FENCE;
+    let deadline = Instant::now() + PREDECESSOR_TIMEOUT;
     while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let before = fs::read_to_string(dir.join("bridge.lock")).unwrap_or_default();
         if let Some(pid) = before.trim().parse().ok().filter(|pid| is_bridge(*pid)) {
             let _ = Pid::from_raw(pid).map(|pid| rustix::process::kill_process(pid, Signal::KILL));
         }
         if Instant::now() > deadline {
-            return Err(io::Error::other("the bridge before this one does not go away"));
+            return Err(io::Error::other("the previous bridge does not end"));
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -161,15 +165,14 @@ fn fence(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a process is a bridge of ours.
 fn is_bridge(pid: i32) -> bool {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let mut words = words.split(|byte| *byte == 0).skip(1);
-    words.next() == Some(b"cloud") && words.next() == Some(b"bridge")
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut arguments = arguments.split(|byte| *byte == 0).skip(1);
+    arguments.next() == Some(b"cloud") && arguments.next() == Some(b"bridge")
 }
 
-/// A terminal would answer, cut and change what goes through it.
-fn raw() {
+/// Makes standard input raw, if it is a terminal: it would echo and translate the bytes.
+fn make_raw() {
     let stdin = io::stdin();
     if let Ok(mut mode) = tcgetattr(&stdin) {
         mode.make_raw();
@@ -177,8 +180,8 @@ fn raw() {
     }
 }
 
-/// Connects to the host, which is started if there is none.
-fn reach(dir: &Path, label: &str) -> io::Result<UnixStream> {
+/// Connects to the host, and starts one if there is none.
+fn connect(dir: &Path, label: &str) -> io::Result<UnixStream> {
     match host::client::connect(dir) {
         Ok(socket) => Ok(socket),
         Err(_) => {
@@ -200,9 +203,9 @@ fn start(dir: &Path, label: &str) -> io::Result<()> {
         .stderr(Stdio::null())
         .spawn()?
         .wait_with_output()?;
-    // Its output ends when it has let go of it, and that is when it listens.
-    let said = String::from_utf8_lossy(&started.stdout);
-    match said.trim() {
+    // The host closes its output when it listens.
+    let output = String::from_utf8_lossy(&started.stdout);
+    match output.trim() {
         "ready" => Ok(()),
         other => Err(io::Error::other(format!("the host did not start: {other}"))),
     }
@@ -212,7 +215,7 @@ fn measure(dir: &Path) -> io::Result<()> {
     let pid = fs::read_to_string(dir.join("host.pid"))?;
     let pid = pid.trim().parse().map_err(io::Error::other)?;
     if host::client::connect(dir).is_err() {
-        return Err(io::Error::other("there is no host"));
+        return Err(io::Error::other("no host is running"));
     }
     let metrics = provider::local::measured(pid, vec![PathBuf::from(dir)]);
     println!("{}", serde_json::to_string(&metrics)?);

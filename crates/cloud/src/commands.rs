@@ -1,40 +1,41 @@
-//! What a vendor's sandbox offers to terminals where no host runs in it: commands, and files.
+//! Connects the in-process host ([`crate::remote`]) to a vendor's sandbox: commands, files and PTYs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::http::Fault;
-use super::vendor::Sandbox;
+use super::http::VendorFault;
+use super::vendor::VendorSandbox;
 use super::{Cloud, Connection, Env, Execute, Instance, InstanceId, Metrics, ProviderError, Reply};
-use crate::remote::{CALL, Commands, Remotes, Screen, Wish};
+use crate::remote::{CALL_TIMEOUT, CommandRunner, PtyRequest, RemotePty, Remotes};
 
-/// A sandbox that runs commands for us.
+/// A sandbox that runs commands for the in-process host.
 #[derive(Debug)]
-struct Within {
+struct SandboxCommands {
     cloud: Cloud,
     instance: InstanceId,
-    /// As it was last told.
-    sandbox: Mutex<Sandbox>,
+    /// The latest description of the sandbox.
+    sandbox: Mutex<VendorSandbox>,
 }
 
-impl Within {
-    fn sandbox(&self) -> Sandbox {
-        self.sandbox.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl SandboxCommands {
+    fn sandbox(&self) -> VendorSandbox {
+        self.sandbox.lock().clone()
     }
 
-    /// What a fault means. A sandbox that answers with an error is looked for: vendors say that one is not
-    /// there in more than one way, and where it is paused or moves, its daemon is away, too.
-    async fn meaning(&self, doing: &'static str, fault: Fault) -> ProviderError {
-        if let Fault::Busy { .. } | Fault::Broken { .. } = fault {
+    /// Converts a fault. After an error status the sandbox is looked up: vendors report a missing one in
+    /// more than one way, and the daemon of a paused or moved one fails, too.
+    async fn error(&self, doing: &'static str, fault: VendorFault) -> ProviderError {
+        if let VendorFault::Busy { .. } | VendorFault::Transport { .. } = fault {
             return fault.of(doing);
         }
         let id = self.sandbox().id;
-        match self.cloud.0.vendor.look(&id).await {
+        match self.cloud.0.vendor.get(&id).await {
             Ok(None) => ProviderError::Gone { instance: self.instance.clone() },
             Ok(Some(found)) => {
-                *self.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                *self.sandbox.lock() = found;
                 fault.of(doing)
             }
             Err(fault) => ProviderError::failed(doing, fault),
@@ -42,24 +43,24 @@ impl Within {
     }
 }
 
-impl Commands for Within {
-    fn run(&self, text: String) -> Reply<'_, Vec<u8>> {
+impl CommandRunner for SandboxCommands {
+    fn run(&self, script: String) -> Reply<'_, Vec<u8>> {
         Box::pin(async move {
             let (sandbox, env) = (self.sandbox(), Env::new());
-            let command = Execute { command: text, env, cwd: None, timeout: CALL };
+            let command = Execute { command: script, env, cwd: None, timeout: CALL_TIMEOUT };
             match self.cloud.0.vendor.run(&sandbox, &command).await {
                 Ok(ran) => Ok(ran.stdout),
-                Err(fault) => Err(self.meaning("run a command in a sandbox", fault).await),
+                Err(fault) => Err(self.error("run a command in a sandbox", fault).await),
             }
         })
     }
 
-    fn screen<'a>(&'a self, wish: &'a Wish) -> Reply<'a, Option<Screen>> {
+    fn open_pty<'a>(&'a self, request: &'a PtyRequest) -> Reply<'a, Option<RemotePty>> {
         Box::pin(async move {
             let sandbox = self.sandbox();
-            match self.cloud.0.vendor.screen(&sandbox, wish).await {
-                Ok(screen) => Ok(screen),
-                Err(fault) => Err(self.meaning("open a PTY in a sandbox", fault).await),
+            match self.cloud.0.vendor.open_pty(&sandbox, request).await {
+                Ok(pty) => Ok(pty),
+                Err(fault) => Err(self.error("open a PTY in a sandbox", fault).await),
             }
         })
     }
@@ -70,56 +71,56 @@ impl Commands for Within {
             let sent = self.cloud.0.vendor.upload(&sandbox, path, Bytes::from(bytes), None).await;
             match sent {
                 Ok(()) => Ok(()),
-                Err(fault) => Err(self.meaning("write a file of a sandbox", fault).await),
+                Err(fault) => Err(self.error("write a file in a sandbox", fault).await),
             }
         })
     }
 }
 
 impl Cloud {
-    fn within(&self, instance: &InstanceId, sandbox: Sandbox) -> Within {
+    fn commands(&self, instance: &InstanceId, sandbox: VendorSandbox) -> SandboxCommands {
         let (cloud, instance) = (self.clone(), instance.clone());
-        Within { cloud, instance, sandbox: Mutex::new(sandbox) }
+        SandboxCommands { cloud, instance, sandbox: Mutex::new(sandbox) }
     }
 
-    /// Makes a sandbox be fit to run our commands.
+    /// Checks that a sandbox has the programs our scripts need, and creates our directory in it.
     pub(super) async fn prepare(
         &self,
-        sandbox: Sandbox,
+        sandbox: VendorSandbox,
         instance: &InstanceId,
     ) -> Result<(), ProviderError> {
-        Remotes::prepare(&self.within(instance, sandbox), &self.root(instance)).await
+        Remotes::prepare(&self.commands(instance, sandbox), &self.root(instance)).await
     }
 
-    /// What a sandbox uses, as its own processes tell and, where it does, its vendor.
-    pub(super) async fn count(
+    /// Measures a sandbox by its `/proc`, and by the vendor's numbers where it reports them.
+    pub(super) async fn measure_remote(
         &self,
         instance: &InstanceId,
-        sandbox: Sandbox,
-        before: u64,
+        sandbox: VendorSandbox,
+        previous_cpu_us: u64,
     ) -> Result<Metrics, ProviderError> {
-        let within = self.within(instance, sandbox.clone());
-        let mut metrics = Remotes::measure(&within, &self.root(instance)).await?;
-        // What a command took that was ended is not written down; time does not go back for that.
-        metrics.cpu_us = metrics.cpu_us.max(before);
+        let commands = self.commands(instance, sandbox.clone());
+        let mut metrics = Remotes::measure(&commands, &self.root(instance)).await?;
+        // The CPU time of a killed command is not recorded inside; the total must not decrease.
+        metrics.cpu_us = metrics.cpu_us.max(previous_cpu_us);
         match self.0.vendor.usage(&sandbox).await {
             Ok(Some(usage)) => {
                 (metrics.memory_bytes, metrics.disk_bytes) = (usage.mem_used, usage.disk_used);
             }
             Ok(None) => {}
-            Err(fault) => tracing::debug!(%fault, "a vendor does not tell what a sandbox uses"),
+            Err(fault) => tracing::debug!(%fault, "the vendor does not report a sandbox's usage"),
         }
         Ok(metrics)
     }
 
-    /// A stream to a host in this process that stands in for one inside.
-    pub(super) fn stand_in(&self, instance: &Instance, sandbox: Sandbox) -> Connection {
+    /// Returns a stream to the in-process host of an instance.
+    pub(super) fn connect_remote(&self, instance: &Instance, sandbox: VendorSandbox) -> Connection {
         let id = &instance.instance_id;
-        let over = CancellationToken::new();
-        let commands = Arc::new(self.within(id, sandbox.clone()));
-        let until = over.clone().drop_guard();
-        let stream = self.0.remotes.connect(id, &self.root(id), commands, until);
-        tokio::spawn(self.clone().attend_to(sandbox, over));
+        let closed = CancellationToken::new();
+        let commands = Arc::new(self.commands(id, sandbox.clone()));
+        let guard = closed.clone().drop_guard();
+        let stream = self.0.remotes.connect(id, &self.root(id), commands, guard);
+        tokio::spawn(self.clone().keep_alive(sandbox, closed));
         stream
     }
 }

@@ -6,68 +6,69 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{interval, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::apart::{self, APART, COMMAND};
-use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
+use super::capture::{self, CAPTURE_SCRIPT, COMMAND_VARIABLE};
+use super::http::{
+    RESPONSE_TIMEOUT, UploadProgress, VendorClient, VendorFault, VendorKey, VendorRequest,
+    endpoint, none_if_missing, url_encoded,
+};
+use super::multipart::multipart;
 use super::pipe::Channel;
-use super::socket::Socket;
-use super::vendor::{Answered, CHANGING, Labels, Sandbox, Vendor, settings, until};
+use super::vendor::{
+    TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox, poll_until, settings,
+};
+use super::websocket::WebSocket;
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 const VENDOR: &str = "Daytona";
 const ENDPOINT: &str = "https://app.daytona.io/api";
-/// What the toolbox is told that we do as its own clients of this version do.
-const CLIENT: &str = "0.190.0";
-/// How long an upload may take.
-const UPLOAD: Duration = Duration::from_secs(600);
-/// How often the other end is asked whether it lives, and how long it may be silent.
-const PING: Duration = Duration::from_secs(15);
-const SILENCE: Duration = Duration::from_secs(60);
-/// The most that goes in one message.
-const PIECE: usize = 16 << 10;
-/// Pieces that wait on either side.
-const WAITING: usize = 16;
-/// What an operator chose.
+/// The client version that we announce to the toolbox, which behaves accordingly.
+const CLIENT_VERSION: &str = "0.190.0";
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often we ping a terminal's WebSocket, and how long it may be silent.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most input that one message carries.
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
+/// Chunks queued in each direction.
+const MAX_QUEUED_CHUNKS: usize = 16;
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// What opens the vendor.
-    pub key: Key,
-    /// Where the control plane is; empty for Daytona's own.
+pub struct DaytonaOptions {
+    pub key: VendorKey,
+    /// The control plane; empty for Daytona's own.
     pub endpoint: String,
-    /// What a sandbox is made from that names nothing; empty for the vendor's default.
+    /// The default snapshot; empty for the vendor's default.
     pub snapshot: String,
-    /// How long a sandbox runs on when nobody uses it.
+    /// How long an unused sandbox runs.
     pub auto_stop: Duration,
 }
 
-/// The settings of a lease.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Spec {
+struct DaytonaSpec {
     snapshot: Option<String>,
 }
 
-/// The vendor.
 #[derive(Debug)]
-pub(super) struct Daytona {
-    options: Options,
+pub(super) struct DaytonaVendor {
+    options: DaytonaOptions,
     endpoint: String,
-    client: Client,
+    client: VendorClient,
 }
 
-/// A sandbox in an answer.
+/// A sandbox in a response.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct DaytonaSandbox {
     id: String,
     #[serde(default)]
-    labels: Option<Labels>,
+    labels: Option<VendorLabels>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default)]
@@ -76,7 +77,7 @@ struct Told {
     toolbox_proxy_url: Option<String>,
 }
 
-impl Told {
+impl DaytonaSandbox {
     fn state(&self) -> &str {
         self.state.as_deref().unwrap_or("unknown")
     }
@@ -92,100 +93,113 @@ impl Told {
     }
 }
 
-/// A page of sandboxes, as later and as earlier versions tell it.
+/// A page of sandboxes, as newer and older versions of the API return it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Page {
+enum SandboxPage {
     Items {
-        items: Vec<Told>,
+        items: Vec<DaytonaSandbox>,
         #[serde(default, rename = "nextCursor")]
         next: Option<String>,
     },
-    All(Vec<Told>),
+    All(Vec<DaytonaSandbox>),
 }
 
-impl Daytona {
-    pub(super) fn new(options: Options) -> std::io::Result<Self> {
+impl DaytonaVendor {
+    pub(super) fn new(options: DaytonaOptions) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
-        Ok(Self { options, endpoint, client: Client::new(VENDOR)? })
+        Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
     }
 
-    fn control(&self, doing: &'static str, method: Method, path: &str) -> Ask {
-        let ask = Ask::new(doing, method, format!("{}{path}", self.endpoint));
-        ask.bearer(&self.options.key)
+    fn control(&self, doing: &'static str, method: Method, path: &str) -> VendorRequest {
+        let request = VendorRequest::new(doing, method, format!("{}{path}", self.endpoint));
+        request.bearer(&self.options.key)
     }
 
-    fn toolbox(&self, doing: &'static str, method: Method, sandbox: &Sandbox, path: &str) -> Ask {
-        let ask = Ask::new(doing, method, format!("{}{path}", sandbox.url));
-        ask.bearer(&self.options.key).text("x-daytona-sdk-version", CLIENT)
+    fn toolbox(
+        &self,
+        doing: &'static str,
+        method: Method,
+        sandbox: &VendorSandbox,
+        path: &str,
+    ) -> VendorRequest {
+        let request = VendorRequest::new(doing, method, format!("{}{path}", sandbox.url));
+        request.bearer(&self.options.key).text("x-daytona-sdk-version", CLIENT_VERSION)
     }
 
-    fn sandbox(&self, told: Told) -> Sandbox {
-        let observed = told.observed();
-        let base = match told.toolbox_proxy_url.as_deref() {
+    fn sandbox(&self, sandbox: DaytonaSandbox) -> VendorSandbox {
+        let observed = sandbox.observed();
+        let base = match sandbox.toolbox_proxy_url.as_deref() {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => format!("{}/toolbox", self.endpoint),
         };
-        Sandbox {
-            url: format!("{base}/{}", told.id),
-            id: told.id,
-            labels: told.labels.unwrap_or_default(),
+        VendorSandbox {
+            url: format!("{base}/{}", sandbox.id),
+            id: sandbox.id,
+            labels: sandbox.labels.unwrap_or_default(),
             observed,
             token: None,
             server: None,
-            ptys: None,
+            pty_url: None,
         }
     }
 
-    async fn told(&self, id: &str) -> Result<Told, Fault> {
-        let path = format!("/sandbox/{}", encoded(id));
-        self.client.ask_json(&self.control("look", Method::GET, &path)).await
+    async fn fetch(&self, id: &str) -> Result<DaytonaSandbox, VendorFault> {
+        let path = format!("/sandbox/{}", url_encoded(id));
+        self.client.send_json(&self.control("get a sandbox", Method::GET, &path)).await
     }
 
     /// Waits until a sandbox is in one of these states.
-    async fn until(&self, id: &str, wanted: &[&str]) -> Result<Told, Fault> {
-        until(VENDOR, || async {
-            let told = self.told(id).await?;
-            if told.observed() == Observed::Gone && !wanted.contains(&told.state()) {
-                let why = told.error_reason.as_deref().unwrap_or("no reason is told");
-                let words = format!("sandbox {id} is {}: {why}", told.state());
+    async fn wait_for_state(
+        &self,
+        id: &str,
+        wanted: &[&str],
+    ) -> Result<DaytonaSandbox, VendorFault> {
+        poll_until(VENDOR, || async {
+            let sandbox = self.fetch(id).await?;
+            if sandbox.observed() == Observed::Gone && !wanted.contains(&sandbox.state()) {
+                let why = sandbox.error_reason.as_deref().unwrap_or("no reason given");
+                let message = format!("sandbox {id} is {}: {why}", sandbox.state());
                 let status = StatusCode::BAD_GATEWAY;
-                return Err(Fault::Status { vendor: VENDOR, status, words });
+                return Err(VendorFault::Status { vendor: VENDOR, status, message });
             }
-            Ok(wanted.contains(&told.state()).then_some(told))
+            Ok(wanted.contains(&sandbox.state()).then_some(sandbox))
         })
         .await
     }
 
-    /// Asks for a change, which the state tells when it has come about.
-    async fn change(&self, id: &str, word: &'static str, wanted: &[&str]) -> Result<(), Fault> {
-        let path = format!("/sandbox/{}/{word}", encoded(id));
-        let ask = self.control(word, Method::POST, &path).safe().within(CHANGING);
-        if let Err(fault) = self.client.ask(&ask).await {
-            // One that is as it is wanted, or on its way there, may say so by refusing.
+    /// Requests a change of state and waits for it.
+    async fn change(
+        &self,
+        id: &str,
+        action: &'static str,
+        wanted: &[&str],
+    ) -> Result<(), VendorFault> {
+        let path = format!("/sandbox/{}/{action}", url_encoded(id));
+        let request =
+            self.control(action, Method::POST, &path).idempotent().timeout(TRANSITION_TIMEOUT);
+        if let Err(fault) = self.client.send(&request).await {
+            // A sandbox that already is in that state may refuse.
             let refused = matches!(
                 fault.status(),
                 Some(StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::FORBIDDEN)
             );
-            if !refused || !wanted.contains(&self.told(id).await?.state()) {
+            if !refused || !wanted.contains(&self.fetch(id).await?.state()) {
                 return Err(fault);
             }
         }
-        self.until(id, wanted).await.map(drop)
+        self.wait_for_state(id, wanted).await.map(drop)
     }
 
-    /// A connection to a terminal in a sandbox.
-    async fn socket(&self, url: &str) -> Result<Socket, Fault> {
-        let mut headers = vec![(
-            HeaderName::from_static("x-daytona-sdk-version"),
-            HeaderValue::from_static(CLIENT),
-        )];
+    async fn socket(&self, url: &str) -> Result<WebSocket, VendorFault> {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-daytona-sdk-version", HeaderValue::from_static(CLIENT_VERSION));
         headers.extend(self.options.key.header("Bearer ").map(|key| (AUTHORIZATION, key)));
-        self.client.socket(url, headers).await
+        self.client.websocket(url, headers).await
     }
 }
 
-impl Vendor for Arc<Daytona> {
+impl Vendor for Arc<DaytonaVendor> {
     fn name(&self) -> &'static str {
         "daytona"
     }
@@ -199,48 +213,49 @@ impl Vendor for Arc<Daytona> {
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), String> {
-        settings::<Spec>(spec).map(drop)
+        settings::<DaytonaSpec>(spec).map(drop)
     }
 
-    fn make<'a>(
+    fn create<'a>(
         &'a self,
         name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a Value,
-    ) -> Answered<'a, Sandbox> {
+    ) -> VendorReply<'a, VendorSandbox> {
         Box::pin(async move {
-            // Whatever becomes of us, nothing runs for ever.
+            // If the server dies, sandboxes stop by themselves.
             let minutes = self.options.auto_stop.as_secs().div_ceil(60);
             let mut body = json!({
                 "name": name, "labels": labels, "autoStopInterval": minutes,
             });
-            let snapshot = settings::<Spec>(spec).ok().and_then(|spec| spec.snapshot);
+            let snapshot = settings::<DaytonaSpec>(spec).ok().and_then(|spec| spec.snapshot);
             let snapshot = snapshot.unwrap_or_else(|| self.options.snapshot.clone());
             if !snapshot.is_empty() {
                 body["snapshot"] = snapshot.into();
             }
-            let ask = self.control("make a sandbox", Method::POST, "/sandbox").json(&body);
-            let told: Told = self.client.ask_json(&ask.within(CHANGING)).await?;
-            let told = self.until(&told.id, &["started"]).await?;
-            Ok(Sandbox { labels: labels.clone(), ..self.sandbox(told) })
+            let request = self.control("create a sandbox", Method::POST, "/sandbox").json(&body);
+            let sandbox: DaytonaSandbox =
+                self.client.send_json(&request.timeout(TRANSITION_TIMEOUT)).await?;
+            let sandbox = self.wait_for_state(&sandbox.id, &["started"]).await?;
+            Ok(VendorSandbox { labels: labels.clone(), ..self.sandbox(sandbox) })
         })
     }
 
-    fn find<'a>(&'a self, labels: &'a Labels) -> Answered<'a, Vec<Sandbox>> {
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>> {
         Box::pin(async move {
             let labels = json!(labels).to_string();
             let (mut all, mut cursor) = (Vec::new(), String::new());
             loop {
-                let mut path = format!("/sandbox?limit=100&labels={}", encoded(&labels));
+                let mut path = format!("/sandbox?limit=100&labels={}", url_encoded(&labels));
                 if !cursor.is_empty() {
-                    path.push_str(&format!("&cursor={}", encoded(&cursor)));
+                    path.push_str(&format!("&cursor={}", url_encoded(&cursor)));
                 }
-                let ask = self.control("list", Method::GET, &path);
-                let (items, next) = match self.client.ask_json(&ask).await? {
-                    Page::Items { items, next } => (items, next),
-                    Page::All(items) => (items, None),
+                let request = self.control("list sandboxes", Method::GET, &path);
+                let (items, next) = match self.client.send_json(&request).await? {
+                    SandboxPage::Items { items, next } => (items, next),
+                    SandboxPage::All(items) => (items, None),
                 };
-                all.extend(items.into_iter().map(|told| self.sandbox(told)));
+                all.extend(items.into_iter().map(|sandbox| self.sandbox(sandbox)));
                 match next.filter(|next| !next.is_empty()) {
                     Some(next) => cursor = next,
                     None => break,
@@ -251,112 +266,122 @@ impl Vendor for Arc<Daytona> {
         })
     }
 
-    fn look<'a>(&'a self, id: &'a str) -> Answered<'a, Option<Sandbox>> {
+    fn get<'a>(&'a self, id: &'a str) -> VendorReply<'a, Option<VendorSandbox>> {
         Box::pin(async move {
-            let told = unless_gone(self.told(id).await)?;
-            let there = told.filter(|told| told.observed() != Observed::Gone);
-            Ok(there.map(|told| self.sandbox(told)))
+            let sandbox = none_if_missing(self.fetch(id).await)?;
+            let there = sandbox.filter(|sandbox| sandbox.observed() != Observed::Gone);
+            Ok(there.map(|sandbox| self.sandbox(sandbox)))
         })
     }
 
-    fn pause<'a>(&'a self, id: &'a str) -> Answered<'a, ()> {
+    fn pause<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
         Box::pin(self.change(id, "stop", &["stopped", "archived"]))
     }
 
-    fn resume<'a>(&'a self, id: &'a str) -> Answered<'a, ()> {
+    fn resume<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
         Box::pin(self.change(id, "start", &["started"]))
     }
 
-    fn kill<'a>(&'a self, id: &'a str) -> Answered<'a, ()> {
+    fn delete<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let path = format!("/sandbox/{}?force=true", encoded(id));
-            let ask = self.control("end", Method::DELETE, &path).within(CHANGING);
-            if unless_gone(self.client.ask(&ask).await)?.is_none() {
+            let path = format!("/sandbox/{}?force=true", url_encoded(id));
+            let request =
+                self.control("delete a sandbox", Method::DELETE, &path).timeout(TRANSITION_TIMEOUT);
+            if none_if_missing(self.client.send(&request).await)?.is_none() {
                 return Ok(());
             }
-            until(VENDOR, || async { Ok(self.look(id).await?.is_none().then_some(())) }).await
+            poll_until(VENDOR, || async { Ok(self.get(id).await?.is_none().then_some(())) }).await
         })
     }
 
-    fn keep<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, ()> {
+    fn keep_alive<'a>(&'a self, sandbox: &'a VendorSandbox) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            // Any call to the toolbox is a use.
-            let ask = self.toolbox("keep a sandbox", Method::GET, sandbox, "/version");
-            self.client.ask(&ask).await.map(drop)
+            // Any call to the toolbox counts as use.
+            let request = self.toolbox("keep a sandbox", Method::GET, sandbox, "/version");
+            self.client.send(&request).await.map(drop)
         })
     }
 
-    fn pace(&self) -> Duration {
+    fn keep_alive_interval(&self) -> Duration {
         match self.options.auto_stop / 3 {
             Duration::ZERO => Duration::from_secs(300),
             pace => pace,
         }
     }
 
-    fn run<'a>(&'a self, sandbox: &'a Sandbox, command: &'a Execute) -> Answered<'a, Executed> {
+    fn run<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        command: &'a Execute,
+    ) -> VendorReply<'a, Executed> {
         Box::pin(async move {
             let mut envs = command.env.clone();
-            envs.insert(COMMAND.to_owned(), command.command.clone());
+            envs.insert(COMMAND_VARIABLE.to_owned(), command.command.clone());
             let mut body = json!({
-                "command": APART, "envs": envs, "timeout": command.timeout.as_secs().max(1),
+                "command": CAPTURE_SCRIPT, "envs": envs, "timeout": command.timeout.as_secs().max(1),
             });
             if let Some(cwd) = &command.cwd {
                 body["cwd"] = cwd.as_str().into();
             }
-            let ask = self
+            let request = self
                 .toolbox("run a command", Method::POST, sandbox, "/process/execute")
                 .json(&body)
-                .within(command.timeout + ANSWER);
-            let answer: Value = match self.client.ask_json(&ask).await {
+                .timeout(command.timeout + RESPONSE_TIMEOUT);
+            let answer: Value = match self.client.send_json(&request).await {
                 Ok(answer) => answer,
                 Err(fault) if fault.status() == Some(StatusCode::REQUEST_TIMEOUT) => {
                     return Ok(Executed { exit_code: None, stdout: vec![], stderr: vec![] });
                 }
                 Err(fault) => return Err(fault),
             };
-            let said = answer["result"].as_str().unwrap_or_default();
+            let output = answer["result"].as_str().unwrap_or_default();
             let exit_code = answer["exitCode"].as_i64().and_then(|code| i32::try_from(code).ok());
-            // What went wrong before our own words was said by the toolbox.
-            let other = || Executed { exit_code, stdout: vec![], stderr: said.into() };
-            Ok(apart::read(said).unwrap_or_else(other))
+            // Without our format, the output is an error message of the toolbox.
+            let other = || Executed { exit_code, stdout: vec![], stderr: output.into() };
+            Ok(capture::parse(output).unwrap_or_else(other))
         })
     }
 
     fn upload<'a>(
         &'a self,
-        sandbox: &'a Sandbox,
+        sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
-    ) -> Answered<'a, ()> {
+        progress: Option<UploadProgress>,
+    ) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let (kind, body) = super::multipart(&[
+            let (kind, body) = multipart(&[
                 ("files[0].path", None, path.as_bytes()),
                 ("files[0].file", Some(path), &bytes),
             ]);
-            let ask = self
+            let request = self
                 .toolbox("write a file", Method::POST, sandbox, "/files/bulk-upload")
                 .body(&kind, body)
-                .within(UPLOAD)
-                .telling(progress)
-                .safe();
-            self.client.ask(&ask).await.map(drop)
+                .timeout(UPLOAD_TIMEOUT)
+                .progress(progress)
+                .idempotent();
+            self.client.send(&request).await.map(drop)
         })
     }
 
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes> {
+    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes> {
         Box::pin(async move {
-            let path = format!("/files/download?path={}", encoded(path));
-            let ask = self.toolbox("read a file", Method::GET, sandbox, &path).within(UPLOAD);
-            self.client.ask(&ask).await.map(|answer| answer.body)
+            let path = format!("/files/download?path={}", url_encoded(path));
+            let request =
+                self.toolbox("read a file", Method::GET, sandbox, &path).timeout(UPLOAD_TIMEOUT);
+            self.client.send(&request).await.map(|answer| answer.body)
         })
     }
 
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>> {
+    fn list<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        path: &'a str,
+    ) -> VendorReply<'a, Vec<Entry>> {
         Box::pin(async move {
-            let path = format!("/files?path={}", encoded(path));
-            let ask = self.toolbox("list a directory", Method::GET, sandbox, &path);
-            let entries: Vec<Value> = self.client.ask_json(&ask).await?;
+            let path = format!("/files?path={}", url_encoded(path));
+            let request = self.toolbox("list a directory", Method::GET, sandbox, &path);
+            let entries: Vec<Value> = self.client.send_json(&request).await?;
             let entry = |entry: &Value| {
                 Some(Entry {
                     name: entry["name"].as_str()?.to_owned(),
@@ -368,35 +393,39 @@ impl Vendor for Arc<Daytona> {
         })
     }
 
-    fn attach<'a>(&'a self, sandbox: &'a Sandbox, words: &'a [String]) -> Answered<'a, Channel> {
+    fn attach<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        argv: &'a [String],
+    ) -> VendorReply<'a, Channel> {
         Box::pin(async move {
             let name = format!("stead-{}", uuid::Uuid::now_v7().simple());
             let body = json!({"id": name, "cols": 200, "rows": 24, "cwd": "/"});
-            let ask = self.toolbox("open a terminal", Method::POST, sandbox, "/process/pty");
-            self.client.ask(&ask.json(&body)).await?;
+            let request = self.toolbox("open a terminal", Method::POST, sandbox, "/process/pty");
+            self.client.send(&request.json(&body)).await?;
             let socket =
                 self.socket(&format!("{}/process/pty/{name}/connect", sandbox.url)).await?;
-            let (to_us, output) = mpsc::channel(WAITING);
-            let (input, from_us) = mpsc::channel(WAITING);
-            // The shell that the terminal comes with becomes the program.
-            let line = format!("exec {}\r", words.join(" "));
-            tokio::spawn(talk(socket, line, to_us, from_us));
+            let (to_us, output) = mpsc::channel(MAX_QUEUED_CHUNKS);
+            let (input, from_us) = mpsc::channel(MAX_QUEUED_CHUNKS);
+            // The shell of the terminal is replaced by the program.
+            let line = format!("exec {}\r", argv.join(" "));
+            tokio::spawn(forward(socket, line, to_us, from_us));
             Ok(Channel { output, input })
         })
     }
 }
 
-/// Carries a terminal's bytes both ways until either end is over.
-async fn talk(
-    socket: Socket,
+/// Forwards bytes both ways until either end closes.
+async fn forward(
+    socket: WebSocket,
     line: String,
     to_us: mpsc::Sender<Bytes>,
     mut from_us: mpsc::Receiver<Bytes>,
 ) {
     let (mut sink, mut stream) = socket.split();
-    let tell = async {
+    let write = async {
         sink.send(Message::Binary(line.into_bytes().into())).await?;
-        let mut pings = interval(PING);
+        let mut pings = interval(PING_INTERVAL);
         loop {
             let bytes = tokio::select! {
                 bytes = from_us.recv() => match bytes { Some(bytes) => bytes, None => break },
@@ -405,15 +434,15 @@ async fn talk(
                     continue;
                 }
             };
-            for piece in bytes.chunks(PIECE) {
+            for piece in bytes.chunks(MAX_MESSAGE_BYTES) {
                 sink.send(Message::Binary(Bytes::copy_from_slice(piece))).await?;
             }
         }
-        // What reads there ends with its terminal's input.
+        // The program ends with the input of its terminal.
         sink.close().await
     };
-    let hear = async {
-        while let Ok(Some(Ok(message))) = timeout(SILENCE, stream.next()).await {
+    let forward_output = async {
+        while let Ok(Some(Ok(message))) = timeout(SILENCE_TIMEOUT, stream.next()).await {
             let bytes = match message {
                 Message::Binary(bytes) => bytes,
                 Message::Text(text) if is_control(&text) => continue,
@@ -427,15 +456,15 @@ async fn talk(
         }
     };
     tokio::select! {
-        told = tell => if let Err(error) = told {
-            tracing::debug!(%error, "a terminal in a sandbox cannot be written to");
+        written = write => if let Err(error) = written {
+            tracing::debug!(%error, "cannot write to a terminal in a sandbox");
         },
-        () = hear => {}
+        () = forward_output => {}
         () = to_us.closed() => {}
     }
 }
 
-/// Whether a text is about the connection and not of the terminal.
+/// Whether a text message is about the connection rather than output.
 fn is_control(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|message| message["type"] == "control")
 }
@@ -445,12 +474,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_read_as_either_version_tells_it() {
+    fn a_page_of_either_version_is_read() {
         for text in [r#"[{"id":"a"}]"#, r#"{"items":[{"id":"a"}],"nextCursor":null}"#] {
-            let page: Page = serde_json::from_str(text).unwrap();
+            let page: SandboxPage = serde_json::from_str(text).unwrap();
             let items = match page {
-                Page::Items { items, next: None } | Page::All(items) => items,
-                Page::Items { .. } => panic!("{text}"),
+                SandboxPage::Items { items, next: None } | SandboxPage::All(items) => items,
+                SandboxPage::Items { .. } => panic!("{text}"),
             };
             assert_eq!(items[0].observed(), Observed::Running);
         }

@@ -6,75 +6,69 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use reqwest::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
+use super::http::{
+    RESPONSE_TIMEOUT, UploadProgress, VendorClient, VendorFault, VendorKey, VendorRequest,
+    endpoint, none_if_missing, url_encoded,
+};
+use super::multipart::multipart;
 use super::pipe::Channel;
-use super::vendor::{Answered, Labels, Sandbox, Vendor, settings};
+use super::vendor::{Vendor, VendorLabels, VendorReply, VendorSandbox, settings};
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
 
 const VENDOR: &str = "E2B";
 const ENDPOINT: &str = "https://api.e2b.app";
 const DOMAIN: &str = "e2b.app";
-/// The port of the daemon.
-const DAEMON: u16 = 49_983;
-/// How long a sandbox may take to come up.
-const MAKING: Duration = Duration::from_secs(120);
-/// How long an upload may take.
-const UPLOAD: Duration = Duration::from_secs(600);
-/// How often the daemon says that it lives, in seconds, and how long it may be silent.
-const KEEPALIVE: &str = "15";
-const SILENCE: Duration = Duration::from_secs(60);
-/// The most input that goes in one request.
-const INPUT: usize = 256 << 10;
-/// Pieces that wait on either side.
-const WAITING: usize = 16;
-/// The largest message that is understood.
-const MESSAGE: usize = 64 << 20;
+const DAEMON_PORT: u16 = 49_983;
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often the daemon sends a keep-alive, in seconds, and how long its stream may be silent.
+const KEEPALIVE_SECONDS: &str = "15";
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most input that one request carries.
+const MAX_INPUT_BYTES: usize = 256 << 10;
+/// Chunks queued in each direction.
+const MAX_QUEUED_CHUNKS: usize = 16;
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// What an operator chose.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// What opens the vendor.
-    pub key: Key,
-    /// Where the control plane is; empty for E2B's own.
+pub struct E2bOptions {
+    pub key: VendorKey,
+    /// The control plane; empty for E2B's own.
     pub endpoint: String,
-    /// Where the daemons are, all under one name; empty for a name each, or for `endpoint` if that was
-    /// given.
+    /// The URL of all daemons; empty for one host name per sandbox, or for `endpoint` if that is set.
     pub sandbox_url: String,
-    /// What a sandbox is made from that names nothing.
+    /// The default template.
     pub template: String,
-    /// How long a sandbox runs on when nobody says that it is needed.
+    /// How long a sandbox runs without a keep-alive.
     pub timeout: Duration,
 }
 
-/// The settings of a lease.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Spec {
+struct E2bSpec {
     template: Option<String>,
 }
 
-/// The vendor.
 #[derive(Debug)]
-pub(super) struct E2b {
-    options: Options,
+pub(super) struct E2bVendor {
+    options: E2bOptions,
     endpoint: String,
-    client: Client,
+    client: VendorClient,
 }
 
-/// A sandbox in an answer.
+/// A sandbox in a response.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct E2bSandbox {
     #[serde(rename = "sandboxID")]
     id: String,
     #[serde(default)]
-    metadata: Option<Labels>,
+    metadata: Option<VendorLabels>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default)]
@@ -83,83 +77,92 @@ struct Told {
     token: Option<String>,
 }
 
-impl E2b {
-    pub(super) fn new(options: Options) -> std::io::Result<Self> {
+impl E2bVendor {
+    pub(super) fn new(options: E2bOptions) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
-        Ok(Self { options, endpoint, client: Client::new(VENDOR)? })
+        Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
     }
 
-    fn control(&self, doing: &'static str, method: Method, path: &str) -> Ask {
-        let ask = Ask::new(doing, method, format!("{}{path}", self.endpoint));
-        ask.header("x-api-key", self.options.key.header(""))
+    fn control(&self, doing: &'static str, method: Method, path: &str) -> VendorRequest {
+        let request = VendorRequest::new(doing, method, format!("{}{path}", self.endpoint));
+        request.header("x-api-key", self.options.key.header(""))
     }
 
-    fn daemon(&self, doing: &'static str, sandbox: &Sandbox, path: &str) -> Ask {
-        let ask = Ask::new(doing, Method::POST, format!("{}{path}", sandbox.url));
-        self.guest(ask, sandbox)
+    fn daemon(&self, doing: &'static str, sandbox: &VendorSandbox, path: &str) -> VendorRequest {
+        let request = VendorRequest::new(doing, Method::POST, format!("{}{path}", sandbox.url));
+        self.authorize(request, sandbox)
     }
 
-    fn guest(&self, ask: Ask, sandbox: &Sandbox) -> Ask {
+    fn authorize(&self, request: VendorRequest, sandbox: &VendorSandbox) -> VendorRequest {
         let token = sandbox.token.as_ref().and_then(|token| token.header(""));
-        ask.header("x-access-token", token)
+        request
+            .header("x-access-token", token)
             .text("e2b-sandbox-id", &sandbox.id)
-            .text("e2b-sandbox-port", &DAEMON.to_string())
+            .text("e2b-sandbox-port", &DAEMON_PORT.to_string())
             .text("connect-protocol-version", "1")
     }
 
-    fn sandbox(&self, told: Told) -> Sandbox {
+    fn sandbox(&self, sandbox: E2bSandbox) -> VendorSandbox {
         let url = match (self.options.sandbox_url.trim_end_matches('/'), &*self.options.endpoint) {
             ("", "") => {
-                let domain = told.domain.as_deref().unwrap_or(DOMAIN);
-                format!("https://{DAEMON}-{}.{domain}", told.id)
+                let domain = sandbox.domain.as_deref().unwrap_or(DOMAIN);
+                format!("https://{DAEMON_PORT}-{}.{domain}", sandbox.id)
             }
             ("", _) => self.endpoint.clone(),
             (url, _) => url.to_owned(),
         };
-        Sandbox {
-            id: told.id,
-            labels: told.metadata.unwrap_or_default(),
-            observed: match told.state.as_deref() {
+        VendorSandbox {
+            id: sandbox.id,
+            labels: sandbox.metadata.unwrap_or_default(),
+            observed: match sandbox.state.as_deref() {
                 Some("paused") => Observed::Paused,
                 Some(_) | None => Observed::Running,
             },
             url,
-            token: told.token.map(Key::new),
+            token: sandbox.token.map(VendorKey::new),
             server: None,
-            ptys: None,
+            pty_url: None,
         }
     }
 
-    /// Starts a program; what comes back is what it says.
+    /// Starts a program and returns the stream of its events.
     async fn start(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         process: Value,
-        stdin: Stdin,
+        stdin: ProcessStdin,
         time: Option<Duration>,
-    ) -> Result<Said, Fault> {
-        let message = json!({"process": process, "stdin": stdin == Stdin::Open});
-        let mut ask = self
+    ) -> Result<ProcessStream, VendorFault> {
+        let message = json!({"process": process, "stdin": stdin == ProcessStdin::Open});
+        let mut request = self
             .daemon("start a program", sandbox, "/process.Process/Start")
             .body("application/connect+json", enveloped(&message))
-            .text("keepalive-ping-interval", KEEPALIVE);
+            .text("keepalive-ping-interval", KEEPALIVE_SECONDS);
         if let Some(time) = time {
-            ask = ask.text("connect-timeout-ms", &time.as_millis().to_string());
+            request = request.text("connect-timeout-ms", &time.as_millis().to_string());
         }
-        Ok(Said { body: self.client.open(&ask).await?, buffer: BytesMut::new() })
+        Ok(ProcessStream {
+            body: self.client.open_stream(&request).await?,
+            buffer: BytesMut::new(),
+        })
     }
 
-    async fn feed(&self, sandbox: &Sandbox, pid: u64, bytes: &[u8]) -> Result<(), Fault> {
+    async fn feed(
+        &self,
+        sandbox: &VendorSandbox,
+        pid: u64,
+        bytes: &[u8],
+    ) -> Result<(), VendorFault> {
         let input = json!({"stdin": STANDARD.encode(bytes)});
-        let ask = self
-            .daemon("feed a program", sandbox, "/process.Process/SendInput")
+        let request = self
+            .daemon("write to a program", sandbox, "/process.Process/SendInput")
             .json(&json!({"process": {"pid": pid}, "input": input}))
-            // Lines that come twice are known by their offsets.
-            .safe();
-        self.client.ask(&ask).await.map(drop)
+            // The bridge ignores lines with a known offset.
+            .idempotent();
+        self.client.send(&request).await.map(drop)
     }
 
-    async fn listed(&self, query: &str) -> Result<Vec<Told>, Fault> {
+    async fn list_sandboxes(&self, query: &str) -> Result<Vec<E2bSandbox>, VendorFault> {
         let (mut all, mut next) = (Vec::new(), String::new());
         loop {
             let mut path = format!("/v2/sandboxes?{query}&state=running%2Cpaused&limit=100");
@@ -167,8 +170,9 @@ impl E2b {
                 path.push_str("&nextToken=");
                 path.extend(form_urlencoded::byte_serialize(next.as_bytes()));
             }
-            let answer = self.client.ask(&self.control("list", Method::GET, &path)).await?;
-            let page: Vec<Told> = self.client.understand(&answer)?;
+            let answer =
+                self.client.send(&self.control("list sandboxes", Method::GET, &path)).await?;
+            let page: Vec<E2bSandbox> = self.client.decode(&answer)?;
             let full = !page.is_empty();
             all.extend(page);
             let token = answer.headers.get("x-next-token").and_then(|token| token.to_str().ok());
@@ -180,14 +184,13 @@ impl E2b {
     }
 }
 
-/// Whether a program can be fed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stdin {
+enum ProcessStdin {
     Open,
     Closed,
 }
 
-/// A message as the daemon takes it: a flag, its length, and the JSON.
+/// A message of the Connect protocol: a flag, the length, and the JSON.
 fn enveloped(message: &Value) -> Bytes {
     let text = message.to_string();
     let mut bytes = Vec::with_capacity(text.len() + 5);
@@ -197,14 +200,13 @@ fn enveloped(message: &Value) -> Bytes {
     bytes.into()
 }
 
-/// What a program says, message by message.
-struct Said {
-    body: Incoming,
+/// The event stream of a program.
+struct ProcessStream {
+    body: Response,
     buffer: BytesMut,
 }
 
-/// One message.
-enum Message {
+enum ProcessEvent {
     Started(u64),
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
@@ -212,36 +214,33 @@ enum Message {
     Alive,
 }
 
-impl Said {
-    /// The next message; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Message>, Fault> {
+impl ProcessStream {
+    /// Returns the next event; `None` at the end.
+    async fn next(&mut self) -> Result<Option<ProcessEvent>, VendorFault> {
         loop {
             if let Some((flags, message)) = self.whole()? {
                 if flags & 2 == 0 {
-                    return Ok(Some(meaning(&message["event"])));
+                    return Ok(Some(event_of(&message["event"])));
                 }
                 return match message.get("error") {
                     None | Some(Value::Null) => Ok(None),
                     Some(error) => Err(refusal(error)),
                 };
             }
-            let frame = match timeout(SILENCE, self.body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Err(broken(&error.to_string())),
-                Ok(None) => return Err(broken("the stream ended in the middle")),
-                Err(_) => return Err(broken("nothing was heard for a minute")),
-            };
-            if let Ok(data) = frame.into_data() {
-                self.buffer.extend_from_slice(&data);
+            match timeout(SILENCE_TIMEOUT, self.body.chunk()).await {
+                Ok(Ok(Some(data))) => self.buffer.extend_from_slice(&data),
+                Ok(Ok(None)) => return Err(broken("the stream ended early")),
+                Ok(Err(error)) => return Err(broken(&error.to_string())),
+                Err(_) => return Err(broken("the stream was silent for a minute")),
             }
         }
     }
 
-    fn whole(&mut self) -> Result<Option<(u8, Value)>, Fault> {
+    fn whole(&mut self) -> Result<Option<(u8, Value)>, VendorFault> {
         let Some(head) = self.buffer.first_chunk::<5>() else { return Ok(None) };
         let [flags, a, b, c, d] = *head;
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        if length > MESSAGE {
+        if length > MAX_MESSAGE_BYTES {
             return Err(broken("a message is too large"));
         }
         if self.buffer.len() < 5 + length {
@@ -254,13 +253,13 @@ impl Said {
     }
 }
 
-fn broken(why: &str) -> Fault {
-    Fault::Broken { vendor: VENDOR, why: why.to_owned() }
+fn broken(why: &str) -> VendorFault {
+    VendorFault::Transport { vendor: VENDOR, reason: why.to_owned() }
 }
 
-/// A refusal at the end of a stream, by the status it would have had.
-fn refusal(error: &Value) -> Fault {
-    let words = error["message"].as_str().unwrap_or("nothing more").to_owned();
+/// Converts an error at the end of a stream to the status it stands for.
+fn refusal(error: &Value) -> VendorFault {
+    let message = error["message"].as_str().unwrap_or("no details").to_owned();
     let status = match error["code"].as_str().unwrap_or_default() {
         "not_found" => StatusCode::NOT_FOUND,
         "unauthenticated" => StatusCode::UNAUTHORIZED,
@@ -270,30 +269,32 @@ fn refusal(error: &Value) -> Fault {
         "resource_exhausted" => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::BAD_GATEWAY,
     };
-    Fault::Status { vendor: VENDOR, status, words }
+    VendorFault::Status { vendor: VENDOR, status, message }
 }
 
-fn meaning(event: &Value) -> Message {
+fn event_of(event: &Value) -> ProcessEvent {
     let bytes = |value: &Value| STANDARD.decode(value.as_str()?).ok();
     if let Some(pid) = event["start"]["pid"].as_u64() {
-        return Message::Started(pid);
+        return ProcessEvent::Started(pid);
     }
     if let Some(data) = event.get("data") {
-        let told =
-            [("stdout", Message::Stdout as fn(Vec<u8>) -> Message), ("stderr", Message::Stderr)];
-        for (name, message) in told {
+        let sandbox = [
+            ("stdout", ProcessEvent::Stdout as fn(Vec<u8>) -> ProcessEvent),
+            ("stderr", ProcessEvent::Stderr),
+        ];
+        for (name, message) in sandbox {
             if let Some(bytes) = bytes(&data[name]) {
                 return message(bytes);
             }
         }
     }
     match event.get("end") {
-        Some(end) => Message::Ended(end["exitCode"].as_i64().unwrap_or(0)),
-        None => Message::Alive,
+        Some(end) => ProcessEvent::Ended(end["exitCode"].as_i64().unwrap_or(0)),
+        None => ProcessEvent::Alive,
     }
 }
 
-impl Vendor for Arc<E2b> {
+impl Vendor for Arc<E2bVendor> {
     fn name(&self) -> &'static str {
         "e2b"
     }
@@ -307,98 +308,110 @@ impl Vendor for Arc<E2b> {
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), String> {
-        settings::<Spec>(spec).map(drop)
+        settings::<E2bSpec>(spec).map(drop)
     }
 
-    fn make<'a>(
+    fn create<'a>(
         &'a self,
         name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a Value,
-    ) -> Answered<'a, Sandbox> {
+    ) -> VendorReply<'a, VendorSandbox> {
         Box::pin(async move {
-            let template = settings::<Spec>(spec).ok().and_then(|spec| spec.template);
+            let template = settings::<E2bSpec>(spec).ok().and_then(|spec| spec.template);
             let body = json!({
                 "templateID": template.as_ref().unwrap_or(&self.options.template),
                 "timeout": self.options.timeout.as_secs(),
-                // Whatever becomes of us, nothing is lost and nothing costs for ever.
+                // If the server dies, sandboxes are paused: nothing is lost, and costs end.
                 "autoPause": true,
                 "secure": true,
                 "metadata": labels,
             });
-            let ask = self
-                .control("make a sandbox", Method::POST, "/sandboxes")
+            let request = self
+                .control("create a sandbox", Method::POST, "/sandboxes")
                 .json(&body)
                 .text("idempotency-key", name)
-                .within(MAKING);
-            let told: Told = self.client.ask_json(&ask).await?;
-            Ok(Sandbox { labels: labels.clone(), ..self.sandbox(told) })
+                .timeout(START_TIMEOUT);
+            let sandbox: E2bSandbox = self.client.send_json(&request).await?;
+            Ok(VendorSandbox { labels: labels.clone(), ..self.sandbox(sandbox) })
         })
     }
 
-    fn find<'a>(&'a self, labels: &'a Labels) -> Answered<'a, Vec<Sandbox>> {
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>> {
         Box::pin(async move {
-            // A query in a query.
+            // The filter is a query string inside a query parameter.
             let pairs =
                 form_urlencoded::Serializer::new(String::new()).extend_pairs(labels).finish();
-            let query = format!("metadata={}", encoded(&pairs));
-            let found = self.listed(&query).await?;
-            Ok(found.into_iter().map(|told| self.sandbox(told)).collect())
+            let query = format!("metadata={}", url_encoded(&pairs));
+            let found = self.list_sandboxes(&query).await?;
+            Ok(found.into_iter().map(|sandbox| self.sandbox(sandbox)).collect())
         })
     }
 
-    fn look<'a>(&'a self, id: &'a str) -> Answered<'a, Option<Sandbox>> {
+    fn get<'a>(&'a self, id: &'a str) -> VendorReply<'a, Option<VendorSandbox>> {
         Box::pin(async move {
-            let ask = self.control("look", Method::GET, &format!("/sandboxes/{}", encoded(id)));
-            let told = unless_gone(self.client.ask_json(&ask).await)?;
-            Ok(told.map(|told| self.sandbox(told)))
+            let request = self.control(
+                "get a sandbox",
+                Method::GET,
+                &format!("/sandboxes/{}", url_encoded(id)),
+            );
+            let sandbox = none_if_missing(self.client.send_json(&request).await)?;
+            Ok(sandbox.map(|sandbox| self.sandbox(sandbox)))
         })
     }
 
-    fn pause<'a>(&'a self, id: &'a str) -> Answered<'a, ()> {
+    fn pause<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let path = format!("/sandboxes/{}/pause", encoded(id));
-            let ask = self.control("pause", Method::POST, &path).json(&json!({})).safe();
-            match self.client.ask(&ask.within(MAKING)).await {
+            let path = format!("/sandboxes/{}/pause", url_encoded(id));
+            let request =
+                self.control("pause a sandbox", Method::POST, &path).json(&json!({})).idempotent();
+            match self.client.send(&request.timeout(START_TIMEOUT)).await {
                 Ok(_) => Ok(()),
-                // It holds still already.
+                // It is already paused.
                 Err(fault) if fault.status() == Some(StatusCode::CONFLICT) => Ok(()),
                 Err(fault) => Err(fault),
             }
         })
     }
 
-    fn resume<'a>(&'a self, id: &'a str) -> Answered<'a, ()> {
+    fn resume<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let path = format!("/sandboxes/{}/connect", encoded(id));
+            let path = format!("/sandboxes/{}/connect", url_encoded(id));
             let body = json!({"timeout": self.options.timeout.as_secs()});
-            let ask = self.control("resume", Method::POST, &path).json(&body).safe();
-            self.client.ask(&ask.within(MAKING)).await.map(drop)
+            let request =
+                self.control("resume a sandbox", Method::POST, &path).json(&body).idempotent();
+            self.client.send(&request.timeout(START_TIMEOUT)).await.map(drop)
         })
     }
 
-    fn kill<'a>(&'a self, id: &'a str) -> Answered<'a, ()> {
+    fn delete<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let path = format!("/sandboxes/{}", encoded(id));
-            let ask = self.control("end", Method::DELETE, &path).within(MAKING);
-            unless_gone(self.client.ask(&ask).await).map(drop)
+            let path = format!("/sandboxes/{}", url_encoded(id));
+            let request =
+                self.control("delete a sandbox", Method::DELETE, &path).timeout(START_TIMEOUT);
+            none_if_missing(self.client.send(&request).await).map(drop)
         })
     }
 
-    fn keep<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, ()> {
+    fn keep_alive<'a>(&'a self, sandbox: &'a VendorSandbox) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let path = format!("/sandboxes/{}/timeout", encoded(&sandbox.id));
+            let path = format!("/sandboxes/{}/timeout", url_encoded(&sandbox.id));
             let body = json!({"timeout": self.options.timeout.as_secs()});
-            let ask = self.control("keep a sandbox", Method::POST, &path).json(&body).safe();
-            self.client.ask(&ask).await.map(drop)
+            let request =
+                self.control("keep a sandbox", Method::POST, &path).json(&body).idempotent();
+            self.client.send(&request).await.map(drop)
         })
     }
 
-    fn pace(&self) -> Duration {
+    fn keep_alive_interval(&self) -> Duration {
         self.options.timeout / 3
     }
 
-    fn run<'a>(&'a self, sandbox: &'a Sandbox, command: &'a Execute) -> Answered<'a, Executed> {
+    fn run<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        command: &'a Execute,
+    ) -> VendorReply<'a, Executed> {
         Box::pin(async move {
             let mut process = json!({
                 "cmd": "/bin/sh", "args": ["-c", command.command], "envs": command.env,
@@ -407,14 +420,14 @@ impl Vendor for Arc<E2b> {
                 process["cwd"] = cwd.as_str().into();
             }
             let time = Some(command.timeout);
-            let mut said = self.start(sandbox, process, Stdin::Closed, time).await?;
+            let mut stream = self.start(sandbox, process, ProcessStdin::Closed, time).await?;
             let (mut stdout, mut stderr, mut exit_code) = (Vec::new(), Vec::new(), None);
             loop {
-                match said.next().await {
-                    Ok(Some(Message::Stdout(bytes))) => stdout.extend(bytes),
-                    Ok(Some(Message::Stderr(bytes))) => stderr.extend(bytes),
-                    Ok(Some(Message::Ended(code))) => exit_code = i32::try_from(code).ok(),
-                    Ok(Some(Message::Started(_) | Message::Alive)) => {}
+                match stream.next().await {
+                    Ok(Some(ProcessEvent::Stdout(bytes))) => stdout.extend(bytes),
+                    Ok(Some(ProcessEvent::Stderr(bytes))) => stderr.extend(bytes),
+                    Ok(Some(ProcessEvent::Ended(code))) => exit_code = i32::try_from(code).ok(),
+                    Ok(Some(ProcessEvent::Started(_) | ProcessEvent::Alive)) => {}
                     Ok(None) => break,
                     Err(fault) if fault.status() == Some(StatusCode::REQUEST_TIMEOUT) => break,
                     Err(fault) => return Err(fault),
@@ -426,46 +439,51 @@ impl Vendor for Arc<E2b> {
 
     fn upload<'a>(
         &'a self,
-        sandbox: &'a Sandbox,
+        sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
-    ) -> Answered<'a, ()> {
+        progress: Option<UploadProgress>,
+    ) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let (kind, body) = super::multipart(&[("file", Some(path), &bytes)]);
-            let ask = self
-                .daemon("write a file", sandbox, &format!("/files?path={}", encoded(path)))
+            let (kind, body) = multipart(&[("file", Some(path), &bytes)]);
+            let request = self
+                .daemon("write a file", sandbox, &format!("/files?path={}", url_encoded(path)))
                 .body(&kind, body)
-                .within(UPLOAD)
-                .telling(progress)
-                .safe();
-            self.client.ask(&ask).await.map(drop)
+                .timeout(UPLOAD_TIMEOUT)
+                .progress(progress)
+                .idempotent();
+            self.client.send(&request).await.map(drop)
         })
     }
 
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes> {
+    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes> {
         Box::pin(async move {
-            let url = format!("{}/files?path={}", sandbox.url, encoded(path));
-            let ask = self.guest(Ask::new("read a file", Method::GET, url), sandbox);
-            self.client.ask(&ask.within(UPLOAD)).await.map(|answer| answer.body)
+            let url = format!("{}/files?path={}", sandbox.url, url_encoded(path));
+            let request =
+                self.authorize(VendorRequest::new("read a file", Method::GET, url), sandbox);
+            self.client.send(&request.timeout(UPLOAD_TIMEOUT)).await.map(|answer| answer.body)
         })
     }
 
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>> {
+    fn list<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        path: &'a str,
+    ) -> VendorReply<'a, Vec<Entry>> {
         Box::pin(async move {
-            let ask = self
+            let request = self
                 .daemon("list a directory", sandbox, "/filesystem.Filesystem/ListDir")
                 .json(&json!({"path": path, "depth": 1}))
-                .within(ANSWER)
-                .safe();
-            let answer: Value = self.client.ask_json(&ask).await?;
+                .timeout(RESPONSE_TIMEOUT)
+                .idempotent();
+            let answer: Value = self.client.send_json(&request).await?;
             let entries = answer["entries"].as_array().cloned().unwrap_or_default();
             let entry = |entry: &Value| {
                 let size = &entry["size"];
                 Some(Entry {
                     name: entry["name"].as_str()?.to_owned(),
                     is_dir: entry["type"] == "FILE_TYPE_DIRECTORY",
-                    // Large numbers are text here.
+                    // 64-bit integers are strings in this encoding.
                     size: size.as_str().and_then(|n| n.parse().ok()).or(size.as_u64()).unwrap_or(0),
                 })
             };
@@ -473,68 +491,77 @@ impl Vendor for Arc<E2b> {
         })
     }
 
-    fn attach<'a>(&'a self, sandbox: &'a Sandbox, words: &'a [String]) -> Answered<'a, Channel> {
+    fn attach<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        argv: &'a [String],
+    ) -> VendorReply<'a, Channel> {
         Box::pin(async move {
-            let (cmd, args) = words.split_first().ok_or_else(|| broken("no program is named"))?;
+            let (cmd, args) = argv.split_first().ok_or_else(|| broken("no program was named"))?;
             let process = json!({"cmd": cmd, "args": args, "cwd": "/"});
-            let mut said = self.start(sandbox, process, Stdin::Open, None).await?;
+            let mut stream = self.start(sandbox, process, ProcessStdin::Open, None).await?;
             let pid = loop {
-                match said.next().await? {
-                    Some(Message::Started(pid)) => break pid,
+                match stream.next().await? {
+                    Some(ProcessEvent::Started(pid)) => break pid,
                     Some(_) => {}
-                    None => return Err(broken("the program never began")),
+                    None => return Err(broken("the program did not start")),
                 }
             };
-            let (to_us, output) = mpsc::channel(WAITING);
-            let (input, from_us) = mpsc::channel(WAITING);
-            tokio::spawn(hear(said, to_us));
-            tokio::spawn(tell(self.clone(), sandbox.clone(), pid, from_us));
+            let (to_us, output) = mpsc::channel(MAX_QUEUED_CHUNKS);
+            let (input, from_us) = mpsc::channel(MAX_QUEUED_CHUNKS);
+            tokio::spawn(forward_output(stream, to_us));
+            tokio::spawn(forward_input(self.clone(), sandbox.clone(), pid, from_us));
             Ok(Channel { output, input })
         })
     }
 }
 
-/// Passes on what a program says until nobody listens.
-async fn hear(mut said: Said, to_us: mpsc::Sender<Bytes>) {
+/// Forwards the output of a program.
+async fn forward_output(mut stream: ProcessStream, to_us: mpsc::Sender<Bytes>) {
     loop {
         let message = tokio::select! {
-            message = said.next() => message,
+            message = stream.next() => message,
             () = to_us.closed() => return,
         };
         match message {
-            Ok(Some(Message::Stdout(bytes) | Message::Stderr(bytes))) => {
+            Ok(Some(ProcessEvent::Stdout(bytes) | ProcessEvent::Stderr(bytes))) => {
                 if to_us.send(bytes.into()).await.is_err() {
                     return;
                 }
             }
-            Ok(Some(Message::Started(_) | Message::Alive)) => {}
-            Ok(Some(Message::Ended(_)) | None) => return,
+            Ok(Some(ProcessEvent::Started(_) | ProcessEvent::Alive)) => {}
+            Ok(Some(ProcessEvent::Ended(_)) | None) => return,
             Err(fault) => {
-                tracing::debug!(%fault, "a stream from a sandbox broke");
+                tracing::debug!(%fault, "the output of a program in a sandbox was cut off");
                 return;
             }
         }
     }
 }
 
-/// Gives a program what comes for it, then the end.
-async fn tell(e2b: Arc<E2b>, sandbox: Sandbox, pid: u64, mut from_us: mpsc::Receiver<Bytes>) {
+/// Forwards input to a program, then closes its standard input.
+async fn forward_input(
+    e2b: Arc<E2bVendor>,
+    sandbox: VendorSandbox,
+    pid: u64,
+    mut from_us: mpsc::Receiver<Bytes>,
+) {
     while let Some(first) = from_us.recv().await {
         let mut bytes = BytesMut::from(first);
-        while bytes.len() < INPUT {
+        while bytes.len() < MAX_INPUT_BYTES {
             match from_us.try_recv() {
                 Ok(more) => bytes.extend_from_slice(&more),
                 Err(_) => break,
             }
         }
         if let Err(fault) = e2b.feed(&sandbox, pid, &bytes).await {
-            tracing::debug!(%fault, "a program in a sandbox cannot be fed");
+            tracing::debug!(%fault, "cannot write to a program in a sandbox");
             return;
         }
     }
-    let ask = e2b
+    let request = e2b
         .daemon("end a program's input", &sandbox, "/process.Process/CloseStdin")
         .json(&json!({"process": {"pid": pid}}));
-    // One that cannot be told is ended by the next that takes its place.
-    let _ = e2b.client.ask(&ask).await;
+    // If this fails, the next bridge ends this one.
+    let _ = e2b.client.send(&request).await;
 }

@@ -1,162 +1,151 @@
-//! Asking a vendor over HTTP: time limits, waits between tries, and its own words when it says no.
+//! The HTTP client for vendor APIs: deadlines, retries, and the vendor's own error message.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use reqwest::{Body, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
+use super::websocket::{UpgradeError, WebSocket, upgrade};
 use provider::ProviderError;
 
-/// How often one thing is asked for.
-const TRIES: u32 = 4;
-/// The wait after the first try; it doubles.
-const WAIT: Duration = Duration::from_millis(200);
-/// The longest that a vendor's own word is waited for between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// How long a vendor has to answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(30);
-/// The largest answer that is taken in.
-const MOST: usize = 256 << 20;
-/// What a vendor's words begin with that calls a 429 a 400.
-const THROTTLED: &str = "Throttling";
-/// How much of a vendor's words is repeated.
-const WORDS: usize = 600;
-/// Pieces a large body is sent in; after each the progress is told.
-const PIECE: usize = 256 << 10;
+const MAX_ATTEMPTS: u32 = 4;
+/// The delay after the first attempt; it doubles with each further one.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// A vendor that asks for a longer delay than this gets no further attempt.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// The default deadline of one attempt.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_RESPONSE_BYTES: usize = 256 << 20;
+/// AgentBay answers 400 with this prefix where it means 429.
+const THROTTLING_PREFIX: &str = "Throttling";
+/// How much of a vendor's error message is repeated in ours.
+const MAX_MESSAGE_CHARS: usize = 600;
+/// Size of the chunks of a large upload; progress is reported after each.
+const UPLOAD_CHUNK_BYTES: usize = 256 << 10;
 
-type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
-
-/// Told how many bytes of a body have been taken.
-pub(super) type Progress = Arc<dyn Fn(u64) + Send + Sync>;
+/// Called with the number of bytes of a request body that have been sent.
+pub(super) type UploadProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// A client of one vendor. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Client {
+#[derive(Debug, Clone)]
+pub(super) struct VendorClient {
     vendor: &'static str,
-    client: hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Body>,
-    tls: Arc<ClientConfig>,
+    client: reqwest::Client,
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("vendor", &self.vendor).finish_non_exhaustive()
-    }
-}
-
-/// A secret. Nobody sees it by accident.
+/// A vendor's API key or token. `Debug` does not print it.
 #[derive(Clone)]
-pub struct Key(String);
+pub struct VendorKey(String);
 
-impl Key {
-    /// This text.
+impl VendorKey {
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// For whoever has to send it another way.
+    /// Returns the secret, for vendors that want it in a request body.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// As a header that is not shown either.
-    pub(super) fn header(&self, before: &str) -> Option<HeaderValue> {
-        let mut value = HeaderValue::from_str(&format!("{before}{}", self.0)).ok()?;
+    /// Returns a header value, marked as sensitive.
+    pub(super) fn header(&self, prefix: &str) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&format!("{prefix}{}", self.0)).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for VendorKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "Key(none)" } else { "Key(…)" })
     }
 }
 
-/// Whether asking twice may do something twice.
+/// Whether a request may be repeated when its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It may be asked again whatever became of it.
+    /// The request is idempotent.
     Safe,
-    /// Only if it certainly was not done.
+    /// The request is repeated only if the vendor certainly did not carry it out.
     Once,
 }
 
-/// One question.
-pub(super) struct Ask {
+/// A request to a vendor.
+pub(super) struct VendorRequest {
     doing: &'static str,
     method: Method,
     url: String,
     headers: HeaderMap,
     body: Bytes,
     repeat: Repeat,
-    patience: Duration,
-    progress: Option<Progress>,
+    timeout: Duration,
+    progress: Option<UploadProgress>,
 }
 
-/// A whole answer.
+/// A successful response, read to its end.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct VendorResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// Why there is no good answer.
+/// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
-    /// The vendor said no.
-    #[error("{vendor} answered {status}: {words}")]
-    Status { vendor: &'static str, status: StatusCode, words: String },
-    /// The vendor asks to come again later; nothing was done.
-    #[error("{vendor} answered {status}: {words}")]
-    Busy { vendor: &'static str, status: StatusCode, words: String, retry_after: Option<Duration> },
-    /// Nobody knows what became of it.
-    #[error("{vendor} did not answer: {why}")]
-    Broken { vendor: &'static str, why: String },
+pub(super) enum VendorFault {
+    /// The vendor answered with an error status.
+    #[error("{vendor} answered {status}: {message}")]
+    Status { vendor: &'static str, status: StatusCode, message: String },
+    /// The vendor's rate limit; nothing was done.
+    #[error("{vendor} answered {status}: {message}")]
+    Busy {
+        vendor: &'static str,
+        status: StatusCode,
+        message: String,
+        retry_after: Option<Duration>,
+    },
+    /// There is no usable response; whether the request was carried out is unknown.
+    #[error("no response from {vendor}: {reason}")]
+    Transport { vendor: &'static str, reason: String },
 }
 
-impl Fault {
-    /// The status of an answer.
+impl VendorFault {
     pub(super) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } | Self::Busy { status, .. } => Some(*status),
-            Self::Broken { .. } => None,
+            Self::Transport { .. } => None,
         }
     }
 
-    /// Whether it may have been done in spite of it.
+    /// Whether the request may have been carried out in spite of the fault.
     pub(super) fn is_unknown(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.is_server_error(),
             Self::Busy { .. } => false,
-            Self::Broken { .. } => true,
+            Self::Transport { .. } => true,
         }
     }
 
-    /// As a provider's error.
+    /// Converts to the error of the operation `doing`.
     pub(super) fn of(self, doing: &'static str) -> ProviderError {
         match &self {
             Self::Status { status, .. } if status.is_client_error() => {
@@ -165,12 +154,12 @@ impl Fault {
             Self::Busy { retry_after, .. } => {
                 ProviderError::Busy { retry_after: *retry_after, reason: self.to_string() }
             }
-            Self::Status { .. } | Self::Broken { .. } => ProviderError::failed(doing, self),
+            Self::Status { .. } | Self::Transport { .. } => ProviderError::failed(doing, self),
         }
     }
 }
 
-impl Ask {
+impl VendorRequest {
     pub(super) fn new(doing: &'static str, method: Method, url: impl Into<String>) -> Self {
         let repeat = match method {
             Method::GET | Method::PUT | Method::DELETE => Repeat::Safe,
@@ -183,7 +172,7 @@ impl Ask {
             headers: HeaderMap::new(),
             body: Bytes::new(),
             repeat,
-            patience: ANSWER,
+            timeout: RESPONSE_TIMEOUT,
             progress: None,
         }
     }
@@ -195,7 +184,7 @@ impl Ask {
         self
     }
 
-    pub(super) fn bearer(mut self, key: &Key) -> Self {
+    pub(super) fn bearer(mut self, key: &VendorKey) -> Self {
         if let Some(value) = key.header("Bearer ") {
             self.headers.insert(AUTHORIZATION, value);
         }
@@ -210,228 +199,246 @@ impl Ask {
         self.body("application/json", body.to_string().into())
     }
 
-    pub(super) fn body(mut self, kind: &str, body: Bytes) -> Self {
-        if let Ok(kind) = HeaderValue::from_str(kind) {
-            self.headers.insert(CONTENT_TYPE, kind);
+    pub(super) fn body(mut self, content_type: &str, body: Bytes) -> Self {
+        if let Ok(content_type) = HeaderValue::from_str(content_type) {
+            self.headers.insert(CONTENT_TYPE, content_type);
         }
         self.body = body;
         self
     }
 
-    /// May be asked again whatever became of it.
-    pub(super) fn safe(self) -> Self {
-        Self { repeat: Repeat::Safe, ..self }
+    pub(super) fn repeat(self, repeat: Repeat) -> Self {
+        Self { repeat, ..self }
     }
 
-    /// The vendor has this long to answer.
-    pub(super) fn within(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    /// Declares the request idempotent.
+    pub(super) fn idempotent(self) -> Self {
+        self.repeat(Repeat::Safe)
     }
 
-    /// Whoever waits is told how much of the body is on its way.
-    pub(super) fn telling(self, progress: Option<Progress>) -> Self {
+    /// Sets the deadline of one attempt.
+    pub(super) fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    pub(super) fn progress(self, progress: Option<UploadProgress>) -> Self {
         Self { progress, ..self }
-    }
-
-    fn request(&self) -> Result<Request<Body>, http::Error> {
-        let mut request = Request::builder().method(&self.method).uri(&self.url);
-        if let Some(headers) = request.headers_mut() {
-            headers.extend(self.headers.clone());
-            headers.insert(
-                USER_AGENT,
-                HeaderValue::from_static(concat!("stead/", env!("CARGO_PKG_VERSION"))),
-            );
-        }
-        let body = match &self.progress {
-            Some(progress) if self.body.len() > PIECE => {
-                let length = HeaderValue::from(self.body.len());
-                if let Some(headers) = request.headers_mut() {
-                    headers.insert(http::header::CONTENT_LENGTH, length);
-                }
-                in_pieces(self.body.clone(), progress.clone())
-            }
-            _ => Full::new(self.body.clone()).boxed_unsync(),
-        };
-        request.body(body)
     }
 }
 
-fn in_pieces(body: Bytes, progress: Progress) -> Body {
-    let pieces = stream::unfold((body, 0), move |(mut rest, sent)| {
+fn in_chunks(body: Bytes, progress: UploadProgress) -> Body {
+    let chunks = stream::unfold((body, 0), move |(mut rest, sent)| {
         let progress = progress.clone();
         async move {
             if rest.is_empty() {
                 return None;
             }
-            let piece = rest.split_to(rest.len().min(PIECE));
-            let sent = sent + piece.len() as u64;
+            let chunk = rest.split_to(rest.len().min(UPLOAD_CHUNK_BYTES));
+            let sent = sent + chunk.len() as u64;
             progress(sent);
-            Some((Ok(Frame::data(piece)), (rest, sent)))
+            Some((io::Result::Ok(chunk), (rest, sent)))
         }
     });
-    StreamBody::new(pieces).boxed_unsync()
+    Body::wrap_stream(chunks)
 }
 
-impl Client {
-    /// A client with the usual authorities, and those in `SSL_CERT_FILE`.
+/// TLS with the well-known certificate authorities and those in `SSL_CERT_FILE`.
+fn tls_config() -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
+        let certificates = CertificateDer::pem_file_iter(file).into_iter().flatten().flatten();
+        roots.add_parsable_certificates(certificates);
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+impl VendorClient {
     pub(super) fn new(vendor: &'static str) -> io::Result<Self> {
-        let mut roots = RootCertStore::empty();
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
-            let certificates = CertificateDer::pem_file_iter(file).into_iter().flatten().flatten();
-            roots.add_parsable_certificates(certificates);
-        }
-        let provider = Arc::new(ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(Duration::from_secs(10)));
-        let https = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls.clone())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
-        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(Duration::from_secs(20))
-            .build(https);
-        Ok(Self { vendor, client, tls: Arc::new(tls) })
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("stead/", env!("CARGO_PKG_VERSION")))
+            .tls_backend_preconfigured(tls_config()?)
+            .http1_only()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            // A redirect could carry the key to another host.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(io::Error::other)?;
+        Ok(Self { vendor, client })
     }
 
-    /// Whose client this is.
-    pub(super) fn vendor(&self) -> &'static str {
-        self.vendor
-    }
-
-    /// What connections other than this client's own are made with.
-    pub(super) fn tls(&self) -> Arc<ClientConfig> {
-        self.tls.clone()
-    }
-
-    /// Asks until there is an answer or no hope for one. Statuses that are no success are faults.
-    pub(super) async fn ask(&self, ask: &Ask) -> Result<Answer, Fault> {
-        let mut tries = 0;
+    /// Sends a request, and repeats it while that may help and is allowed. An error status is a fault.
+    pub(super) async fn send(
+        &self,
+        request: &VendorRequest,
+    ) -> Result<VendorResponse, VendorFault> {
+        let mut attempts = 0;
         loop {
-            let fault = match self.once(ask).await {
-                Ok(answer) => return Ok(answer),
+            let fault = match self.attempt(request).await {
+                Ok(response) => return Ok(response),
                 Err(fault) => fault,
             };
-            tries += 1;
-            let own = WAIT * (1 << (tries - 1));
-            let wait = match &fault {
-                Fault::Busy { retry_after, .. } => retry_after.unwrap_or(own),
-                Fault::Status { status, .. } if is_passing(*status) => own,
-                Fault::Status { .. } => return Err(fault),
-                Fault::Broken { .. } => own,
+            attempts += 1;
+            let backoff = FIRST_RETRY_DELAY * (1 << (attempts - 1));
+            let delay = match &fault {
+                VendorFault::Busy { retry_after, .. } => retry_after.unwrap_or(backoff),
+                VendorFault::Status { status, .. } if is_transient(*status) => backoff,
+                VendorFault::Status { .. } => return Err(fault),
+                VendorFault::Transport { .. } => backoff,
             };
-            let again = ask.repeat == Repeat::Safe || !fault.is_unknown();
-            if !again || tries >= TRIES || wait > LONGEST_WAIT {
+            let may_repeat = request.repeat == Repeat::Safe || !fault.is_unknown();
+            if !may_repeat || attempts >= MAX_ATTEMPTS || delay > MAX_RETRY_DELAY {
                 return Err(fault);
             }
-            tracing::debug!(doing = ask.doing, %fault, ?wait, "asked again");
-            sleep(wait.max(own)).await;
+            tracing::debug!(doing = request.doing, %fault, ?delay, "retrying a vendor request");
+            sleep(delay.max(backoff)).await;
         }
     }
 
-    /// The same, and what the answer says.
-    pub(super) async fn ask_json<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, Fault> {
-        let answer = self.ask(ask).await?;
-        self.understand(&answer)
+    /// Sends a request as [`send`](Self::send) does, and decodes the response.
+    pub(super) async fn send_json<T: DeserializeOwned>(
+        &self,
+        request: &VendorRequest,
+    ) -> Result<T, VendorFault> {
+        let response = self.send(request).await?;
+        self.decode(&response)
     }
 
-    /// What an answer says.
-    pub(super) fn understand<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Fault> {
-        serde_json::from_slice(&answer.body).map_err(|error| {
-            let why = format!("its answer cannot be read ({error}): {}", words(&answer.body));
-            Fault::Broken { vendor: self.vendor, why }
+    pub(super) fn decode<T: DeserializeOwned>(
+        &self,
+        response: &VendorResponse,
+    ) -> Result<T, VendorFault> {
+        serde_json::from_slice(&response.body).map_err(|error| {
+            let body = error_message(&response.body);
+            self.fault(format!("cannot decode the response ({error}): {body}"))
         })
     }
 
-    async fn once(&self, ask: &Ask) -> Result<Answer, Fault> {
+    async fn attempt(&self, request: &VendorRequest) -> Result<VendorResponse, VendorFault> {
         let whole = async {
-            let (status, headers, body) = self.begin(ask).await?;
-            let body = Limited::new(body, MOST).collect().await;
-            let body = body.map_err(|error| self.broken(&*error))?.to_bytes();
-            Ok(Answer { status, headers, body })
+            let response = self.begin(request).await?;
+            self.read_whole(response).await
         };
-        let answer = match timeout(ask.patience, whole).await {
-            Ok(answer) => answer?,
-            Err(_) => {
-                let why = format!("not within {} s", ask.patience.as_secs());
-                return Err(Fault::Broken { vendor: self.vendor, why });
+        let response = timeout(request.timeout, whole).await;
+        self.check_status(response.map_err(|_| self.timed_out(request.timeout))??)
+    }
+
+    /// Sends a request once and returns the response with its body unread.
+    pub(super) async fn open_stream(
+        &self,
+        request: &VendorRequest,
+    ) -> Result<Response, VendorFault> {
+        let late = |_| self.timed_out(request.timeout);
+        let response = timeout(request.timeout, self.begin(request)).await.map_err(late)??;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refused(response, request.timeout).await)
+    }
+
+    /// Opens a WebSocket. The URL may have the scheme of HTTP or of WebSockets.
+    pub(super) async fn websocket(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+    ) -> Result<WebSocket, VendorFault> {
+        let url = match url.strip_prefix("ws") {
+            Some(rest) => format!("http{rest}"),
+            None => url.to_owned(),
+        };
+        let request = self.client.get(url).headers(headers);
+        let opened = timeout(RESPONSE_TIMEOUT, upgrade(request)).await;
+        match opened.map_err(|_| self.timed_out(RESPONSE_TIMEOUT))? {
+            Ok(socket) => Ok(socket),
+            Err(UpgradeError::Refused(response)) => {
+                Err(self.refused(*response, RESPONSE_TIMEOUT).await)
             }
-        };
-        self.judge(answer)
-    }
-
-    /// Asks once, and leaves what comes after the head to the caller.
-    pub(super) async fn open(&self, ask: &Ask) -> Result<Incoming, Fault> {
-        let (status, headers, body) = match timeout(ask.patience, self.begin(ask)).await {
-            Ok(begun) => begun?,
-            Err(_) => {
-                let why = format!("not within {} s", ask.patience.as_secs());
-                return Err(Fault::Broken { vendor: self.vendor, why });
+            Err(error @ (UpgradeError::Failed(_) | UpgradeError::NoWebSocket)) => {
+                Err(self.fault(root_cause(&error)))
             }
+        }
+    }
+
+    async fn begin(&self, request: &VendorRequest) -> Result<Response, VendorFault> {
+        let sent = self.client.request(request.method.clone(), &request.url);
+        let sent = sent.headers(request.headers.clone());
+        let sent = match &request.progress {
+            Some(progress) if request.body.len() > UPLOAD_CHUNK_BYTES => sent
+                .header(CONTENT_LENGTH, request.body.len())
+                .body(in_chunks(request.body.clone(), progress.clone())),
+            Some(_) | None => sent.body(request.body.clone()),
         };
-        if status.is_success() {
-            return Ok(body);
-        }
-        let body = timeout(ask.patience, Limited::new(body, MOST).collect()).await;
-        let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-        match self.judge(Answer { status, headers, body }) {
-            Err(fault) => Err(fault),
-            Ok(_) => Err(Fault::Broken { vendor: self.vendor, why: format!("{status}") }),
-        }
+        sent.send().await.map_err(|error| self.fault(root_cause(&error)))
     }
 
-    async fn begin(&self, ask: &Ask) -> Result<(StatusCode, HeaderMap, Incoming), Fault> {
-        let request = ask.request().map_err(|error| self.broken(&error))?;
-        let response = self.client.request(request).await.map_err(|error| self.broken(&error))?;
-        let (head, body) = response.into_parts();
-        Ok((head.status, head.headers, body))
+    async fn read_whole(&self, mut response: Response) -> Result<VendorResponse, VendorFault> {
+        let mut body = BytesMut::new();
+        while let Some(chunk) =
+            response.chunk().await.map_err(|error| self.fault(root_cause(&error)))?
+        {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+                return Err(self.fault(format!("its response exceeds {MAX_RESPONSE_BYTES} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        Ok(VendorResponse { status, headers, body: body.freeze() })
     }
 
-    fn judge(&self, answer: Answer) -> Result<Answer, Fault> {
-        let (vendor, status) = (self.vendor, answer.status);
+    fn check_status(&self, response: VendorResponse) -> Result<VendorResponse, VendorFault> {
+        let (vendor, status) = (self.vendor, response.status);
         if status.is_success() {
-            return Ok(answer);
+            return Ok(response);
         }
-        let words = words(&answer.body);
-        let retry_after = retry_after(&answer.headers);
-        let later = status == StatusCode::TOO_MANY_REQUESTS
+        let message = error_message(&response.body);
+        let retry_after = retry_after(&response.headers);
+        let rate_limited = status == StatusCode::TOO_MANY_REQUESTS
             || (status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some())
-            || words.starts_with(THROTTLED);
-        Err(if later {
-            Fault::Busy { vendor, status, words, retry_after }
+            || message.starts_with(THROTTLING_PREFIX);
+        Err(if rate_limited {
+            VendorFault::Busy { vendor, status, message, retry_after }
         } else {
-            Fault::Status { vendor, status, words }
+            VendorFault::Status { vendor, status, message }
         })
     }
 
-    fn broken(&self, error: &dyn std::error::Error) -> Fault {
-        Fault::Broken { vendor: self.vendor, why: innermost(error) }
+    /// The fault of a response that is no success, with what can be read of its body.
+    async fn refused(&self, response: Response, limit: Duration) -> VendorFault {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let whole = timeout(limit, self.read_whole(response)).await;
+        let body = whole.ok().and_then(Result::ok).map(|whole| whole.body).unwrap_or_default();
+        let checked = self.check_status(VendorResponse { status, headers, body });
+        checked.err().unwrap_or_else(|| self.fault(format!("unexpected status {status}")))
+    }
+
+    fn timed_out(&self, limit: Duration) -> VendorFault {
+        self.fault(format!("timed out after {} s", limit.as_secs()))
+    }
+
+    fn fault(&self, reason: String) -> VendorFault {
+        VendorFault::Transport { vendor: self.vendor, reason }
     }
 }
 
-/// Where a vendor is: where it was said to be, or else at its own place.
-pub(super) fn endpoint(named: &str, own: &str) -> String {
-    match named.trim_end_matches('/') {
-        "" => own.to_owned(),
-        named => named.to_owned(),
+/// Returns the configured base URL without a trailing slash, or the vendor's default.
+pub(super) fn endpoint(configured: &str, default: &str) -> String {
+    match configured.trim_end_matches('/') {
+        "" => default.to_owned(),
+        configured => configured.to_owned(),
     }
 }
 
-/// A text as part of an address.
-pub(super) fn encoded(text: &str) -> String {
+pub(super) fn url_encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// An answer about something, unless that is not there.
-pub(super) fn unless_gone<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+/// Turns a 404 into `None`.
+pub(super) fn none_if_missing<T>(answer: Result<T, VendorFault>) -> Result<Option<T>, VendorFault> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(fault) if fault.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
@@ -439,16 +446,16 @@ pub(super) fn unless_gone<T>(answer: Result<T, Fault>) -> Result<Option<T>, Faul
     }
 }
 
-/// The cause of causes, in words.
-fn innermost(mut error: &dyn std::error::Error) -> String {
+/// The last error of the chain, which names the cause.
+fn root_cause(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
     error.to_string()
 }
 
-/// Statuses that the next try may not meet.
-fn is_passing(status: StatusCode) -> bool {
+/// Statuses that the next attempt may not get.
+fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 500 | 502 | 503 | 504)
 }
 
@@ -457,23 +464,26 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// What a vendor said, as far as it is meant to be read.
-fn words(body: &[u8]) -> String {
-    let said = serde_json::from_slice::<Value>(body).ok();
-    let said = said.as_ref().and_then(|said| {
-        let names = ["message", "Message", "error", "detail"];
-        let told = match names.into_iter().find_map(|name| said.get(name))? {
+/// Extracts the message of an error response, whichever field the vendor puts it in.
+fn error_message(body: &[u8]) -> String {
+    let json = serde_json::from_slice::<Value>(body).ok();
+    let message = json.as_ref().and_then(|json| {
+        let fields = ["message", "Message", "error", "detail"];
+        let message = match fields.into_iter().find_map(|field| json.get(field))? {
             Value::String(text) => text.clone(),
             Value::Null => return None,
             other => other.to_string(),
         };
-        // Where a code is a word, it says more than the status.
-        let code = said.get("Code").and_then(Value::as_str);
-        Some(code.map_or(told.clone(), |code| format!("{code}: {told}")))
+        // A textual code is more specific than the status.
+        let code = json.get("Code").and_then(Value::as_str);
+        Some(code.map_or(message.clone(), |code| format!("{code}: {message}")))
     });
-    let text = said.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+    let text = message.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if plain.is_empty() { "nothing more".to_owned() } else { plain.chars().take(WORDS).collect() }
+    match plain.is_empty() {
+        true => "no details".to_owned(),
+        false => plain.chars().take(MAX_MESSAGE_CHARS).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -481,38 +491,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vendors_own_words_are_repeated() {
-        let check = |body: &str, expected: &str| assert_eq!(words(body.as_bytes()), expected);
+    fn the_message_of_a_vendor_is_repeated() {
+        let check =
+            |body: &str, expected: &str| assert_eq!(error_message(body.as_bytes()), expected);
         check(r#"{"code":429,"message":"20 sandboxes at most"}"#, "20 sandboxes at most");
         check(r#"{"error":{"a":1}}"#, r#"{"a":1}"#);
         check(r#"{"Code":"Quota","Message":"20 at most"}"#, "Quota: 20 at most");
         check("Bad\ngateway", "Bad gateway");
-        check("", "nothing more");
-        assert_eq!(words(&[b'x'; 5000]).len(), WORDS);
+        check("", "no details");
+        assert_eq!(error_message(&[b'x'; 5000]).len(), MAX_MESSAGE_CHARS);
     }
 
     #[test]
     fn a_key_is_not_shown() {
-        let key = Key::new("e2b_secret");
+        let key = VendorKey::new("e2b_secret");
         assert_eq!(format!("{key:?}"), "Key(…)");
         assert!(!format!("{:?}", key.header("Bearer ")).contains("secret"));
     }
 
     #[test]
-    fn a_fault_tells_what_can_be_done_about_it() {
+    fn a_fault_says_whether_a_retry_is_safe() {
         let vendor = "E2B";
-        let status = |code: u16| Fault::Status {
+        let status = |code: u16| VendorFault::Status {
             vendor,
             status: StatusCode::from_u16(code).unwrap(),
-            words: "no".into(),
+            message: "no".into(),
         };
         assert!(!status(403).is_unknown() && status(500).is_unknown());
         assert!(matches!(status(403).of("make"), ProviderError::Refused { .. }));
         assert!(matches!(status(500).of("make"), ProviderError::Failed { .. }));
-        let busy = Fault::Busy {
+        let busy = VendorFault::Busy {
             vendor,
             status: StatusCode::TOO_MANY_REQUESTS,
-            words: "slow down".into(),
+            message: "slow down".into(),
             retry_after: None,
         };
         let said = busy.of("make").to_string();

@@ -1,40 +1,42 @@
-//! Sandboxes of other people, reached through their own HTTP APIs.
+//! Providers on vendors' sandboxes, through the vendors' HTTP APIs.
 //!
 //! ```text
 //!   server ── mirror ── pipe ══ the vendor's process stream ══ bridge ── host.sock ── host ── shells
 //! ```
-//! A host of ours runs inside, from our own executable, which is sent there once; so terminals there are
-//! full terminals. Everything they write is copied to this machine as it comes (`mirror`), for a sandbox
-//! may vanish. What a vendor made for us carries our labels: a reply that got lost leaves nothing that
-//! is not found again. The key stays here: nothing inside knows it.
+//! A host runs inside each sandbox, from our own executable, which is uploaded once; so terminals there are
+//! full terminals. All their output is copied to this machine as it arrives (`mirror`), because a sandbox may
+//! vanish. Every sandbox carries our labels, so that it is found again if the reply to its creation is lost.
+//! The vendor's key never enters a sandbox.
 //!
-//! Where a vendor only runs commands, or by setting, there is no host inside: terminals stand on
-//! [`remote`](super::remote), which needs nothing but [`Vendor::run`] and [`Vendor::upload`].
+//! If a vendor only runs commands, or by setting, there is no host inside: terminals use the in-process host
+//! in [`remote`], which needs only [`Vendor::run`] and [`Vendor::upload`].
 
 mod agentbay;
-mod apart;
 mod bridge;
+mod capture;
 mod commands;
 mod daytona;
 mod e2b;
+mod executable;
 mod http;
 mod line;
 mod mirror;
+mod multipart;
 mod pipe;
-mod program;
 mod remote;
-mod socket;
 mod vendor;
+mod websocket;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -42,74 +44,73 @@ use tokio_util::sync::CancellationToken;
 use base::durable::replace;
 use base::event::{Events, Happened};
 use base::keyed_lock::KeyedLock;
-use http::{Fault, Progress};
+use executable::{Executable, PackedExecutable};
+use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
-use program::{Packed, Program};
 use provider::{
     Capabilities, Connection, Created, Entry, Execute, Executed, Found, Intent, Metrics, Observed,
     Place, Placed, Provider, ProviderError, Reply,
 };
 use remote::Remotes;
-use vendor::{Labels, Sandbox, Vendor};
+use vendor::{Vendor, VendorLabels, VendorSandbox};
 
-pub use agentbay::Options as AgentBayOptions;
+pub use agentbay::AgentBayOptions;
 pub use bridge::main;
-pub use daytona::Options as DaytonaOptions;
-pub use e2b::Options as E2bOptions;
-pub use http::Key;
+pub use daytona::DaytonaOptions;
+pub use e2b::E2bOptions;
+pub use http::VendorKey;
+pub use websocket::{UpgradeError, WebSocket, upgrade};
 
-const HOME: &str = "stead_home";
-const LEASE: &str = "stead_lease";
-const GENERATION: &str = "stead_generation";
-const INSTANCE: &str = "stead_instance";
+const HOME_LABEL: &str = "stead_home";
+const LEASE_LABEL: &str = "stead_lease";
+const GENERATION_LABEL: &str = "stead_generation";
+const INSTANCE_LABEL: &str = "stead_instance";
 
-/// How long what prepares a sandbox may take.
-const PREPARING: Duration = Duration::from_secs(120);
-/// How often a sandbox is looked for whose making was not answered, and with what waits.
-const LOOKS: u32 = 4;
-const LOOK: Duration = Duration::from_millis(100);
-/// How long a measurement is good for.
-const MEASURED: Duration = Duration::from_secs(3);
-/// How long a host that cannot be reached is looked for: networks come back.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The deadline of a command that prepares a sandbox.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often we look for a sandbox whose creation was not confirmed; the delay doubles.
+const MAX_LOOKUPS: u32 = 4;
+const FIRST_LOOKUP_DELAY: Duration = Duration::from_millis(100);
+/// How long a measurement is reused.
+const MEASUREMENT_TTL: Duration = Duration::from_secs(3);
+/// How long a lease waits for a host that cannot be reached.
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What terminals stand on.
+/// What serves the terminals of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runtime {
-    /// A host of ours inside the sandbox.
+pub enum TerminalRuntime {
+    /// A host inside the sandbox.
     Host,
-    /// Commands that the vendor runs, one at a time.
+    /// The in-process host, by commands that the vendor runs.
     Remote,
 }
 
-/// What an operator chose, for every vendor.
+/// Settings for all vendors.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// The server's home.
+pub struct CloudOptions {
+    /// The server's home directory.
     pub home: PathBuf,
-    /// The executable that is sent into sandboxes.
     pub executable: PathBuf,
-    /// What terminals stand on.
-    pub runtime: Runtime,
-    /// The directory inside a sandbox below which we keep our files.
+    pub runtime: TerminalRuntime,
+    /// The directory inside a sandbox that holds our files.
     pub inside: String,
-    /// What an hour of a sandbox costs.
+    /// The price of one hour.
     pub price: Money,
-    /// Bytes of output kept of each terminal.
+    /// The size of each terminal's log in bytes.
     pub log_limit: u64,
-    /// Who is told how an upload goes.
+    /// Receives the progress of uploads.
     pub events: Option<Events>,
 }
 
-impl Options {
-    /// The usual choices for a home.
+impl CloudOptions {
+    /// The default settings.
     #[must_use]
     pub fn new(home: &Path) -> Self {
         Self {
             home: home.to_owned(),
             executable: PathBuf::from("/proc/self/exe"),
-            runtime: Runtime::Host,
+            runtime: TerminalRuntime::Host,
             inside: "/tmp".to_owned(),
             price: Money::default(),
             log_limit: 16 << 20,
@@ -118,17 +119,17 @@ impl Options {
     }
 }
 
-/// Instances that are sandboxes of a vendor. Cheap to clone.
+/// A provider whose instances are sandboxes of a vendor. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Cloud(Arc<Inner>);
+pub struct Cloud(Arc<CloudInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct CloudInner {
     vendor: Box<dyn Vendor>,
-    options: Options,
-    /// Which of all homes that use the same key this is.
+    options: CloudOptions,
+    /// A random name that tells this home from others that use the same key.
     home: String,
-    program: Program,
+    program: Executable,
     mirrors: Arc<Mirrors>,
     remotes: Remotes,
     making: KeyedLock,
@@ -136,36 +137,36 @@ struct Inner {
 }
 
 impl Cloud {
-    /// Instances that are sandboxes of E2B.
+    /// Creates the provider `e2b`.
     ///
     /// # Errors
-    /// When the home cannot be given a name, or no connection could ever be made.
-    pub fn e2b(vendor: e2b::Options, options: Options) -> io::Result<Self> {
-        Self::new(Box::new(Arc::new(e2b::E2b::new(vendor)?)), options)
+    /// The name of the home cannot be stored, or TLS cannot be set up.
+    pub fn e2b(vendor: E2bOptions, options: CloudOptions) -> io::Result<Self> {
+        Self::new(Box::new(Arc::new(e2b::E2bVendor::new(vendor)?)), options)
     }
 
-    /// Instances that are sandboxes of Daytona.
-    ///
-    /// # Errors
-    /// As [`Cloud::e2b`].
-    pub fn daytona(vendor: daytona::Options, options: Options) -> io::Result<Self> {
-        Self::new(Box::new(Arc::new(daytona::Daytona::new(vendor)?)), options)
-    }
-
-    /// Instances that are sessions of AgentBay.
+    /// Creates the provider `daytona`.
     ///
     /// # Errors
     /// As [`Cloud::e2b`].
-    pub fn agentbay(vendor: agentbay::Options, options: Options) -> io::Result<Self> {
-        // It runs commands, and nothing else.
-        let options = Options { runtime: Runtime::Remote, ..options };
-        Self::new(Box::new(Arc::new(agentbay::AgentBay::new(vendor)?)), options)
+    pub fn daytona(vendor: DaytonaOptions, options: CloudOptions) -> io::Result<Self> {
+        Self::new(Box::new(Arc::new(daytona::DaytonaVendor::new(vendor)?)), options)
     }
 
-    fn new(vendor: Box<dyn Vendor>, options: Options) -> io::Result<Self> {
-        let program = Program::new(options.home.join("programs"), options.executable.clone());
+    /// Creates the provider `agentbay`.
+    ///
+    /// # Errors
+    /// As [`Cloud::e2b`].
+    pub fn agentbay(vendor: AgentBayOptions, options: CloudOptions) -> io::Result<Self> {
+        // AgentBay cannot stream to a program.
+        let options = CloudOptions { runtime: TerminalRuntime::Remote, ..options };
+        Self::new(Box::new(Arc::new(agentbay::AgentBayVendor::new(vendor)?)), options)
+    }
+
+    fn new(vendor: Box<dyn Vendor>, options: CloudOptions) -> io::Result<Self> {
+        let program = Executable::new(options.home.join("programs"), options.executable.clone());
         let mirrors = Mirrors::new(options.home.join("terminals"), options.log_limit);
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(CloudInner {
             home: home_name(&options.home)?,
             vendor,
             program,
@@ -177,49 +178,53 @@ impl Cloud {
         })))
     }
 
-    /// The directory of an instance's host, inside.
+    /// The directory inside that holds our files of an instance.
     fn root(&self, instance: &InstanceId) -> String {
         format!("{}/stead-{instance}", self.0.options.inside.trim_end_matches('/'))
     }
 
-    fn labels(&self, more: &[(&str, String)]) -> Labels {
-        let own = [(HOME, self.0.home.clone())];
+    fn labels(&self, more: &[(&str, String)]) -> VendorLabels {
+        let own = [(HOME_LABEL, self.0.home.clone())];
         let all = own.iter().chain(more).map(|(name, value)| ((*name).to_owned(), value.clone()));
         all.collect()
     }
 
-    /// The sandboxes that were made for an instance; more than one if a reply got lost in a way that
-    /// nobody could know.
-    async fn of(&self, instance: &InstanceId) -> Result<Vec<Sandbox>, Fault> {
-        let labels = self.labels(&[(INSTANCE, instance.to_string())]);
+    /// Lists the sandboxes of an instance. There is more than one if the reply to a creation was lost.
+    async fn sandboxes_of(&self, instance: &InstanceId) -> Result<Vec<VendorSandbox>, VendorFault> {
+        let labels = self.labels(&[(INSTANCE_LABEL, instance.to_string())]);
         let mut found = self.0.vendor.find(&labels).await?;
-        // A vendor that does not know how to search tells everything.
+        // Some vendors ignore the filter.
         found.retain(|sandbox| labels.iter().all(|(k, v)| sandbox.labels.get(k) == Some(v)));
         found.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(found)
     }
 
-    /// The sandbox of an instance.
     async fn sandbox(
         &self,
         instance: &Instance,
         doing: &'static str,
-    ) -> Result<Sandbox, ProviderError> {
+    ) -> Result<VendorSandbox, ProviderError> {
         let gone = || ProviderError::Gone { instance: instance.instance_id.clone() };
         let found = if instance.reference.is_empty() {
-            let found = self.of(&instance.instance_id).await.map_err(|fault| fault.of(doing))?;
+            let found =
+                self.sandboxes_of(&instance.instance_id).await.map_err(|fault| fault.of(doing))?;
             match found.into_iter().next() {
-                // A list does not tell what opens it.
-                Some(found) => self.0.vendor.look(&found.id).await,
+                // A list does not contain the token.
+                Some(found) => self.0.vendor.get(&found.id).await,
                 None => return Err(gone()),
             }
         } else {
-            self.0.vendor.look(&instance.reference).await
+            self.0.vendor.get(&instance.reference).await
         };
         found.map_err(|fault| fault.of(doing))?.ok_or_else(gone)
     }
 
-    fn of_sandbox(&self, instance: &Instance, doing: &'static str, fault: Fault) -> ProviderError {
+    fn of_sandbox(
+        &self,
+        instance: &Instance,
+        doing: &'static str,
+        fault: VendorFault,
+    ) -> ProviderError {
         match fault.status() {
             Some(::http::StatusCode::NOT_FOUND) => {
                 ProviderError::Gone { instance: instance.instance_id.clone() }
@@ -229,65 +234,66 @@ impl Cloud {
     }
 
     async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
-        let doing = "make a sandbox";
-        let found = self.of(&intent.instance_id).await.map_err(|fault| fault.of(doing))?;
+        let doing = "create a sandbox";
+        let found =
+            self.sandboxes_of(&intent.instance_id).await.map_err(|fault| fault.of(doing))?;
         let sandbox = match found.into_iter().next() {
             Some(found) => found,
-            None => self.make_new(intent).await.map_err(|fault| fault.of(doing))?,
+            None => self.create_new(intent).await.map_err(|fault| fault.of(doing))?,
         };
         if sandbox.observed == Observed::Paused {
             let resumed = self.0.vendor.resume(&sandbox.id).await;
             resumed.map_err(|fault| fault.of("resume a sandbox"))?;
         }
         let doing = "prepare a sandbox";
-        let whole = self.0.vendor.look(&sandbox.id).await.map_err(|fault| fault.of(doing))?;
+        let whole = self.0.vendor.get(&sandbox.id).await.map_err(|fault| fault.of(doing))?;
         let gone = || ProviderError::Gone { instance: intent.instance_id.clone() };
         let whole = whole.ok_or_else(gone)?;
         match self.0.options.runtime {
-            Runtime::Host => drop(self.install(&whole, &intent.instance_id).await?),
-            Runtime::Remote => self.prepare(whole, &intent.instance_id).await?,
+            TerminalRuntime::Host => drop(self.install(&whole, &intent.instance_id).await?),
+            TerminalRuntime::Remote => self.prepare(whole, &intent.instance_id).await?,
         }
         Ok(Created { reference: sandbox.id })
     }
 
-    /// Asks for a sandbox. One that was made although we did not hear of it is found by its labels.
-    async fn make_new(&self, intent: &Intent) -> Result<Sandbox, Fault> {
+    /// Creates a sandbox. If the reply is lost, the sandbox is found by its labels.
+    async fn create_new(&self, intent: &Intent) -> Result<VendorSandbox, VendorFault> {
         let labels = self.labels(&[
-            (LEASE, intent.lease_id.to_string()),
-            (GENERATION, intent.generation.to_string()),
-            (INSTANCE, intent.instance_id.to_string()),
+            (LEASE_LABEL, intent.lease_id.to_string()),
+            (GENERATION_LABEL, intent.generation.to_string()),
+            (INSTANCE_LABEL, intent.instance_id.to_string()),
         ]);
         let name = format!("stead-{}", intent.instance_id);
-        let fault = match self.0.vendor.make(&name, &labels, &intent.spec).await {
+        let fault = match self.0.vendor.create(&name, &labels, &intent.spec).await {
             Ok(sandbox) => return Ok(sandbox),
-            // One with our name is there already, or may be.
+            // A sandbox with our name exists, or may exist.
             Err(fault) if fault.is_unknown() || is_conflict(&fault) => fault,
             Err(fault) => return Err(fault),
         };
-        for look in 0..LOOKS {
-            sleep(LOOK * (1 << look)).await;
-            match self.of(&intent.instance_id).await {
+        for attempt in 0..MAX_LOOKUPS {
+            sleep(FIRST_LOOKUP_DELAY * (1 << attempt)).await;
+            match self.sandboxes_of(&intent.instance_id).await {
                 Ok(found) => {
                     let mut found = found.into_iter();
                     if let Some(first) = found.next() {
                         tracing::info!(instance = %intent.instance_id, sandbox = first.id,
-                            "found a sandbox whose making was not answered");
+                            "found a sandbox whose creation was not confirmed");
                         for another in found {
-                            self.0.vendor.kill(&another.id).await?;
+                            self.0.vendor.delete(&another.id).await?;
                         }
                         return Ok(first);
                     }
                 }
-                Err(error) => tracing::debug!(%error, "cannot look for a sandbox yet"),
+                Err(error) => tracing::debug!(%error, "cannot list sandboxes; retrying"),
             }
         }
         Err(fault)
     }
 
-    /// Makes our executable be inside and a host of it run; answers its path.
+    /// Uploads our executable and starts the host. Returns the path of the executable inside.
     async fn install(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         instance: &InstanceId,
     ) -> Result<String, ProviderError> {
         let doing = "prepare a sandbox";
@@ -305,40 +311,40 @@ impl Cloud {
         }
         self.send(sandbox, &packed, &format!("{root}/program.gz")).await?;
         let sum = &packed.sha256;
-        // A sandbox without the means to check trusts the checksum of the compressed file.
+        // Without `sha256sum`, only the checksum of gzip is verified.
         let unpack = format!(
             "cd {root} && gzip -dc program.gz > program.new && \
              if command -v sha256sum >/dev/null; then \
              echo '{sum}  program.new' | sha256sum -c - >/dev/null; fi && \
              chmod 755 program.new && mv program.new {program} && rm -f program.gz && {start}"
         );
-        let said = self.shell(sandbox, unpack).await?;
-        if said.trim() == "have" {
+        let output = self.shell(sandbox, unpack).await?;
+        if output.trim() == "have" {
             return Ok(program);
         }
-        let reason = format!("our executable did not arrive whole: {}", said.trim());
+        let reason = format!("our executable did not arrive intact: {}", output.trim());
         Err(ProviderError::failed(doing, io::Error::other(reason)))
     }
 
     async fn send(
         &self,
-        sandbox: &Sandbox,
-        packed: &Packed,
+        sandbox: &VendorSandbox,
+        packed: &PackedExecutable,
         path: &str,
     ) -> Result<(), ProviderError> {
-        let doing = "send our executable into a sandbox";
+        let doing = "upload our executable into a sandbox";
         let from = packed.clone();
         let bytes = tokio::task::spawn_blocking(move || from.read()).await;
         let bytes = bytes.map_err(|error| ProviderError::failed(doing, error))?;
         let bytes = bytes.map_err(|error| ProviderError::failed(doing, error))?;
         let (total, events) = (bytes.len() as u64, self.0.options.events.clone());
         let image = format!("{}:{}", self.0.vendor.name(), sandbox.id);
-        tracing::info!(sandbox = sandbox.id, bytes = total, "sending our executable");
-        let told = AtomicU64::new(0);
-        let progress: Progress = Arc::new(move |done_bytes| {
-            // Ten times in all, the last when it is done.
+        tracing::info!(sandbox = sandbox.id, bytes = total, "uploading our executable");
+        let reported = AtomicU64::new(0);
+        let progress: UploadProgress = Arc::new(move |done_bytes| {
+            // Ten events per upload.
             let tenth = done_bytes.min(total) * 10 / total.max(1);
-            if told.fetch_max(tenth, Ordering::Relaxed) == tenth {
+            if reported.fetch_max(tenth, Ordering::Relaxed) == tenth {
                 return;
             }
             if let Some(events) = &events {
@@ -354,19 +360,23 @@ impl Cloud {
         sent.map_err(|fault| fault.of(doing))
     }
 
-    /// What a command of our own says.
-    async fn shell(&self, sandbox: &Sandbox, command: String) -> Result<String, ProviderError> {
+    /// Runs a command of our own and returns its standard output.
+    async fn shell(
+        &self,
+        sandbox: &VendorSandbox,
+        command: String,
+    ) -> Result<String, ProviderError> {
         let doing = "prepare a sandbox";
-        let command = Execute { command, env: Env::new(), cwd: None, timeout: PREPARING };
+        let command = Execute { command, env: Env::new(), cwd: None, timeout: PREPARE_TIMEOUT };
         let ran = self.0.vendor.run(sandbox, &command).await.map_err(|fault| fault.of(doing))?;
         if ran.exit_code == Some(0) {
             return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
         }
-        let said = [ran.stdout, ran.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
+        let output = [ran.stdout, ran.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
         let code =
             ran.exit_code.map_or("no exit code".to_owned(), |code| format!("exit code {code}"));
-        let reason = format!("a command ended with {code}: {}", said.trim());
+        let reason = format!("a command failed with {code}: {}", output.trim());
         Err(ProviderError::failed(doing, io::Error::other(reason)))
     }
 
@@ -374,121 +384,120 @@ impl Cloud {
         let doing = "connect to a sandbox";
         let sandbox = self.sandbox(instance, doing).await?;
         if sandbox.observed != Observed::Running {
-            let error = io::Error::other("it is paused");
+            let error = io::Error::other("the sandbox is paused");
             return Err(ProviderError::failed(doing, error));
         }
         let id = &instance.instance_id;
-        if self.0.options.runtime == Runtime::Remote {
-            return Ok(self.stand_in(instance, sandbox));
+        if self.0.options.runtime == TerminalRuntime::Remote {
+            return Ok(self.connect_remote(instance, sandbox));
         }
         let mut random = [0; 8];
         getrandom::fill(&mut random)
             .map_err(|error| ProviderError::failed(doing, io::Error::other(error.to_string())))?;
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let program = self.install(&sandbox, id).await?;
-        let words =
+        let argv =
             [program, "cloud".into(), "bridge".into(), self.root(id), name.clone(), id.to_string()];
-        let channel = self.0.vendor.attach(&sandbox, &words).await;
+        let channel = self.0.vendor.attach(&sandbox, &argv).await;
         let channel = channel.map_err(|fault| self.of_sandbox(instance, doing, fault))?;
         let stream = pipe::join(channel, &name).await;
         let stream = stream.map_err(|error| ProviderError::failed(doing, error))?;
-        let over = CancellationToken::new();
-        let stream = self.0.mirrors.watch(stream, over.clone().drop_guard());
-        tokio::spawn(self.clone().attend_to(sandbox, over));
+        let closed = CancellationToken::new();
+        let stream = self.0.mirrors.watch(stream, closed.clone().drop_guard());
+        tokio::spawn(self.clone().keep_alive(sandbox, closed));
         Ok(Box::new(stream))
     }
 
-    /// Says that a sandbox is needed, as long as we are connected to it.
-    async fn attend_to(self, sandbox: Sandbox, over: CancellationToken) {
+    /// Keeps a sandbox alive as long as we are connected to it.
+    async fn keep_alive(self, sandbox: VendorSandbox, closed: CancellationToken) {
         loop {
             tokio::select! {
-                () = over.cancelled() => return,
-                () = sleep(self.0.vendor.pace()) => {}
+                () = closed.cancelled() => return,
+                () = sleep(self.0.vendor.keep_alive_interval()) => {}
             }
-            if let Err(fault) = self.0.vendor.keep(&sandbox).await {
-                tracing::warn!(sandbox = sandbox.id, %fault, "cannot say that a sandbox is needed");
+            if let Err(fault) = self.0.vendor.keep_alive(&sandbox).await {
+                tracing::warn!(sandbox = sandbox.id, %fault, "cannot keep a sandbox alive");
             }
         }
     }
 
     async fn find(&self, lease: Option<&LeaseId>) -> Result<Vec<Found>, ProviderError> {
         let labels = match lease {
-            Some(lease) => self.labels(&[(LEASE, lease.to_string())]),
+            Some(lease) => self.labels(&[(LEASE_LABEL, lease.to_string())]),
             None => self.labels(&[]),
         };
         let found = self.0.vendor.find(&labels).await;
-        let found = found.map_err(|fault| fault.of("look for sandboxes"))?;
-        let ours = |sandbox: &Sandbox| {
+        let found = found.map_err(|fault| fault.of("list sandboxes"))?;
+        let ours = |sandbox: &VendorSandbox| {
             labels.iter().all(|(name, value)| sandbox.labels.get(name) == Some(value))
         };
         Ok(found.into_iter().filter(ours).filter_map(labelled).collect())
     }
 
     async fn end(&self, instance: &Instance) -> Result<(), ProviderError> {
-        let doing = "end a sandbox";
-        self.measured().remove(&instance.instance_id);
-        self.0.remotes.forget(&instance.instance_id);
+        let doing = "delete a sandbox";
+        self.0.measured.lock().remove(&instance.instance_id);
+        self.0.remotes.remove(&instance.instance_id);
         if !instance.reference.is_empty() {
-            let killed = self.0.vendor.kill(&instance.reference).await;
+            let killed = self.0.vendor.delete(&instance.reference).await;
             return killed.map_err(|fault| fault.of(doing));
         }
-        let found = self.of(&instance.instance_id).await.map_err(|fault| fault.of(doing))?;
+        let found =
+            self.sandboxes_of(&instance.instance_id).await.map_err(|fault| fault.of(doing))?;
         for sandbox in found {
-            self.0.vendor.kill(&sandbox.id).await.map_err(|fault| fault.of(doing))?;
+            self.0.vendor.delete(&sandbox.id).await.map_err(|fault| fault.of(doing))?;
         }
         Ok(())
     }
 
     async fn measure(&self, instance: &Instance) -> Result<Metrics, ProviderError> {
-        let known = self.measured().get(&instance.instance_id).copied();
+        let known = self.0.measured.lock().get(&instance.instance_id).copied();
         if let Some((at, metrics)) = known
-            && at.elapsed() < MEASURED
+            && at.elapsed() < MEASUREMENT_TTL
         {
             return Ok(metrics);
         }
         let doing = "measure a sandbox";
         let sandbox = self.sandbox(instance, doing).await?;
         if sandbox.observed != Observed::Running {
-            // Some vendors would wake it up.
-            return Err(ProviderError::failed(doing, io::Error::other("it is paused")));
+            // Some vendors would resume it.
+            return Err(ProviderError::failed(doing, io::Error::other("the sandbox is paused")));
         }
         let root = self.root(&instance.instance_id);
         let metrics = match self.0.options.runtime {
-            Runtime::Host => {
+            TerminalRuntime::Host => {
                 let program = self.install(&sandbox, &instance.instance_id).await?;
-                let said = self.shell(&sandbox, format!("{program} cloud measure {root}")).await?;
-                serde_json::from_str(said.trim())
+                let output =
+                    self.shell(&sandbox, format!("{program} cloud measure {root}")).await?;
+                serde_json::from_str(output.trim())
                     .map_err(|error| ProviderError::failed(doing, io::Error::other(error)))?
             }
-            Runtime::Remote => {
+            TerminalRuntime::Remote => {
                 let before = known.map_or(0, |(_, metrics)| metrics.cpu_us);
-                self.count(&instance.instance_id, sandbox, before).await?
+                self.measure_remote(&instance.instance_id, sandbox, before).await?
             }
         };
-        self.measured().insert(instance.instance_id.clone(), (Instant::now(), metrics));
+        self.0.measured.lock().insert(instance.instance_id.clone(), (Instant::now(), metrics));
         Ok(metrics)
-    }
-
-    fn measured(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (Instant, Metrics)>> {
-        self.0.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn is_conflict(fault: &Fault) -> bool {
+fn is_conflict(fault: &VendorFault) -> bool {
     fault.status() == Some(::http::StatusCode::CONFLICT)
 }
 
-fn labelled(sandbox: Sandbox) -> Option<Found> {
+fn labelled(sandbox: VendorSandbox) -> Option<Found> {
     Some(Found {
-        lease_id: sandbox.labels.get(LEASE)?.parse().ok()?,
-        generation: sandbox.labels.get(GENERATION)?.parse().ok()?,
-        instance_id: sandbox.labels.get(INSTANCE)?.parse().ok()?,
+        lease_id: sandbox.labels.get(LEASE_LABEL)?.parse().ok()?,
+        generation: sandbox.labels.get(GENERATION_LABEL)?.parse().ok()?,
+        instance_id: sandbox.labels.get(INSTANCE_LABEL)?.parse().ok()?,
         observed: sandbox.observed,
         reference: sandbox.id,
     })
 }
 
-/// A name for a home, random and kept: many homes may use one key, and each ends only its own.
+/// Returns the name of a home, random and stored. Several homes may use one key; each deletes only its own
+/// sandboxes.
 fn home_name(home: &Path) -> io::Result<String> {
     let path = home.join("cloud-name");
     if let Ok(name) = fs::read_to_string(&path)
@@ -504,37 +513,13 @@ fn home_name(home: &Path) -> io::Result<String> {
     Ok(name)
 }
 
-/// A form with files, and what kind it is.
-fn multipart(fields: &[(&str, Option<&str>, &[u8])]) -> (String, Bytes) {
-    let whole: Vec<&[u8]> = fields.iter().map(|(_, _, bytes)| *bytes).collect();
-    let mark = blake3::hash(&whole.concat()).to_hex();
-    let mark = format!("stead-{}", &mark[..32]);
-    let mut body = Vec::new();
-    for (name, file, bytes) in fields {
-        body.extend_from_slice(format!("--{mark}\r\n").as_bytes());
-        let head = match file {
-            Some(file) => format!(
-                "Content-Disposition: form-data; name=\"{name}\"; filename=\"{}\"\r\n\
-                 Content-Type: application/octet-stream\r\n\r\n",
-                file.replace(['"', '\r', '\n'], "_")
-            ),
-            None => format!("Content-Disposition: form-data; name=\"{name}\"\r\n\r\n"),
-        };
-        body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(bytes);
-        body.extend_from_slice(b"\r\n");
-    }
-    body.extend_from_slice(format!("--{mark}--\r\n").as_bytes());
-    (format!("multipart/form-data; boundary={mark}"), body.into())
-}
-
 impl Provider for Cloud {
     fn name(&self) -> &str {
         self.0.vendor.name()
     }
 
     fn capabilities(&self) -> Capabilities {
-        let hosted = self.0.options.runtime == Runtime::Host;
+        let hosted = self.0.options.runtime == TerminalRuntime::Host;
         Capabilities {
             hosted,
             pause: self.0.vendor.pauses(),
@@ -565,10 +550,10 @@ impl Provider for Cloud {
                 return Ok(());
             }
             // Nothing is asked of it meanwhile: some vendors would wake it up for that.
-            self.0.remotes.hold(&instance.instance_id, true);
+            self.0.remotes.pause(&instance.instance_id);
             let paused = self.0.vendor.pause(&sandbox.id).await;
             paused.map_err(|fault| {
-                self.0.remotes.hold(&instance.instance_id, false);
+                self.0.remotes.resume(&instance.instance_id);
                 self.of_sandbox(instance, doing, fault)
             })
         })
@@ -582,7 +567,7 @@ impl Provider for Cloud {
                 let resumed = self.0.vendor.resume(&sandbox.id).await;
                 resumed.map_err(|fault| self.of_sandbox(instance, doing, fault))?;
             }
-            self.0.remotes.hold(&instance.instance_id, false);
+            self.0.remotes.resume(&instance.instance_id);
             Ok(())
         })
     }
@@ -620,9 +605,9 @@ impl Provider for Cloud {
             (outside.clone(), PathBuf::from(if index == 0 { home.to_owned() } else { other() }))
         });
         let dir = match self.0.options.runtime {
-            Runtime::Host => PathBuf::from(format!("{root}/t/{}", place.terminal)),
+            TerminalRuntime::Host => PathBuf::from(format!("{root}/t/{}", place.terminal)),
             // Written by us, not by a host inside.
-            Runtime::Remote => place.dir.clone(),
+            TerminalRuntime::Remote => place.dir.clone(),
         };
         let placed = Placed { dir, seen: seen.collect() };
         Box::pin(std::future::ready(Ok(placed)))
@@ -638,7 +623,7 @@ impl Provider for Cloud {
     }
 
     fn patience(&self) -> Duration {
-        PATIENCE
+        UNREACHABLE_TIMEOUT
     }
 
     fn execute<'a>(&'a self, instance: &'a Instance, command: &'a Execute) -> Reply<'a, Executed> {

@@ -1,36 +1,33 @@
-//! A byte stream both ways as lines of text, for channels that only promise to carry text.
+//! A byte stream in both directions as lines of text, for channels that only carry text.
 //!
 //! ```text
-//! d OFFSET CHECK BASE64     bytes, and where in the stream they belong
-//! a OFFSET CHECK            so much has arrived
+//! d OFFSET CHECK BASE64     bytes, and their offset in the stream
+//! a OFFSET CHECK            acknowledges everything before the offset
 //! ```
-//! A line that was torn fails its check and is passed over; one that comes twice is known by its
-//! offset. So whoever does not know whether a line arrived may send it again. Only so many bytes are on
-//! their way at a time, so that no buffer on the way overflows.
+//! A torn line fails its check and is ignored; a repeated one is recognized by its offset. So a sender that
+//! does not know whether a line arrived may send it again. A window limits the bytes in transit, so that no
+//! buffer on the way overflows.
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 
-/// Bytes that may be on their way into a sandbox: what a terminal there takes at once is little.
-pub(super) const INWARD: u64 = 32 << 10;
-/// Bytes that may be on their way out of it: a terminal's watcher there that falls far behind gets a picture
-/// instead of what was written.
-pub(super) const OUTWARD: u64 = 256 << 10;
-/// Bytes in one line.
-pub(super) const PIECE: usize = 24 << 10;
-/// The longest line there can be.
-pub(super) const LONGEST: usize = 2 * PIECE;
+/// The window into a sandbox: a terminal there takes little at once.
+pub(super) const INWARD_WINDOW: u64 = 32 << 10;
+/// The window out of a sandbox. A watcher that falls far behind gets a snapshot instead of the output.
+pub(super) const OUTWARD_WINDOW: u64 = 256 << 10;
+/// How many bytes one line carries.
+pub(super) const MAX_LINE_BYTES: usize = 24 << 10;
+pub(super) const MAX_LINE_CHARS: usize = 2 * MAX_LINE_BYTES;
 
-/// What a line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Line {
-    /// Bytes from an offset on.
+pub(super) enum BridgeLine {
+    /// Bytes, and the offset of the first.
     Data(u64, Vec<u8>),
-    /// Everything before this has arrived.
-    Arrived(u64),
+    /// All bytes before this offset have arrived.
+    Acknowledge(u64),
 }
 
-impl Line {
-    /// What a line says, if it is whole.
+impl BridgeLine {
+    /// Parses a line; `None` if its check fails.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim_end_matches(['\r', '\n']);
         let mut words = text.split(' ');
@@ -39,20 +36,20 @@ impl Line {
         let sum = words.next()?;
         let line = match kind {
             "d" => Self::Data(offset, STANDARD_NO_PAD.decode(words.next()?).ok()?),
-            "a" => Self::Arrived(offset),
+            "a" => Self::Acknowledge(offset),
             _ => return None,
         };
         (words.next().is_none() && line.check() == sum).then_some(line)
     }
 
-    /// The line, with its end.
+    /// Formats the line, with its newline.
     pub(super) fn text(&self) -> String {
         let check = self.check();
         match self {
             Self::Data(offset, bytes) => {
                 format!("d {offset} {check} {}\n", STANDARD_NO_PAD.encode(bytes))
             }
-            Self::Arrived(offset) => format!("a {offset} {check}\n"),
+            Self::Acknowledge(offset) => format!("a {offset} {check}\n"),
         }
     }
 
@@ -62,13 +59,13 @@ impl Line {
             Self::Data(offset, bytes) => {
                 hasher.update(b"d").update(&offset.to_le_bytes()).update(bytes)
             }
-            Self::Arrived(offset) => hasher.update(b"a").update(&offset.to_le_bytes()),
+            Self::Acknowledge(offset) => hasher.update(b"a").update(&offset.to_le_bytes()),
         };
         hasher.finalize().to_hex()[..8].to_owned()
     }
 }
 
-/// The next line of what has come, with its end, if it is there.
+/// Removes the first complete line from a buffer.
 pub(super) fn take(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     let end = buffer.iter().position(|byte| *byte == b'\n')?;
     let rest = buffer.split_off(end + 1);
@@ -77,10 +74,10 @@ pub(super) fn take(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
 
 /// One end of a stream.
 #[derive(Debug)]
-pub(super) struct End {
-    /// How much may be on its way from here.
+pub(super) struct StreamEnd {
+    /// How many bytes may be in transit from here.
     window: u64,
-    /// How much is taken in before that is said.
+    /// How many bytes are received before an acknowledgement is sent.
     step: u64,
     sent: u64,
     arrived: u64,
@@ -88,19 +85,17 @@ pub(super) struct End {
     said: u64,
 }
 
-/// Bytes are missing: the other end is not the one we think it is.
+/// Bytes are missing: the other end belongs to another stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Missing;
+pub(super) struct MissingBytes;
 
-impl End {
-    /// The end outside the sandbox.
+impl StreamEnd {
     pub(super) fn outside() -> Self {
-        Self::new(INWARD, OUTWARD)
+        Self::new(INWARD_WINDOW, OUTWARD_WINDOW)
     }
 
-    /// The end inside it.
     pub(super) fn inside() -> Self {
-        Self::new(OUTWARD, INWARD)
+        Self::new(OUTWARD_WINDOW, INWARD_WINDOW)
     }
 
     fn new(window: u64, theirs: u64) -> Self {
@@ -113,28 +108,28 @@ impl End {
         usize::try_from(self.window.saturating_sub(on_the_way)).unwrap_or(0)
     }
 
-    /// The lines for these bytes.
+    /// Formats these bytes as lines.
     pub(super) fn send(&mut self, bytes: &[u8]) -> String {
         let mut text = String::new();
-        for piece in bytes.chunks(PIECE) {
-            text.push_str(&Line::Data(self.sent, piece.to_vec()).text());
+        for piece in bytes.chunks(MAX_LINE_BYTES) {
+            text.push_str(&BridgeLine::Data(self.sent, piece.to_vec()).text());
             self.sent += piece.len() as u64;
         }
         text
     }
 
-    /// Takes in what came; answers the bytes that were not known yet.
-    pub(super) fn receive(&mut self, line: Line) -> Result<Vec<u8>, Missing> {
+    /// Applies a line. Returns the bytes that are new.
+    pub(super) fn receive(&mut self, line: BridgeLine) -> Result<Vec<u8>, MissingBytes> {
         match line {
-            Line::Arrived(offset) => {
+            BridgeLine::Acknowledge(offset) => {
                 if offset > self.sent {
-                    return Err(Missing);
+                    return Err(MissingBytes);
                 }
                 self.arrived = self.arrived.max(offset);
                 Ok(Vec::new())
             }
-            Line::Data(offset, _) if offset > self.received => Err(Missing),
-            Line::Data(offset, mut bytes) => {
+            BridgeLine::Data(offset, _) if offset > self.received => Err(MissingBytes),
+            BridgeLine::Data(offset, mut bytes) => {
                 let known = usize::try_from(self.received - offset).unwrap_or(usize::MAX);
                 if known >= bytes.len() {
                     return Ok(Vec::new());
@@ -145,11 +140,11 @@ impl End {
         }
     }
 
-    /// What the other end should hear of what has arrived, if it is time.
+    /// Returns an acknowledgement, if one is due.
     pub(super) fn answer(&mut self) -> Option<String> {
         (self.received - self.said >= self.step).then(|| {
             self.said = self.received;
-            Line::Arrived(self.received).text()
+            BridgeLine::Acknowledge(self.received).text()
         })
     }
 }
@@ -168,7 +163,7 @@ mod tests {
         fn bytes_come_once_and_in_order(
             pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..60_000), 0..4u8), 0..12),
         ) {
-            let (mut here, mut there) = (End::inside(), End::outside());
+            let (mut here, mut there) = (StreamEnd::inside(), StreamEnd::outside());
             let (mut sent, mut got) = (Vec::new(), Vec::new());
             for (bytes, harm) in pieces {
                 sent.extend_from_slice(&bytes);
@@ -180,15 +175,15 @@ mod tests {
                     _ => format!("\n$ noise d 1 2\r\n{text}"),
                 }.into_bytes();
                 while let Some(line) = take(&mut wire) {
-                    if let Some(line) = Line::parse(&line) {
+                    if let Some(line) = BridgeLine::parse(&line) {
                         got.extend(there.receive(line).unwrap());
                     }
                 }
                 if let Some(answer) = there.answer() {
-                    let answer = Line::parse(answer.as_bytes()).unwrap();
+                    let answer = BridgeLine::parse(answer.as_bytes()).unwrap();
                     prop_assert!(here.receive(answer).unwrap().is_empty());
                 }
-                prop_assert!(here.room() as u64 >= OUTWARD - OUTWARD / 8);
+                prop_assert!(here.room() as u64 >= OUTWARD_WINDOW - OUTWARD_WINDOW / 8);
             }
             prop_assert_eq!(got, sent);
         }
@@ -196,11 +191,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_noticed() {
-        let (mut here, mut there) = (End::inside(), End::outside());
+        let (mut here, mut there) = (StreamEnd::inside(), StreamEnd::outside());
         here.send(b"one");
         let second = here.send(b"two");
-        assert_eq!(there.receive(Line::parse(second.as_bytes()).unwrap()), Err(Missing));
-        assert_eq!(there.receive(Line::Arrived(1)), Err(Missing));
-        assert_eq!(Line::parse(b"d 0 00000000 AAAA\n"), None);
+        assert_eq!(there.receive(BridgeLine::parse(second.as_bytes()).unwrap()), Err(MissingBytes));
+        assert_eq!(there.receive(BridgeLine::Acknowledge(1)), Err(MissingBytes));
+        assert_eq!(BridgeLine::parse(b"d 0 00000000 AAAA\n"), None);
     }
 }

@@ -1,59 +1,58 @@
-//! The server's own copy of what terminals in other people's sandboxes write.
+//! The server's copy of the output of terminals in vendors' sandboxes.
 //!
 //! ```text
-//!   server ◀── answers, output ── Mirror ◀──────────── host
+//!   server ◀── replies, output ─── Mirror ◀──────────── host
 //!     │                             │  └▶ HOME/terminals/<id>/{log, commands}
 //!     └────── requests ──────────▶ Mirror ──────────▶ host
 //! ```
-//! A sandbox may vanish with everything in it. So whatever the host says of a terminal's output is
-//! written down here before the server hears it, in the same files that a host on this machine would
-//! write; what was printed while no server listened is fetched before the server is told how far a
-//! terminal is; and a command's output is fetched before the host may forget it.
+//! A sandbox may vanish with everything in it. So all output is written here before the server receives it, in
+//! the same files that a local host would write; output that was written while no server was connected is
+//! fetched before the server learns the terminal's offset; and a command's output is fetched before the host
+//! may forget it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use host::log::Log;
 use host::shell::{Keep, Output};
 use host::wire::{Decoder, Event, LogRecord, MAX_DATA, RecordKind, Request, Stream, TerminalInfo};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::DropGuard;
 
-/// Requests of our own have numbers from here on; the server counts from 1.
-const OURS: u32 = 1 << 31;
-/// Requests of ours that wait. There are a few at a time for each terminal and command.
-const WAITING: usize = 4096;
-/// Frames of the server's that wait for the host.
-const OUTGOING: usize = 64;
-/// What is kept back at most while something is fetched; more ends the connection.
-const MOST_HELD: usize = 64 << 20;
-/// What is kept of either end of a command's output where nobody said.
-const KEEP: Keep = Keep { head: 8 << 20, tail: 8 << 20 };
-/// Output up to this is in the command's receipt.
-const SMALL: u64 = 64 << 10;
-/// How often what was written goes to stable storage.
-const SYNC: Duration = Duration::from_secs(1);
-/// What is buffered between us and the server.
-const BUFFER: usize = 256 << 10;
+/// Our own requests have numbers from here on; the server counts from 1.
+const FIRST_OWN_SEQ: u32 = 1 << 31;
+/// Our own requests in the queue. Each terminal and command has a few at a time.
+const MAX_OWN_REQUESTS: usize = 4096;
+/// Frames of the server queued for the host.
+const MAX_QUEUED_FRAMES: usize = 64;
+/// How much is held back while a log is fetched; more ends the connection.
+const MAX_HELD_BYTES: usize = 64 << 20;
+/// How much of a command's output is kept if no request said so.
+const DEFAULT_KEEP: Keep = Keep { head: 8 << 20, tail: 8 << 20 };
+/// Output up to this size is part of the command's receipt.
+const MAX_RECEIPT_BYTES: u64 = 64 << 10;
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+const STREAM_BUFFER_BYTES: usize = 256 << 10;
 
-/// The copies of one home. A terminal's is written for one connection at a time, the latest.
+/// All copies of one home. Only the latest connection writes the copy of a terminal.
 #[derive(Debug)]
 pub(super) struct Mirrors {
     terminals: PathBuf,
-    /// How much is kept of each log that was begun by a server before.
+    /// The size of logs that a previous server process opened.
     limit: u64,
-    logs: Mutex<HashMap<String, Held>>,
+    logs: Mutex<HashMap<String, OwnedLog>>,
     connections: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct OwnedLog {
     connection: u64,
     log: Log,
 }
@@ -63,17 +62,17 @@ impl Mirrors {
         Self { terminals, limit, logs: Mutex::default(), connections: AtomicU64::new(1) }
     }
 
-    /// The stream to a host, with a copy made of all that matters; `until` is dropped when it is over.
+    /// Wraps the stream to a host so that all output is copied; `until` is dropped when the stream ends.
     pub(super) fn watch(
         self: &Arc<Self>,
         host: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         until: DropGuard,
     ) -> DuplexStream {
-        let (ours, theirs) = tokio::io::duplex(BUFFER);
+        let (ours, theirs) = tokio::io::duplex(STREAM_BUFFER_BYTES);
         let (from_host, to_host) = tokio::io::split(host);
         let (from_server, to_server) = tokio::io::split(ours);
-        let (frames, outgoing) = mpsc::channel(OUTGOING);
-        let (own, own_outgoing) = mpsc::channel(WAITING);
+        let (frames, outgoing) = mpsc::channel(MAX_QUEUED_FRAMES);
+        let (own, own_outgoing) = mpsc::channel(MAX_OWN_REQUESTS);
         let mirror = Arc::new(Mirror {
             connection: self.connections.fetch_add(1, Ordering::Relaxed),
             mirrors: self.clone(),
@@ -84,7 +83,7 @@ impl Mirrors {
         let (up, down) = (mirror.clone(), mirror);
         tokio::spawn(async move {
             let up = up.up(from_server, frames);
-            // Whichever ends first ends the other: their halves are dropped with them.
+            // When either direction ends, the other is dropped.
             tokio::select! {
                 () = up => {}
                 result = down.clone().down(from_host, to_server) => {
@@ -98,50 +97,44 @@ impl Mirrors {
         });
         theirs
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Held>> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// One connection.
 struct Mirror {
     connection: u64,
     mirrors: Arc<Mirrors>,
     own: mpsc::Sender<Vec<u8>>,
-    state: Mutex<State>,
+    state: Mutex<MirrorState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MirrorState {
     seq: u32,
-    /// What requests of ours were about.
-    asked: HashMap<u32, Asked>,
-    /// Which outputs the server reads.
+    /// What our own pending requests are for.
+    pending: HashMap<u32, OwnRequest>,
+    /// The command streams that the server reads.
     reads: HashMap<u32, (String, Stream)>,
-    commands: HashMap<String, Copied>,
-    /// Terminals whose log is being fetched, and how far.
+    commands: HashMap<String, CommandCopy>,
+    /// Terminals whose log is being fetched, and up to which offset.
     behind: HashMap<String, u64>,
-    /// Commands that the server wants forgotten.
+    /// Commands that the host may forget once their output is fetched, with the frame that says so.
     forgetting: HashMap<String, Vec<u8>>,
 }
 
-enum Asked {
+enum OwnRequest {
     Log(String),
     Output(String, Stream),
 }
 
-/// The copy of a command's output.
-struct Copied {
+struct CommandCopy {
     terminal: String,
     keep: Keep,
     stdout: Option<Output>,
     stderr: Option<Output>,
-    /// What the host said that there is in all.
+    /// The length of both streams, once the host has reported it.
     total: Option<u64>,
 }
 
-impl Copied {
+impl CommandCopy {
     fn new(terminal: String, keep: Keep) -> Self {
         Self { terminal, keep, stdout: None, stderr: None, total: None }
     }
@@ -178,11 +171,7 @@ fn broken(why: impl std::fmt::Display) -> io::Error {
 }
 
 impl Mirror {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// From the server to the host.
+    /// Forwards from the server to the host.
     async fn up<R: AsyncRead + Unpin>(&self, mut server: R, frames: mpsc::Sender<Vec<u8>>) {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; 64 << 10];
@@ -216,7 +205,7 @@ impl Mirror {
         }
     }
 
-    /// Notes what the server asks; whether that goes to the host at once.
+    /// Records a request. Returns whether it is forwarded at once.
     fn requested(&self, request: Request, frame: &[u8]) -> bool {
         match request {
             Request::Open { terminal, log_limit, base_offset, cols, rows, .. } => {
@@ -224,16 +213,16 @@ impl Mirror {
                 true
             }
             Request::Close { terminal, .. } => {
-                self.mirrors.lock().remove(&terminal);
+                self.mirrors.logs.lock().remove(&terminal);
                 true
             }
             Request::Exec { terminal, command, keep_head, keep_tail, .. } => {
                 let keep = Keep { head: keep_head, tail: keep_tail };
-                self.lock().commands.insert(command, Copied::new(terminal, keep));
+                self.state.lock().commands.insert(command, CommandCopy::new(terminal, keep));
                 true
             }
             Request::ExecRead { seq, command, stream, .. } => {
-                self.lock().reads.insert(seq, (command, stream));
+                self.state.lock().reads.insert(seq, (command, stream));
                 true
             }
             Request::ExecForget { command, .. } => self.may_forget(command, frame),
@@ -241,12 +230,12 @@ impl Mirror {
         }
     }
 
-    /// Whether the host may forget a command at once; else its output is fetched first.
+    /// Returns whether the host may forget a command at once; if not, its output is fetched first.
     fn may_forget(&self, command: String, frame: &[u8]) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match state.commands.get(&command) {
             None => return true,
-            Some(copied) if copied.total.is_some_and(|total| total <= SMALL) => {
+            Some(copied) if copied.total.is_some_and(|total| total <= MAX_RECEIPT_BYTES) => {
                 state.commands.remove(&command);
                 return true;
             }
@@ -258,7 +247,7 @@ impl Mirror {
         false
     }
 
-    /// From the host to the server.
+    /// Forwards from the host to the server.
     async fn down<R, W>(self: Arc<Self>, mut host: R, mut server: W) -> io::Result<()>
     where
         R: AsyncRead + Unpin,
@@ -266,27 +255,27 @@ impl Mirror {
     {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; 64 << 10];
-        // Frames that wait until the copies are as far as they say.
+        // Frames held back until the copies have caught up.
         let mut held: VecDeque<Vec<u8>> = VecDeque::new();
         let mut held_bytes = 0;
-        let mut ticks = interval(SYNC);
+        let mut ticks = interval(SYNC_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             while let Some(frame) = decoder.next_frame().map_err(broken)? {
                 let bytes = encoded(frame.kind, frame.payload);
                 let event = Event::decode(&frame).map_err(broken)?;
-                if event.is_none_or(|event| self.said(event)) {
+                if event.is_none_or(|event| self.copy_event(event)) {
                     held_bytes += bytes.len();
                     held.push_back(bytes);
                 }
             }
-            if self.lock().behind.is_empty() {
+            if self.state.lock().behind.is_empty() {
                 held_bytes = 0;
                 for frame in held.drain(..) {
                     server.write_all(&frame).await?;
                 }
-            } else if held_bytes > MOST_HELD {
-                return Err(broken("too much came while a log was fetched"));
+            } else if held_bytes > MAX_HELD_BYTES {
+                return Err(broken("too much output arrived while a log was fetched"));
             }
             tokio::select! {
                 read = host.read(&mut buffer) => match read? {
@@ -298,8 +287,8 @@ impl Mirror {
         }
     }
 
-    /// Writes down what the host says; whether the server is to hear it.
-    fn said(&self, event: Event) -> bool {
+    /// Copies what an event reports. Returns whether the server receives the event.
+    fn copy_event(&self, event: Event) -> bool {
         match event {
             Event::Output { terminal, offset, time_ms, bytes } => {
                 self.with_log(&terminal, |log| {
@@ -325,24 +314,24 @@ impl Mirror {
                 }
                 true
             }
-            Event::LogChunk { seq, next, records, .. } if seq >= OURS => {
+            Event::LogChunk { seq, next, records, .. } if seq >= FIRST_OWN_SEQ => {
                 self.fetched_log(seq, next, records);
                 false
             }
-            Event::ExecChunk { seq, offset, bytes, .. } if seq >= OURS => {
+            Event::ExecChunk { seq, offset, bytes, .. } if seq >= FIRST_OWN_SEQ => {
                 self.fetched_output(seq, offset, &bytes);
                 false
             }
-            // A request of ours was refused: there is nothing to fetch.
-            Event::Reply { seq, .. } if seq >= OURS => {
+            // Our own request was refused: there is nothing to fetch.
+            Event::Reply { seq, .. } if seq >= FIRST_OWN_SEQ => {
                 self.refused(seq);
                 false
             }
             Event::ExecChunk { seq, offset, bytes, .. } => {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if let Some((command, stream)) = state.reads.remove(&seq)
                     && let Some(output) = self.output(&mut state, &command, stream)
-                    // What is read from the middle is no part of what we have from the start.
+                    // A read from the middle does not extend the copy.
                     && offset <= output.written()
                 {
                     copy(output, offset, &bytes);
@@ -350,38 +339,38 @@ impl Mirror {
                 true
             }
             Event::Sealed { command, stdout_bytes, stderr_bytes } => {
-                if let Some(copied) = self.lock().commands.get_mut(&command) {
+                if let Some(copied) = self.state.lock().commands.get_mut(&command) {
                     copied.total = Some(stdout_bytes + stderr_bytes);
                 }
                 true
             }
             Event::Reply { seq, .. } => {
-                self.lock().reads.remove(&seq);
+                self.state.lock().reads.remove(&seq);
                 true
             }
             _ => true,
         }
     }
 
-    /// Makes the log of a terminal be this connection's to write.
+    /// Opens the log of a terminal for this connection.
     fn take_log(&self, terminal: &str, limit: u64, base: u64, size: (u16, u16)) {
-        let mut logs = self.mirrors.lock();
+        let mut logs = self.mirrors.logs.lock();
         if logs.get(terminal).is_some_and(|held| held.connection > self.connection) {
             return;
         }
-        // Whoever had it lets go before it is opened again.
+        // Close the log of the previous connection before opening it again.
         logs.remove(terminal);
         let dir = self.mirrors.terminals.join(terminal).join("log");
         match Log::open(dir, limit, base, size) {
             Ok(log) => {
-                logs.insert(terminal.to_owned(), Held { connection: self.connection, log });
+                logs.insert(terminal.to_owned(), OwnedLog { connection: self.connection, log });
             }
-            Err(error) => tracing::error!(terminal, %error, "no copy is kept of a terminal"),
+            Err(error) => tracing::error!(terminal, %error, "cannot copy the output of a terminal"),
         }
     }
 
     fn with_log<T>(&self, terminal: &str, act: impl FnOnce(&mut Log) -> T) -> Option<T> {
-        let mut logs = self.mirrors.lock();
+        let mut logs = self.mirrors.logs.lock();
         let held = logs.get_mut(terminal)?;
         (held.connection == self.connection).then(|| {
             let done = act(&mut held.log);
@@ -392,10 +381,10 @@ impl Mirror {
         })
     }
 
-    /// Fetches what a terminal printed that is not copied yet.
+    /// Fetches output that is not copied yet.
     fn catch_up(&self, info: TerminalInfo) {
         let TerminalInfo { terminal, cols, rows, end_offset, first_offset, commands, .. } = info;
-        // One that is being deleted has no directory, and is to have none.
+        // A terminal that is being deleted has no directory, and must not get one.
         if !self.mirrors.terminals.join(&terminal).is_dir() {
             return;
         }
@@ -404,9 +393,9 @@ impl Mirror {
             self.take_log(&terminal, self.mirrors.limit, 0, (cols, rows));
             self.with_log(&terminal, |log| log.end())
         });
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for command in commands {
-            let copied = || Copied::new(terminal.clone(), KEEP);
+            let copied = || CommandCopy::new(terminal.clone(), DEFAULT_KEEP);
             state.commands.entry(command.command).or_insert_with(copied);
         }
         let Some(end) = end.filter(|end| *end < end_offset) else { return };
@@ -415,28 +404,33 @@ impl Mirror {
         }
     }
 
-    fn ask(&self, state: &mut State, about: Asked, make: impl FnOnce(u32) -> Request) {
-        let seq = OURS | state.seq;
-        state.seq = (state.seq + 1) % OURS;
+    fn ask(&self, state: &mut MirrorState, about: OwnRequest, make: impl FnOnce(u32) -> Request) {
+        let seq = FIRST_OWN_SEQ | state.seq;
+        state.seq = (state.seq + 1) % FIRST_OWN_SEQ;
         let mut frame = Vec::new();
-        // One that does not fit ends like one that was refused.
+        // A request that cannot be queued is treated as refused.
         if make(seq).encode(&mut frame).is_ok() && self.own.try_send(frame).is_ok() {
-            state.asked.insert(seq, about);
+            state.pending.insert(seq, about);
         } else {
-            tracing::warn!("a copy cannot be completed: too much is asked of a host at once");
+            tracing::warn!("cannot complete a copy: too many requests are queued");
             self.give_up(state, about);
         }
     }
 
-    fn fetch_log(&self, state: &mut State, terminal: String, from: u64) {
+    fn fetch_log(&self, state: &mut MirrorState, terminal: String, from: u64) {
         let limit = MAX_DATA as u32;
         let name = terminal.clone();
-        self.ask(state, Asked::Log(name), |seq| Request::ReadLog { seq, terminal, from, limit });
+        self.ask(state, OwnRequest::Log(name), |seq| Request::ReadLog {
+            seq,
+            terminal,
+            from,
+            limit,
+        });
     }
 
     fn fetched_log(&self, seq: u32, next: u64, records: Vec<LogRecord>) {
-        let mut state = self.lock();
-        let Some(Asked::Log(terminal)) = state.asked.remove(&seq) else { return };
+        let mut state = self.state.lock();
+        let Some(OwnRequest::Log(terminal)) = state.pending.remove(&seq) else { return };
         let empty = records.is_empty();
         let end = self.with_log(&terminal, |log| {
             for LogRecord { kind, offset, time_ms, data } in records {
@@ -463,18 +457,18 @@ impl Mirror {
         }
     }
 
-    fn fetch_output(&self, state: &mut State, command: String, stream: Stream) {
+    fn fetch_output(&self, state: &mut MirrorState, command: String, stream: Stream) {
         let from = self.output(state, &command, stream).map_or(0, |output| output.written());
         let limit = MAX_DATA as u32;
-        let about = Asked::Output(command.clone(), stream);
+        let about = OwnRequest::Output(command.clone(), stream);
         self.ask(state, about, |seq| Request::ExecRead { seq, command, stream, from, limit });
     }
 
     fn fetched_output(&self, seq: u32, offset: u64, bytes: &[u8]) {
-        let mut state = self.lock();
-        let Some(Asked::Output(command, stream)) = state.asked.remove(&seq) else { return };
+        let mut state = self.state.lock();
+        let Some(OwnRequest::Output(command, stream)) = state.pending.remove(&seq) else { return };
         if let Some(output) = self.output(&mut state, &command, stream) {
-            // What the host did not keep we cannot have either.
+            // What the host did not keep is missing here as well.
             output.skip_to(offset);
             copy(output, offset, bytes);
         }
@@ -486,24 +480,24 @@ impl Mirror {
     }
 
     fn refused(&self, seq: u32) {
-        let mut state = self.lock();
-        if let Some(about) = state.asked.remove(&seq) {
+        let mut state = self.state.lock();
+        if let Some(about) = state.pending.remove(&seq) {
             self.give_up(&mut state, about);
         }
     }
 
-    /// What cannot be fetched holds nobody up.
-    fn give_up(&self, state: &mut State, about: Asked) {
+    /// Stops waiting for something that cannot be fetched.
+    fn give_up(&self, state: &mut MirrorState, about: OwnRequest) {
         match about {
-            Asked::Log(terminal) => {
+            OwnRequest::Log(terminal) => {
                 state.behind.remove(&terminal);
             }
-            Asked::Output(command, _) => self.forget(state, &command),
+            OwnRequest::Output(command, _) => self.forget(state, &command),
         }
     }
 
-    /// The copy is whole: the host may forget.
-    fn forget(&self, state: &mut State, command: &str) {
+    /// Lets the host forget a command whose copy is complete.
+    fn forget(&self, state: &mut MirrorState, command: &str) {
         if let Some(mut copied) = state.commands.remove(command) {
             for output in [&mut copied.stdout, &mut copied.stderr].into_iter().flatten() {
                 output.settle();
@@ -512,14 +506,13 @@ impl Mirror {
         if let Some(frame) = state.forgetting.remove(command)
             && self.own.try_send(frame).is_err()
         {
-            tracing::debug!(command, "a host remembers a command for longer than it need");
+            tracing::debug!(command, "cannot tell the host to forget a command");
         }
     }
 
-    /// The copy of a command's stream.
     fn output<'a>(
         &self,
-        state: &'a mut State,
+        state: &'a mut MirrorState,
         command: &str,
         stream: Stream,
     ) -> Option<&'a mut Output> {
@@ -539,29 +532,29 @@ impl Mirror {
     }
 
     fn sync(&self) {
-        let mut logs = self.mirrors.lock();
+        let mut logs = self.mirrors.logs.lock();
         for held in logs.values_mut().filter(|held| held.connection == self.connection) {
             sync(&mut held.log);
         }
     }
 
-    /// The connection is over: what was copied is put where it is found without us.
+    /// Closes all copies when the connection ends.
     fn settle(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for copied in state.commands.values_mut() {
             for output in [&mut copied.stdout, &mut copied.stderr].into_iter().flatten() {
                 output.settle();
             }
         }
         self.sync();
-        let mut logs = self.mirrors.lock();
+        let mut logs = self.mirrors.logs.lock();
         logs.retain(|_, held| held.connection != self.connection);
     }
 }
 
-/// Appends what is not known yet of bytes that belong at an offset.
+/// Appends the part of `bytes` that is new.
 fn append(log: &mut Log, kind: RecordKind, offset: u64, time_ms: u64, bytes: &[u8]) {
-    // What nobody told us of is a gap for us, too.
+    // Bytes that were never reported are a gap here as well.
     log.skip_to(offset);
     let known = usize::try_from(log.end() - offset).unwrap_or(usize::MAX);
     if let Some(fresh) = bytes.get(known..).filter(|fresh| !fresh.is_empty()) {
@@ -569,7 +562,7 @@ fn append(log: &mut Log, kind: RecordKind, offset: u64, time_ms: u64, bytes: &[u
     }
 }
 
-/// The same of a command's output, where nothing is missing before it.
+/// As [`append`], but does nothing if bytes before `offset` are missing.
 fn copy(output: &mut Output, offset: u64, bytes: &[u8]) {
     let known = output.written().checked_sub(offset).map(usize::try_from);
     if let Some(Ok(known)) = known
@@ -581,7 +574,7 @@ fn copy(output: &mut Output, offset: u64, bytes: &[u8]) {
 
 fn sync(log: &mut Log) {
     if let Some(job) = log.sync() {
-        // A disk that fails is said by the log itself: its durable offset stands still.
+        // A failing disk shows in the log: its durable offset stops advancing.
         tokio::task::spawn_blocking(move || job.run());
     }
 }

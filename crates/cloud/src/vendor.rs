@@ -1,4 +1,4 @@
-//! What is asked of a vendor of sandboxes.
+//! What a vendor of sandboxes must be able to do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,114 +9,117 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
-use super::http::{Fault, Progress};
+use super::http::{UploadProgress, VendorFault, VendorKey};
 use super::pipe::Channel;
-use crate::remote::{Screen, Wish};
+use crate::remote::{PtyRequest, RemotePty};
 use provider::{Entry, Execute, Executed, Fidelity, Observed};
 
-/// How long a sandbox may take to become what it is wanted to be, and how often that is looked at.
-pub(super) const CHANGING: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(250);
+/// How long a sandbox may take to reach the state that was asked for.
+pub(super) const TRANSITION_TIMEOUT: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a vendor answers.
-pub(super) type Answered<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub(super) type VendorReply<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, VendorFault>> + Send + 'a>>;
 
-/// Labels of a sandbox.
-pub(super) type Labels = BTreeMap<String, String>;
+pub(super) type VendorLabels = BTreeMap<String, String>;
 
-/// A sandbox as its vendor tells it.
+/// A sandbox as its vendor describes it.
 #[derive(Debug, Clone)]
-pub(super) struct Sandbox {
-    /// The vendor's name for it.
+pub(super) struct VendorSandbox {
+    /// The vendor's id of it.
     pub(super) id: String,
-    /// What it was made for.
-    pub(super) labels: Labels,
-    /// How it is.
+    pub(super) labels: VendorLabels,
     pub(super) observed: Observed,
-    /// Where its daemon is.
+    /// The base URL of the daemon in the sandbox.
     pub(super) url: String,
-    /// What opens that, where it is not the vendor's own key.
-    pub(super) token: Option<super::http::Key>,
-    /// Which of its servers runs commands, where there are several.
+    /// The daemon's token, where it is not the vendor's key.
+    pub(super) token: Option<VendorKey>,
+    /// The MCP server that has the shell tool (AgentBay).
     pub(super) server: Option<String>,
-    /// Where its PTYs are, of a vendor that is asked for them.
-    pub(super) ptys: Option<String>,
+    /// The URL of the PTY server (AgentBay).
+    pub(super) pty_url: Option<String>,
 }
 
-/// What a vendor tells that a sandbox uses.
+/// The resource usage of a sandbox as its vendor reports it, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-pub(super) struct Usage {
-    /// Bytes of memory.
+pub(super) struct VendorUsage {
     pub(super) mem_used: u64,
-    /// Bytes of its disk.
     pub(super) disk_used: u64,
 }
 
-/// Somebody who has sandboxes. Each operation may be asked again; one on a sandbox that is not there
-/// is a fault with status 404.
+/// A vendor of sandboxes. Every operation may be repeated; one on a sandbox that does not exist fails with
+/// status 404.
 pub(super) trait Vendor: Send + Sync + fmt::Debug {
-    /// The provider's name.
+    /// The name of the provider.
     fn name(&self) -> &'static str;
-    /// The user that programs run as, and where that is at home.
+    /// The user that programs run as, and its home directory.
     fn user(&self) -> (&'static str, &'static str);
-    /// What is kept of a sandbox that is paused.
+    /// What a paused sandbox preserves.
     fn pauses(&self) -> Fidelity;
-    /// Whether these settings of a lease can be taken; else why not.
+    /// Checks the settings of a lease; the error says why they are refused.
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), String>;
-    /// Makes a sandbox.
-    fn make<'a>(
+    fn create<'a>(
         &'a self,
         name: &'a str,
-        labels: &'a Labels,
+        labels: &'a VendorLabels,
         spec: &'a serde_json::Value,
-    ) -> Answered<'a, Sandbox>;
-    /// Every sandbox with these labels.
-    fn find<'a>(&'a self, labels: &'a Labels) -> Answered<'a, Vec<Sandbox>>;
-    /// A sandbox, if it is there.
-    fn look<'a>(&'a self, id: &'a str) -> Answered<'a, Option<Sandbox>>;
-    /// Makes it hold still.
-    fn pause<'a>(&'a self, id: &'a str) -> Answered<'a, ()>;
-    /// Makes it run.
-    fn resume<'a>(&'a self, id: &'a str) -> Answered<'a, ()>;
-    /// Makes it be gone; one that is not there is a success.
-    fn kill<'a>(&'a self, id: &'a str) -> Answered<'a, ()>;
-    /// Says that it is needed, which has to be said so often.
-    fn keep<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, ()>;
-    /// See [`keep`](Self::keep).
-    fn pace(&self) -> Duration;
+    ) -> VendorReply<'a, VendorSandbox>;
+    /// Lists the sandboxes with these labels.
+    fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>>;
+    fn get<'a>(&'a self, id: &'a str) -> VendorReply<'a, Option<VendorSandbox>>;
+    fn pause<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
+    fn resume<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
+    /// Deletes a sandbox; succeeds if it does not exist.
+    fn delete<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
+    /// Restarts the vendor's idle timer of a sandbox.
+    fn keep_alive<'a>(&'a self, sandbox: &'a VendorSandbox) -> VendorReply<'a, ()>;
+    fn keep_alive_interval(&self) -> Duration;
     /// Runs a command to its end.
-    fn run<'a>(&'a self, sandbox: &'a Sandbox, command: &'a Execute) -> Answered<'a, Executed>;
-    /// Writes a file, and the directories that it needs.
+    fn run<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        command: &'a Execute,
+    ) -> VendorReply<'a, Executed>;
+    /// Writes a file, and creates its directory.
     fn upload<'a>(
         &'a self,
-        sandbox: &'a Sandbox,
+        sandbox: &'a VendorSandbox,
         path: &'a str,
         bytes: Bytes,
-        progress: Option<Progress>,
-    ) -> Answered<'a, ()>;
-    /// Reads a file.
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes>;
+        progress: Option<UploadProgress>,
+    ) -> VendorReply<'a, ()>;
+    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes>;
     /// Lists a directory.
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>>;
-    /// What a whole sandbox uses, of a vendor that tells where no host of ours does.
-    fn usage<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, Option<Usage>> {
+    fn list<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str)
+    -> VendorReply<'a, Vec<Entry>>;
+    /// Returns the usage of the whole sandbox, if the vendor reports it.
+    fn usage<'a>(&'a self, sandbox: &'a VendorSandbox) -> VendorReply<'a, Option<VendorUsage>> {
         let _ = sandbox;
         Box::pin(std::future::ready(Ok(None)))
     }
-    /// A PTY, of a vendor that has them and no host of ours; `None` where there is none, or none any more.
-    fn screen<'a>(&'a self, sandbox: &'a Sandbox, wish: &'a Wish) -> Answered<'a, Option<Screen>> {
-        let _ = (sandbox, wish);
+    /// Opens a PTY without a host of ours; `None` if the vendor has none, or if that PTY is gone.
+    fn open_pty<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        request: &'a PtyRequest,
+    ) -> VendorReply<'a, Option<RemotePty>> {
+        let _ = (sandbox, request);
         Box::pin(std::future::ready(Ok(None)))
     }
-    /// Starts a program that reads and writes lines of text; not asked of a vendor that only runs commands.
-    fn attach<'a>(&'a self, sandbox: &'a Sandbox, words: &'a [String]) -> Answered<'a, Channel> {
-        let _ = (sandbox, words);
-        let why = "it has no streams to programs".to_owned();
-        Box::pin(std::future::ready(Err(Fault::Broken { vendor: self.name(), why })))
+    /// Starts a program that reads and writes lines of text. A vendor that only runs commands has no such
+    /// channel.
+    fn attach<'a>(
+        &'a self,
+        sandbox: &'a VendorSandbox,
+        argv: &'a [String],
+    ) -> VendorReply<'a, Channel> {
+        let _ = (sandbox, argv);
+        let reason = "it has no streams to programs".to_owned();
+        Box::pin(std::future::ready(Err(VendorFault::Transport { vendor: self.name(), reason })))
     }
 }
 
-/// The settings of a lease; nothing is the default of all of them.
+/// Parses the settings of a lease; `null` means the defaults.
 pub(super) fn settings<T: DeserializeOwned + Default>(
     spec: &serde_json::Value,
 ) -> Result<T, String> {
@@ -126,23 +129,24 @@ pub(super) fn settings<T: DeserializeOwned + Default>(
     T::deserialize(spec).map_err(|error| error.to_string())
 }
 
-/// Looks until there is what was wanted.
-pub(super) async fn until<T, F>(
+/// Calls `poll` until it returns a value, for at most [`TRANSITION_TIMEOUT`].
+pub(super) async fn poll_until<T, F>(
     vendor: &'static str,
-    mut look: impl FnMut() -> F,
-) -> Result<T, Fault>
+    mut poll: impl FnMut() -> F,
+) -> Result<T, VendorFault>
 where
-    F: Future<Output = Result<Option<T>, Fault>>,
+    F: Future<Output = Result<Option<T>, VendorFault>>,
 {
-    let deadline = Instant::now() + CHANGING;
+    let deadline = Instant::now() + TRANSITION_TIMEOUT;
     loop {
-        if let Some(seen) = look().await? {
-            return Ok(seen);
+        if let Some(value) = poll().await? {
+            return Ok(value);
         }
         if Instant::now() > deadline {
-            let why = format!("what was asked for did not come about in {} s", CHANGING.as_secs());
-            return Err(Fault::Broken { vendor, why });
+            let limit = TRANSITION_TIMEOUT.as_secs();
+            let reason = format!("the sandbox did not change its state within {limit} s");
+            return Err(VendorFault::Transport { vendor, reason });
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,7 +1,7 @@
 //! What is AgentBay's own: two ways to its sessions, calls that get lost on either, its PTYs, and its words. The rest it
 //! has in common with others (`commands_only`, `cloud`, `provider`).
 
-use cloud::Runtime;
+use cloud::TerminalRuntime;
 use provider::{Provider, ProviderError};
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
     server.kill();
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
     let client = server.client();
-    shows(&client, &id, "connected again");
+    shows(&client, &id, "reconnected");
     typed(&client, &id, "echo $kept''-again\r");
     shows(&client, &id, "yes-again");
     // Nothing of how it was started is to be seen, and nothing twice.
@@ -150,7 +150,7 @@ fn a_program_runs_once_whatever_becomes_of_its_terminal() {
     };
     let again = |id: &str| {
         let log = client.get(&format!("/api/terminals/{id}/recording")).text();
-        log.matches("connected again").count()
+        log.matches("reconnected").count()
     };
     // A connection that is refused, one that is lost with what it asked for or typed, and a PTY that is.
     let plans: [(&str, &[(&str, &str)]); 4] = [
@@ -212,7 +212,7 @@ fn a_quota_is_told_in_the_vendors_words() {
 fn a_lease_names_an_image_and_nothing_else() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let home = Home::new();
-    let provider = vendor.provider(Kind::AgentBay, home.path(), Runtime::Remote);
+    let provider = vendor.provider(Kind::AgentBay, home.path(), TerminalRuntime::Remote);
     provider.accepts(&json!({"image": "code_latest"})).unwrap();
     let wrong = provider.accepts(&json!({"template": "base"}));
     assert!(matches!(wrong, Err(ProviderError::Refused { .. })), "{wrong:?}");

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use cloud::Runtime;
+use cloud::TerminalRuntime;
 use machine::namespace::{Check, with_rights_of};
 use model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp};
 use provider::{
@@ -37,8 +37,10 @@ fn fixtures() -> Vec<Fixture> {
     let provider = Box::new(local(plain.path()));
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
-    fixtures.extend(KINDS.into_iter().filter_map(|kind| at_a_vendor(kind, Runtime::Host)));
-    fixtures.extend(COMMANDERS.into_iter().filter_map(|kind| at_a_vendor(kind, Runtime::Remote)));
+    fixtures.extend(KINDS.into_iter().filter_map(|kind| at_a_vendor(kind, TerminalRuntime::Host)));
+    fixtures.extend(
+        COMMANDERS.into_iter().filter_map(|kind| at_a_vendor(kind, TerminalRuntime::Remote)),
+    );
     fixtures.extend(contained());
     fixtures
 }
@@ -51,7 +53,7 @@ fn contained() -> impl Iterator<Item = Fixture> {
     })
 }
 
-fn at_a_vendor(kind: Kind, runtime: Runtime) -> Option<Fixture> {
+fn at_a_vendor(kind: Kind, runtime: TerminalRuntime) -> Option<Fixture> {
     let (vendor, home) = (Vendor::of(kind)?, Home::new());
     let provider = Box::new(vendor.provider(kind, home.path(), runtime));
     Some(Fixture { vendor: Some((kind, vendor)), home, provider })
@@ -491,7 +493,7 @@ async fn what_a_provider_cannot_do_it_says() {
 #[tokio::test]
 async fn a_vendors_sandbox_runs_commands_and_has_files_without_a_host_too() {
     for kind in COMMANDERS {
-        let Some(fixture) = at_a_vendor(kind, Runtime::Remote) else { continue };
+        let Some(fixture) = at_a_vendor(kind, TerminalRuntime::Remote) else { continue };
         let provider = &fixture.provider;
         let instance = fixture.create(&intent(1)).await;
         let command = Execute {

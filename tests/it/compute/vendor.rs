@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, Key, Runtime};
+use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, TerminalRuntime, VendorKey};
 use serde_json::{Value, json};
 
 use super::stand_in::{self, StandIn};
@@ -138,15 +138,15 @@ impl Vendor {
     }
 
     /// The provider itself, with everything in a home.
-    pub fn provider(&self, kind: Kind, home: &Path, runtime: Runtime) -> Cloud {
+    pub fn provider(&self, kind: Kind, home: &Path, runtime: TerminalRuntime) -> Cloud {
         share_packed(home);
-        let options = cloud::Options {
+        let options = cloud::CloudOptions {
             runtime,
             executable: env!("CARGO_BIN_EXE_stead").into(),
             inside: inside(home),
-            ..cloud::Options::new(home)
+            ..cloud::CloudOptions::new(home)
         };
-        let key = Key::new(self.key().to_owned());
+        let key = VendorKey::new(self.key().to_owned());
         let endpoint = format!("http://{}{}", self.address(), kind.prefix());
         match kind {
             Kind::E2b => {

@@ -248,7 +248,7 @@ impl Drop for Server {
 
 /// Whether this machine can have sandboxes; says why not where it cannot.
 pub fn has_sandboxes() -> bool {
-    let output = run(&["doctor", "--look"], &[("HOME", "/nonexistent")]);
+    let output = run(&["doctor", "--inspect"], &[("HOME", "/nonexistent")]);
     if !output.status.success() {
         eprintln!("skipped: {}", String::from_utf8_lossy(&output.stdout));
     }

@@ -25,7 +25,7 @@ fn what_is_typed_runs_and_the_shell_lives_after_detaching() {
     person.type_text("mark=7; echo \"<$((mark*6))>\"\r");
     person.sees("<42>");
     person.type_text("\x1c");
-    person.sees("[detached from term_");
+    person.sees("[detached; the shell keeps running]");
     assert_eq!(person.ends(), Some(0));
 
     let mut again = Person::run(&home, &["attach", "t"]);
@@ -51,7 +51,7 @@ fn a_killed_server_costs_a_notice_and_no_byte() {
     server.kill();
     let _server = Server::start_at(&home, address);
     person.sees("<400>");
-    person.sees("connected again");
+    person.sees("reconnected");
     let seen = person.seen();
     let typed = seen.find("all-done").unwrap();
     assert_eq!(marks(&seen[typed..]), (1..=400).collect::<Vec<_>>());
@@ -88,6 +88,6 @@ fn the_exit_code_of_the_program_is_passed_on() {
     let mut person = Person::run(&home, &["new", "-t", "t", "--", "sh", "-c", "read x; exit $x"]);
     person.sees("Ctrl-\\ detaches");
     person.type_text("7\r");
-    person.sees("exited with 7");
+    person.sees("exited with status 7");
     assert_eq!(person.ends(), Some(7));
 }

@@ -41,7 +41,7 @@ fn streams_stay_apart_and_the_exit_code_is_the_commands() {
     let output = stead(&home, &["exec", "-e", "B=1", "--cwd", "/tmp", "--", "echo $B $PWD"]);
     assert_eq!(parts(&output).0, "1 /tmp\n");
     let output = stead(&home, &["exec", "--timeout", "200ms", "--", "echo a; sleep 100"]);
-    let said = "stead: the command was ended after its time-out\n";
+    let said = "stead: the command timed out\n";
     assert_eq!(parts(&output), ("a\n".into(), said.into(), Some(124)));
 }
 
@@ -67,7 +67,8 @@ fn an_interrupt_reaches_the_command() {
     let home = Home::new();
     let _server = start(&home);
     let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
-        .args(["exec", "--stream", "--", "echo started; sleep 100"])
+        // The process that prints is the one that waits, so the signal cannot arrive between two commands.
+        .args(["exec", "--stream", "--", "sh -c 'echo started; exec sleep 100'"])
         .env("STEAD_HOME", home.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

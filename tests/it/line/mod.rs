@@ -41,22 +41,73 @@ fn a_refusal_and_a_missing_server_are_said_in_one_line() {
     assert_eq!(said, "stead: the token is wrong (unauthorized, 401)\n");
 }
 
-#[test]
-fn every_verb_has_help_and_every_shell_its_completions() {
-    let help = String::from_utf8(run(&["--help"], &[]).stdout).unwrap();
-    let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let verbs: Vec<&str> = verbs
+/// The help of a command, and its subcommands.
+fn help(command: &[&str]) -> (String, Vec<String>) {
+    let output = run(&[command, &["--help"]].concat(), &[]);
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = lines
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
-        .filter(|verb| !verb.is_empty() && *verb != "help")
+        .filter(|name| !name.is_empty() && *name != "help")
+        .map(str::to_owned)
         .collect();
-    for verb in ["serve", "new", "attach", "ls", "send", "snapshot", "logs", "resize", "kill"] {
-        assert!(verbs.contains(&verb), "{verb} is not in {help}");
+    (text, names)
+}
+
+#[test]
+fn every_command_has_an_example_and_every_listing_json() {
+    let (text, commands) = help(&[]);
+    for expected in ["serve", "new", "attach", "ls", "send", "snapshot", "logs", "resize", "kill"] {
+        assert!(commands.iter().any(|name| name == expected), "{expected} is not in {text}");
     }
-    for verb in verbs {
-        let output = run(&[verb, "--help"], &[]);
-        assert!(output.status.success() && output.stdout.len() > 100, "{verb}: {output:?}");
+    assert!(text.contains("Exit status: 0 success, 1 failure, 2 wrong usage."), "{text}");
+    let check = |command: &[&str], text: &str| {
+        let example = format!("stead {}", command.join(" "));
+        assert!(text.contains("Example") && text.contains(&example), "{command:?}: {text}");
+        let is_listing = ["ls", "history", "providers"].contains(command.last().unwrap());
+        assert!(!is_listing || text.contains("--json"), "{command:?}: {text}");
+    };
+    for command in &commands {
+        let (text, verbs) = help(&[command]);
+        if verbs.is_empty() {
+            check(&[command], &text);
+        }
+        for verb in &verbs {
+            check(&[command, verb], &help(&[command, verb]).0);
+        }
     }
+    for noun in
+        ["threads", "sessions", "terminals", "leases", "projects", "memories", "shares", "images"]
+    {
+        assert!(!help(&[noun]).1.is_empty(), "{noun}");
+    }
+}
+
+#[test]
+fn an_id_may_be_given_by_a_unique_prefix() {
+    let home = Home::new();
+    let _server = Server::start(&home);
+    let path = home.path().to_str().unwrap();
+    let stead = |arguments: &[&str]| {
+        let output = run(arguments, &[("STEAD_HOME", path)]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let project = stead(&["project", "create", "demo"]).0;
+    assert!(stead(&["project", "show", "demo"]).0.contains(&project));
+    let terminal = stead(&["new", "-t", "main", "-d"]).0;
+    let (table, said) = stead(&["terminal", "show", &terminal[..terminal.len() - 4]]);
+    assert!(table.contains(&terminal), "{table}{said}");
+    // Times are relative.
+    assert!(!table.lines().any(|line| line.ends_with('Z')), "{table}");
+    let missing = "stead: no terminal \"term_f\"; `stead terminal ls` lists them";
+    assert_eq!(stead(&["snapshot", "term_f"]).1, missing);
+}
+
+#[test]
+fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completions", shell], &[]);
         assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");

@@ -58,7 +58,7 @@ fn three_days_of_warnings_reach_log_events_and_command_line() {
         assert_eq!(event["project_id"], world.project.as_str(), "{event}");
         assert!(event["deletes_at"].is_string() && event["reason"].is_string(), "{event}");
         let listed = world.stead_all(&["project", "ls"]);
-        let warning = format!("warning: {} is unused and will be deleted at", world.project);
+        let warning = format!("warning: {} is unused and will be deleted in ", world.project);
         assert!(listed.contains(&warning), "{listed}");
     }
     let warned = "it will be deleted in 1 days, at";

@@ -175,11 +175,12 @@ fn tests_wait_for_a_condition_and_do_not_sleep() {
 }
 
 /// What opens a way out of the process.
-const WAYS_OUT: [&str; 6] = [
+const WAYS_OUT: [&str; 7] = [
     "UnixStream::connect(",
     "TcpStream::connect(",
     "Command::new(",
     "HttpConnector::new(",
+    "reqwest::Client",
     "connect_with_unix(",
     "client_async(",
 ];

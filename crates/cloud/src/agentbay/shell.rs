@@ -1,8 +1,8 @@
-//! The shell tool of a session, and files by means of it.
+//! Commands by the shell tool of a session, and files by commands.
 //!
-//! A session that has a data plane of its own is asked there, any other through the API, which takes less
-//! at once: so what is large goes in pieces, either way. Pieces are files of their own that come together
-//! at the end, so that each may be sent again.
+//! The tool is called on the session's own data plane if it has one, else through the API, whose requests are
+//! limited in size. So large files are sent in chunks, each a file of its own that can be sent again; the last
+//! command concatenates them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::apart::{self, quoted};
-use super::super::http::{ANSWER, Ask, Fault, Key, Progress, Repeat};
-use super::super::vendor::{Sandbox, Vendor};
-use super::{AgentBay, broken, meaning, read, refusal};
+use super::super::capture::{self, quoted};
+use super::super::http::{
+    RESPONSE_TIMEOUT, Repeat, UploadProgress, VendorFault, VendorKey, VendorRequest,
+};
+use super::super::vendor::{Vendor, VendorSandbox};
+use super::api::{AgentBayVendor, broken, decode, parse, refusal};
 use provider::{Entry, Execute, Executed};
 
-/// The longest that a command may take, whatever is asked: the vendor's own limit.
-const LONGEST: Duration = Duration::from_secs(50);
-/// The most that goes in one call, of the 63 KiB that the API takes.
-const MOST_ARGS: usize = 60 << 10;
-/// How much of a file goes in one call, and comes in one.
-pub(super) const SENT: usize = 32 << 10;
-pub(super) const FETCHED: usize = 128 << 10;
-/// How many pieces of a file are on their way at once.
-const AT_ONCE: usize = 4;
-/// The largest file that is read.
-const MOST: usize = 256 << 20;
+/// The vendor's limit for one command.
+const MAX_COMMAND_TIME: Duration = Duration::from_secs(50);
+/// The most that one call carries; the API takes 63 KiB.
+const MAX_ARGUMENT_BYTES: usize = 60 << 10;
+/// How much of a file one call carries.
+pub(super) const UPLOAD_CHUNK_BYTES: usize = 32 << 10;
+pub(super) const DOWNLOAD_CHUNK_BYTES: usize = 128 << 10;
+const MAX_CONCURRENT_CHUNKS: usize = 4;
+const MAX_FILE_BYTES: usize = 256 << 20;
 
-/// What the tool says where it tells the parts; some images tell only what was written.
+/// The result of the tool. Some images return only the output.
 #[derive(Debug, Deserialize)]
-struct Parts {
+struct ShellResult {
     stdout: String,
     #[serde(default)]
     stderr: String,
@@ -43,15 +43,15 @@ struct Parts {
     exit_code: Option<i32>,
 }
 
-impl AgentBay {
-    /// Runs a command to its end, as [`Vendor::run`] does.
+impl AgentBayVendor {
+    /// Implements [`Vendor::run`].
     pub(super) async fn execute(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         command: &Execute,
-    ) -> Result<Executed, Fault> {
-        let text = apart::text(command);
-        if json!(text).to_string().len() <= MOST_ARGS {
+    ) -> Result<Executed, VendorFault> {
+        let text = capture::script(command);
+        if json!(text).to_string().len() <= MAX_ARGUMENT_BYTES {
             return self.shell(sandbox, &text, command.timeout, Repeat::Once).await;
         }
         let file = format!("/tmp/stead-{}", uuid::Uuid::now_v7().simple());
@@ -60,74 +60,73 @@ impl AgentBay {
         self.shell(sandbox, &text, command.timeout, Repeat::Once).await
     }
 
-    /// Writes a file whole or not at all, with the directories that it needs.
+    /// Writes a file atomically, and creates its directory.
     pub(super) async fn put(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         path: &str,
         bytes: Bytes,
-        progress: Option<Progress>,
-    ) -> Result<(), Fault> {
+        progress: Option<UploadProgress>,
+    ) -> Result<(), VendorFault> {
         let dir = Path::new(path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
         let made = format!("mkdir -p -- {}", quoted(&dir));
         let beside = quoted(&format!("{path}.{}", uuid::Uuid::now_v7().simple()));
         let path = quoted(path);
         let (whole, mut sent) = (bytes.len(), 0);
         let piece = |(index, at): (usize, usize)| {
-            let piece = STANDARD.encode(&bytes[at..(at + SENT).min(whole)]);
+            let piece = STANDARD.encode(&bytes[at..(at + UPLOAD_CHUNK_BYTES).min(whole)]);
             let text = format!("{made} && printf %s '{piece}' | base64 -d >{beside}.{index:05}");
-            async move { self.own(sandbox, text).await.map(drop) }
+            async move { self.run_own(sandbox, text).await.map(drop) }
         };
-        let pieces = stream::iter((0..whole.max(1)).step_by(SENT).enumerate()).map(piece);
-        let mut pieces = pieces.buffer_unordered(AT_ONCE);
+        let pieces =
+            stream::iter((0..whole.max(1)).step_by(UPLOAD_CHUNK_BYTES).enumerate()).map(piece);
+        let mut pieces = pieces.buffer_unordered(MAX_CONCURRENT_CHUNKS);
         while pieces.try_next().await?.is_some() {
-            sent = (sent + SENT).min(whole);
+            sent = (sent + UPLOAD_CHUNK_BYTES).min(whole);
             if let Some(progress) = &progress {
                 progress(sent as u64);
             }
         }
-        let count = whole.div_ceil(SENT).max(1);
-        // Asked again after it was done, it finds the file in place and not all of the pieces.
+        let count = whole.div_ceil(UPLOAD_CHUNK_BYTES).max(1);
+        // If this is repeated after it succeeded, the file is in place and chunks are missing.
         let text = format!(
             "set -- {beside}.*; if [ $# -eq {count} ] && [ -e \"$1\" ]; then \
              cat -- \"$@\" >{beside} && mv -f -- {beside} {path} || exit; fi; \
              rm -f -- {beside}.*; [ -e {path} ]"
         );
-        self.own(sandbox, text).await.map(drop)
+        self.run_own(sandbox, text).await.map(drop)
     }
 
-    /// Reads a file.
     pub(super) async fn fetch(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         path: &str,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, VendorFault> {
         let path = quoted(path);
         let mut whole = BytesMut::new();
         loop {
             let text = format!(
                 "if [ -d {path} ]; then echo {path} is a directory >&2; exit 1; fi; exec <{path} && \
-                 tail -c +{} | head -c {FETCHED}",
+                 tail -c +{} | head -c {DOWNLOAD_CHUNK_BYTES}",
                 whole.len() + 1
             );
-            let piece = self.own(sandbox, text).await?;
+            let piece = self.run_own(sandbox, text).await?;
             whole.extend_from_slice(&piece);
-            if piece.len() < FETCHED {
+            if piece.len() < DOWNLOAD_CHUNK_BYTES {
                 return Ok(whole.freeze());
             }
-            if whole.len() > MOST {
-                let words = format!("{path} is over {MOST} bytes");
-                return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, words));
+            if whole.len() > MAX_FILE_BYTES {
+                let message = format!("{path} is over {MAX_FILE_BYTES} bytes");
+                return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, message));
             }
         }
     }
 
-    /// Lists a directory.
     pub(super) async fn entries(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         path: &str,
-    ) -> Result<Vec<Entry>, Fault> {
+    ) -> Result<Vec<Entry>, VendorFault> {
         let text = format!(
             "cd -- {} || exit; for f in .* *; do case $f in .|..) continue;; esac; \
              k=f; s=0; if [ -d \"$f\" ]; then k=d; elif [ -f \"$f\" ]; then s=$(wc -c <\"$f\"); \
@@ -135,70 +134,70 @@ impl AgentBay {
              printf '%s %s %s\\0' $k $s \"$f\"; done",
             quoted(path)
         );
-        let said = self.own(sandbox, text).await?;
+        let response = self.run_own(sandbox, text).await?;
         let entry = |line: &[u8]| {
             let line = String::from_utf8_lossy(line);
             let (kind, rest) = line.split_once(' ')?;
             let (size, name) = rest.split_once(' ')?;
             Some(Entry { name: name.to_owned(), is_dir: kind == "d", size: size.parse().ok()? })
         };
-        Ok(said.split(|byte| *byte == 0).filter_map(entry).collect())
+        Ok(response.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
-    /// What a command of our own writes, which may be run again.
-    async fn own(
+    /// Runs an idempotent command of our own and returns its standard output.
+    async fn run_own(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         command: String,
-    ) -> Result<Vec<u8>, Fault> {
-        let command = Execute { command, env: Default::default(), cwd: None, timeout: LONGEST };
-        let ran = self.shell(sandbox, &apart::text(&command), LONGEST, Repeat::Safe).await?;
+    ) -> Result<Vec<u8>, VendorFault> {
+        let command =
+            Execute { command, env: Default::default(), cwd: None, timeout: MAX_COMMAND_TIME };
+        let ran =
+            self.shell(sandbox, &capture::script(&command), MAX_COMMAND_TIME, Repeat::Safe).await?;
         if ran.exit_code == Some(0) {
             return Ok(ran.stdout);
         }
-        let words = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
-        Err(refusal(StatusCode::BAD_REQUEST, words))
+        let message = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+        Err(refusal(StatusCode::BAD_REQUEST, message))
     }
 
     async fn shell(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         text: &str,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<Executed, Fault> {
-        let time = time.min(LONGEST);
+    ) -> Result<Executed, VendorFault> {
+        let time = time.min(MAX_COMMAND_TIME);
         let args = json!({"command": text, "timeout_ms": time.as_millis() as u64});
         let began = Instant::now();
-        let said = self.call(sandbox, args, time, repeat).await?;
-        let parts = serde_json::from_str::<Parts>(&said).unwrap_or_else(|_| Parts {
-            stdout: said,
-            stderr: String::new(),
-            exit_code: None,
+        let response = self.call(sandbox, args, time, repeat).await?;
+        let parts = serde_json::from_str::<ShellResult>(&response).unwrap_or_else(|_| {
+            ShellResult { stdout: response, stderr: String::new(), exit_code: None }
         });
-        if let Some(ran) = apart::read(&parts.stdout) {
+        if let Some(ran) = capture::parse(&parts.stdout) {
             return Ok(ran);
         }
         if began.elapsed() >= time {
             return Ok(Executed { exit_code: None, stdout: vec![], stderr: vec![] });
         }
-        // What went wrong before our own words was said by the session.
+        // Without our format, the output is an error message of the session.
         let stderr = [parts.stdout, parts.stderr].concat().into_bytes();
         Ok(Executed { exit_code: Some(parts.exit_code.unwrap_or(1)), stdout: vec![], stderr })
     }
 
-    /// Calls the tool; what it says. Where a session is reached changes with a pause, and one that is gone
-    /// says so only through the API.
+    /// Calls the shell tool and returns its text. The address of a session changes when it is paused, and only
+    /// the API knows whether a session is gone.
     async fn call(
         self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         args: Value,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, VendorFault> {
         let fault = match self.call_at(sandbox, &args, time, repeat).await {
-            Ok(said) => return Ok(said),
-            Err(fault @ Fault::Status { status, .. })
+            Ok(response) => return Ok(response),
+            Err(fault @ VendorFault::Status { status, .. })
                 if status.is_client_error() && !sandbox.url.is_empty() =>
             {
                 fault
@@ -206,8 +205,8 @@ impl AgentBay {
             Err(fault) => return Err(fault),
         };
         let gone = || refusal(StatusCode::NOT_FOUND, format!("session {} is gone", sandbox.id));
-        let now = self.look(&sandbox.id).await?.ok_or_else(gone)?;
-        let reveal = |key: &Option<Key>| key.as_ref().map(|key| key.reveal().to_owned());
+        let now = self.get(&sandbox.id).await?.ok_or_else(gone)?;
+        let reveal = |key: &Option<VendorKey>| key.as_ref().map(|key| key.reveal().to_owned());
         if (&now.url, reveal(&now.token)) == (&sandbox.url, reveal(&sandbox.token)) {
             return Err(fault);
         }
@@ -216,11 +215,11 @@ impl AgentBay {
 
     async fn call_at(
         &self,
-        sandbox: &Sandbox,
+        sandbox: &VendorSandbox,
         args: &Value,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, VendorFault> {
         let result = match &sandbox.token {
             Some(token) if !sandbox.url.is_empty() => {
                 let body = json!({
@@ -228,20 +227,20 @@ impl AgentBay {
                     "requestId": format!("stead-{}", uuid::Uuid::now_v7().simple()),
                 });
                 let url = format!("{}/callTool", sandbox.url);
-                let ask = Ask::new("callTool", Method::POST, url)
+                let request = VendorRequest::new("callTool", Method::POST, url)
                     .header("x-access-token", token.header(""))
                     .json(&body)
-                    .within(time + ANSWER);
-                let ask = if repeat == Repeat::Safe { ask.safe() } else { ask };
-                let answer: Value = self.client.ask_json(&ask).await?;
-                unpacked(&answer["data"])?["result"].clone()
+                    .timeout(time + RESPONSE_TIMEOUT);
+                let request = if repeat == Repeat::Safe { request.idempotent() } else { request };
+                let answer: Value = self.client.send_json(&request).await?;
+                unwrap_json(&answer["data"])?["result"].clone()
             }
             Some(_) | None => self.tool(&sandbox.id, "shell", args, time, repeat).await?,
         };
         text_of(&result)
     }
 
-    /// What a tool says that is called through the API.
+    /// Calls a tool through the API.
     pub(super) async fn tool(
         &self,
         id: &str,
@@ -249,27 +248,27 @@ impl AgentBay {
         args: &Value,
         time: Duration,
         repeat: Repeat,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, VendorFault> {
         let args = args.to_string();
         let fields =
             [("SessionId", id), ("Name", name), ("Args", &args), ("AutoGenSession", "false")];
-        let ask = self.control("CallMcpTool", &fields).within(time + ANSWER);
-        let ask = if repeat == Repeat::Safe { ask.safe() } else { ask };
-        unpacked(&self.said(&ask).await?.data)
+        let request = self.control("CallMcpTool", &fields).timeout(time + RESPONSE_TIMEOUT);
+        let request = if repeat == Repeat::Safe { request.idempotent() } else { request };
+        unwrap_json(&self.send(&request).await?.data)
     }
 }
 
-/// The text that a tool says.
-pub(super) fn text_of(result: &Value) -> Result<String, Fault> {
+/// The text in the result of a tool.
+pub(super) fn text_of(result: &Value) -> Result<String, VendorFault> {
     let content = result["content"].as_array().and_then(|content| content.first());
     let text = content.and_then(|first| first["text"].as_str().or(first.as_str()));
-    Ok(text.ok_or_else(|| broken("a tool said nothing"))?.to_owned())
+    Ok(text.ok_or_else(|| broken("a tool returned nothing"))?.to_owned())
 }
 
-/// JSON, or JSON as a text.
-fn unpacked(value: &Value) -> Result<Value, Fault> {
+/// Returns JSON that may be encoded as a string.
+fn unwrap_json(value: &Value) -> Result<Value, VendorFault> {
     match value {
-        Value::String(text) => read(text),
-        other => meaning(other.clone()),
+        Value::String(text) => parse(text),
+        other => decode(other.clone()),
     }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use super::super::http::VendorKey;
+use super::api::{DEFAULT_SHELL_SERVER, MISSING_SESSION_PREFIX, with_missing_status};
 use super::*;
 
 #[path = "../../../../tests/it/compute/stand_in.rs"]
@@ -10,29 +12,29 @@ mod stand_in;
 use stand_in::{KEY, StandIn};
 
 /// The vendor on a stand-in of its own, for each plane; none where there is no stand-in.
-fn planes() -> Vec<(StandIn, Arc<AgentBay>)> {
+fn planes() -> Vec<(StandIn, Arc<AgentBayVendor>)> {
     let planes: [&[&str]; 2] = [&[], &["--central"]];
     let started = planes.into_iter().filter_map(StandIn::start);
     started.map(|stand_in| (client(&stand_in), stand_in)).map(|(bay, it)| (it, bay)).collect()
 }
 
-fn client(stand_in: &StandIn) -> Arc<AgentBay> {
-    let options = Options {
-        key: Key::new(KEY),
+fn client(stand_in: &StandIn) -> Arc<AgentBayVendor> {
+    let options = AgentBayOptions {
+        key: VendorKey::new(KEY),
         endpoint: format!("http://{}", stand_in.address),
         image: "linux_latest".to_owned(),
         timeout: Duration::from_secs(900),
     };
-    Arc::new(AgentBay::new(options).unwrap())
+    Arc::new(AgentBayVendor::new(options).unwrap())
 }
 
-fn labels(text: &str) -> Labels {
+fn labels(text: &str) -> VendorLabels {
     [("of".to_owned(), text.to_owned())].into()
 }
 
-async fn make(bay: &Arc<AgentBay>, of: &str) -> Sandbox {
-    let made = bay.make("", &labels(of), &Value::Null).await.unwrap();
-    bay.look(&made.id).await.unwrap().unwrap()
+async fn make(bay: &Arc<AgentBayVendor>, of: &str) -> VendorSandbox {
+    let made = bay.create("", &labels(of), &Value::Null).await.unwrap();
+    bay.get(&made.id).await.unwrap().unwrap()
 }
 
 fn command(text: &str) -> Execute {
@@ -40,7 +42,7 @@ fn command(text: &str) -> Execute {
     Execute { command: text.to_owned(), env: Default::default(), cwd: None, timeout }
 }
 
-async fn said(bay: &Arc<AgentBay>, sandbox: &Sandbox, text: &str) -> String {
+async fn output(bay: &Arc<AgentBayVendor>, sandbox: &VendorSandbox, text: &str) -> String {
     let ran = bay.run(sandbox, &command(text)).await.unwrap();
     assert_eq!(ran.exit_code, Some(0), "{text}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap()
@@ -48,23 +50,26 @@ async fn said(bay: &Arc<AgentBay>, sandbox: &Sandbox, text: &str) -> String {
 
 #[test]
 fn a_session_that_is_not_there_is_known_by_its_code() {
-    let fault = refusal(StatusCode::BAD_REQUEST, format!("{NOT_FOUND}: session s-1 not found"));
-    assert_eq!(known(fault).status(), Some(StatusCode::NOT_FOUND));
+    let fault = refusal(
+        StatusCode::BAD_REQUEST,
+        format!("{MISSING_SESSION_PREFIX}: session s-1 not found"),
+    );
+    assert_eq!(with_missing_status(fault).status(), Some(StatusCode::NOT_FOUND));
     let other = refusal(StatusCode::BAD_REQUEST, "InvalidParameter: Args".to_owned());
-    assert_eq!(known(other).status(), Some(StatusCode::BAD_REQUEST));
+    assert_eq!(with_missing_status(other).status(), Some(StatusCode::BAD_REQUEST));
 }
 
 #[test]
 fn a_session_is_read_as_either_answer_tells_it() {
     let whole = json!({"SessionId": "s-1", "Status": "PAUSED", "LinkUrl": "https://a/b/",
         "Token": "t", "ToolList": r#"[{"name":"shell","server":"other"}]"#});
-    let sandbox = meaning::<Told>(whole).unwrap().sandbox(Labels::new());
+    let sandbox = decode::<AgentBaySession>(whole).unwrap().sandbox(VendorLabels::new());
     assert_eq!((&*sandbox.url, sandbox.server.as_deref()), ("https://a/b", Some("other")));
     assert_eq!((sandbox.observed, sandbox.token.is_some()), (Observed::Paused, true));
     let listed = json!({"SessionId": "s-1", "SessionStatus": "DELETING", "Token": ""});
-    let sandbox = meaning::<Told>(listed).unwrap().sandbox(Labels::new());
+    let sandbox = decode::<AgentBaySession>(listed).unwrap().sandbox(VendorLabels::new());
     assert_eq!((sandbox.observed, sandbox.token.is_some()), (Observed::Gone, false));
-    assert_eq!((&*sandbox.url, sandbox.server.as_deref()), ("", Some(SHELL)));
+    assert_eq!((&*sandbox.url, sandbox.server.as_deref()), ("", Some(DEFAULT_SHELL_SERVER)));
 }
 
 #[tokio::test]
@@ -76,11 +81,11 @@ async fn sessions_are_found_by_their_labels_and_gone_when_they_are_ended() {
         let found = bay.find(&labels("two")).await.unwrap();
         assert_eq!((found.len(), &found[0].id), (1, &two.id));
         assert_eq!((&found[0].labels, found[0].observed), (&labels("two"), Observed::Running));
-        assert_eq!(bay.find(&Labels::new()).await.unwrap().len(), 2);
+        assert_eq!(bay.find(&VendorLabels::new()).await.unwrap().len(), 2);
         for sandbox in [&one, &two] {
-            bay.kill(&sandbox.id).await.unwrap();
-            bay.kill(&sandbox.id).await.unwrap();
-            assert!(bay.look(&sandbox.id).await.unwrap().is_none());
+            bay.delete(&sandbox.id).await.unwrap();
+            bay.delete(&sandbox.id).await.unwrap();
+            assert!(bay.get(&sandbox.id).await.unwrap().is_none());
         }
         assert_eq!(stand_in.sessions(), Vec::<String>::new());
         let late = bay.run(&one, &command("true")).await.unwrap_err();
@@ -116,12 +121,12 @@ async fn a_command_is_run_to_its_end_with_every_byte() {
         let (stdout, stderr) = (b"/usr\nit's\n".to_vec(), b"\xff\0".to_vec());
         assert_eq!(ran, Executed { exit_code: Some(3), stdout, stderr });
         let long = format!("echo $(printf %s {} | wc -c)", "x".repeat(90 << 10));
-        assert_eq!(said(&bay, &sandbox, &long).await, format!("{}\n", 90 << 10));
-        let many = said(&bay, &sandbox, "seq 100000").await;
+        assert_eq!(output(&bay, &sandbox, &long).await, format!("{}\n", 90 << 10));
+        let many = output(&bay, &sandbox, "seq 100000").await;
         assert_eq!((many.len(), &many[..4]), (588_895, "1\n2\n"));
         let late = Execute { timeout: Duration::from_secs(1), ..command("sleep 1000") };
         assert_eq!(bay.run(&sandbox, &late).await.unwrap().exit_code, None);
-        let key = said(&bay, &sandbox, &format!("env | grep -c {KEY}; true")).await;
+        let key = output(&bay, &sandbox, &format!("env | grep -c {KEY}; true")).await;
         assert_eq!(key, "0\n");
     }
 }
@@ -130,9 +135,14 @@ async fn a_command_is_run_to_its_end_with_every_byte() {
 async fn files_go_in_and_come_out_in_pieces() {
     for (stand_in, bay) in planes() {
         let sandbox = make(&bay, "files").await;
-        let home = said(&bay, &sandbox, "pwd").await.trim().to_owned();
+        let home = output(&bay, &sandbox, "pwd").await.trim().to_owned();
         let large: Vec<u8> = (0..300_000u32).flat_map(|n| n.to_le_bytes()).take(299_999).collect();
-        for bytes in [&large[..], b"", &large[..shell::SENT], &large[..shell::FETCHED]] {
+        for bytes in [
+            &large[..],
+            b"",
+            &large[..shell::UPLOAD_CHUNK_BYTES],
+            &large[..shell::DOWNLOAD_CHUNK_BYTES],
+        ] {
             let path = format!("{home}/it's a dir/file");
             // A piece that is lost on its way back is sent again.
             let plane = if sandbox.url.is_empty() { "CallMcpTool" } else { "callTool" };
@@ -141,12 +151,12 @@ async fn files_go_in_and_come_out_in_pieces() {
             assert!(bay.download(&sandbox, &path).await.unwrap() == bytes);
             stand_in.harm(&[]);
         }
-        said(&bay, &sandbox, "mkdir -p 'it'\"'\"'s a dir/.sub'; mkfifo 'it'\"'\"'s a dir/pipe'")
+        output(&bay, &sandbox, "mkdir -p 'it'\"'\"'s a dir/.sub'; mkfifo 'it'\"'\"'s a dir/pipe'")
             .await;
         let mut listed = bay.list(&sandbox, &format!("{home}/it's a dir")).await.unwrap();
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         let entry = |name: &str, is_dir, size| Entry { name: name.to_owned(), is_dir, size };
-        let file = entry("file", false, shell::FETCHED as u64);
+        let file = entry("file", false, shell::DOWNLOAD_CHUNK_BYTES as u64);
         assert_eq!(listed, [entry(".sub", true, 0), file, entry("pipe", false, 0)]);
         for missing in [bay.download(&sandbox, "/no/where"), bay.download(&sandbox, "/usr")] {
             let missing = missing.await.unwrap_err();
@@ -161,23 +171,23 @@ async fn a_paused_session_keeps_what_runs() {
     for (stand_in, bay) in planes() {
         let sandbox = make(&bay, "pause").await;
         let started = "setsid sleep 1000 >/dev/null 2>&1 & echo $!";
-        let pid = said(&bay, &sandbox, started).await;
+        let pid = output(&bay, &sandbox, started).await;
         for _ in 0..2 {
             bay.pause(&sandbox.id).await.unwrap();
             bay.pause(&sandbox.id).await.unwrap();
-            let paused = bay.look(&sandbox.id).await.unwrap().unwrap();
+            let paused = bay.get(&sandbox.id).await.unwrap().unwrap();
             assert_eq!(paused.observed, Observed::Paused);
             assert!(bay.run(&sandbox, &command("true")).await.is_err());
             bay.resume(&sandbox.id).await.unwrap();
             bay.resume(&sandbox.id).await.unwrap();
-            assert_eq!(said(&bay, &sandbox, &format!("kill -0 {pid}")).await, "");
+            assert_eq!(output(&bay, &sandbox, &format!("kill -0 {pid}")).await, "");
         }
         // What opens it may be another one afterwards.
         stand_in.control(&json!({"renew": sandbox.id}));
-        assert_eq!(said(&bay, &sandbox, "echo found").await, "found\n");
-        bay.keep(&sandbox).await.unwrap();
-        let told = stand_in.control(&json!({}));
-        assert_eq!(told["sessions"][&sandbox.id]["refreshed"], 1);
+        assert_eq!(output(&bay, &sandbox, "echo found").await, "found\n");
+        bay.keep_alive(&sandbox).await.unwrap();
+        let session = stand_in.control(&json!({}));
+        assert_eq!(session["sessions"][&sandbox.id]["refreshed"], 1);
     }
 }
 
@@ -187,10 +197,10 @@ async fn a_session_tells_what_it_uses() {
         let sandbox = make(&bay, "usage").await;
         let usage = bay.usage(&sandbox).await.unwrap().unwrap();
         assert!(usage.mem_used > 100_000 && usage.disk_used > 0, "{usage:?}");
-        said(&bay, &sandbox, "head -c 1000000 /dev/urandom >large; sync large").await;
+        output(&bay, &sandbox, "head -c 1000000 /dev/urandom >large; sync large").await;
         let more = bay.usage(&sandbox).await.unwrap().unwrap();
         assert!(more.disk_used > usage.disk_used + 900_000, "{more:?} after {usage:?}");
-        // Asked again as it may be, and told where it is no use.
+        // Asked again as it may be, and session where it is no use.
         stand_in.harm(&[("CallMcpTool", "lose"), ("CallMcpTool", "half")]);
         bay.usage(&sandbox).await.unwrap();
         stand_in.harm(&[("CallMcpTool", "error"); 4]);
@@ -214,7 +224,7 @@ async fn what_goes_wrong_is_told_or_asked_again_as_it_may_be() {
         for harm in ["error", "lose", "half"] {
             let of = format!("make {harm}");
             stand_in.harm(&[("CreateMcpSession", harm)]);
-            let fault = bay.make("", &labels(&of), &Value::Null).await.unwrap_err();
+            let fault = bay.create("", &labels(&of), &Value::Null).await.unwrap_err();
             assert!(fault.is_unknown(), "{harm}: {fault}");
             let made = bay.find(&labels(&of)).await.unwrap().len();
             assert_eq!(made, usize::from(harm != "error"), "{harm}");
@@ -224,20 +234,20 @@ async fn what_goes_wrong_is_told_or_asked_again_as_it_may_be() {
             stand_in.harm(&[(plane, harm)]);
             let fault = bay.run(&sandbox, &command(&format!("echo x >>{harm}"))).await.unwrap_err();
             assert!(fault.is_unknown(), "{harm}: {fault}");
-            assert_eq!(said(&bay, &sandbox, &format!("cat {harm}")).await, "x\n");
+            assert_eq!(output(&bay, &sandbox, &format!("cat {harm}")).await, "x\n");
         }
         stand_in.harm(&[(plane, "busy"), (plane, "throttled")]);
-        assert_eq!(said(&bay, &sandbox, "echo again").await, "again\n");
+        assert_eq!(output(&bay, &sandbox, "echo again").await, "again\n");
         // What the vendor will not do, it says why.
         stand_in.control(&json!({"most": 1}));
-        let fault = bay.make("", &labels("most"), &Value::Null).await.unwrap_err();
+        let fault = bay.create("", &labels("most"), &Value::Null).await.unwrap_err();
         assert!(!fault.is_unknown() && fault.to_string().contains("1 sessions are the most"));
         stand_in.control(&json!({"vanish": sandbox.id}));
         let fault = bay.run(&sandbox, &command("true")).await.unwrap_err();
         assert_eq!(fault.status(), Some(StatusCode::NOT_FOUND), "{fault}");
-        let options = Options { key: Key::new("akm-wrong"), ..bay.options.clone() };
-        let other = Arc::new(AgentBay::new(options).unwrap());
-        let fault = other.find(&Labels::new()).await.unwrap_err();
+        let options = AgentBayOptions { key: VendorKey::new("akm-wrong"), ..bay.options.clone() };
+        let other = Arc::new(AgentBayVendor::new(options).unwrap());
+        let fault = other.find(&VendorLabels::new()).await.unwrap_err();
         assert!(fault.to_string().contains("InvalidApiKey: the API key is not valid"), "{fault}");
         assert!(!format!("{other:?}").contains("akm-wrong"));
     }

@@ -1,4 +1,4 @@
-//! Follows one command inside an instance, from its start until nothing is left of it.
+//! Follows one command inside an instance, from its start until none of its processes is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,81 +7,79 @@ use host::shell::Keep;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::spool::{self, Known, LONGEST_STATE, Place, Report, SMALL, Seen, Source, Start, Until};
-use super::{Commands, ProviderError};
+use super::instance::CommandRunner;
+use super::spool::{
+    self, CommandDir, CommandFiles, MAX_INLINE_BYTES, MAX_STATE_BYTES, SpoolStatus, StatusReport,
+    StreamName, StreamOffsets, WaitFor,
+};
+use provider::ProviderError;
 
-/// The wait after a call that failed; it doubles.
-pub(super) const WAIT: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The delay after a failed call; it doubles with each further one.
+pub(super) const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How much longer than its limit a command may take to begin.
-const UNHEARD: Duration = Duration::from_secs(120);
+/// How much longer than its time limit a command may take to start.
+const START_GRACE: Duration = Duration::from_secs(120);
 
-/// The way into an instance, as long as there is one.
+/// Calls an instance, and repeats a call until it gets through.
 #[derive(Debug, Clone)]
-pub(super) struct Reach {
-    pub(super) commands: Arc<dyn Commands>,
-    /// The instance is paused, or about to be: nothing is asked of it.
-    pub(super) held: watch::Receiver<bool>,
-    pub(super) heard: mpsc::Sender<Heard>,
+pub(super) struct InstanceLink {
+    pub(super) commands: Arc<dyn CommandRunner>,
+    /// Whether the instance is paused or about to be: then nothing is called.
+    pub(super) paused: watch::Receiver<bool>,
+    pub(super) updates: mpsc::Sender<CommandUpdate>,
 }
 
-/// What a follower hears.
+/// A report of a follower to its host.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct CommandUpdate {
     pub(super) terminal: String,
     pub(super) command: String,
-    pub(super) what: What,
+    pub(super) what: CommandReport,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
-    /// It is known there.
-    Began,
-    /// Bytes of a stream (0 or 1), which is so long by now.
-    Wrote(usize, u64, Vec<u8>),
-    /// It ended.
-    Over(Ending),
-    /// Nothing of it is left.
+pub(super) enum CommandReport {
+    /// The command is running, or has run.
+    Started,
+    /// Output of a stream (0 or 1), and its offset.
+    Output(usize, u64, Vec<u8>),
+    Ended(RemoteEnding),
+    /// None of its processes is left.
     Sealed,
-    /// It is started on the last of these PTYs; they are to be kept before anything is done there.
-    Screens(Vec<String>, oneshot::Sender<()>),
-    /// There are no PTYs here; from when that is taken in, what is typed goes another way.
-    Plain(oneshot::Sender<()>),
-    /// There is no such instance any more.
-    Gone(Gone),
+    /// The program is started on the last of these PTYs. The host saves the list before the start, and confirms.
+    Ptys(Vec<String>, oneshot::Sender<()>),
+    /// There are no PTYs. Once the host confirms, input goes to standard input instead.
+    NoPty(oneshot::Sender<()>),
+    Gone(InstanceGone),
 }
 
-/// How a command ended.
 #[derive(Debug)]
-pub(super) enum Ending {
-    /// By itself, with this code; and what its shell said of its state.
+pub(super) enum RemoteEnding {
+    /// The exit code, and the state that the shell saved.
     Code(i32, Option<Vec<u8>>),
-    /// Its time was over.
     TimedOut,
-    /// It was cancelled.
     Cancelled,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Lost,
-    /// It never began.
     NotStarted,
 }
 
-/// The instance is gone.
+/// The instance no longer exists.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gone {
-    /// What was asked of it last was never done there.
-    pub(super) unheard: bool,
+pub(super) struct InstanceGone {
+    /// The last call was certainly not carried out.
+    pub(super) never_ran: bool,
 }
 
-impl Reach {
-    /// What a text says; asked again until there is an answer that `read` can make something of.
+impl InstanceLink {
+    /// Runs a script until `read` can parse its output.
     pub(super) async fn ask<T>(
         &self,
         text: &str,
         read: impl Fn(&[u8]) -> Option<T>,
-    ) -> Result<T, Gone> {
-        let (mut wait, mut unheard) = (WAIT, true);
+    ) -> Result<T, InstanceGone> {
+        let (mut wait, mut never_ran) = (FIRST_RETRY_DELAY, true);
         loop {
             self.ready().await?;
             match self.commands.run(text.to_owned()).await {
@@ -89,20 +87,20 @@ impl Reach {
                     Some(read) => return Ok(read),
                     None => tracing::debug!(
                         said = %String::from_utf8_lossy(&said[..said.len().min(300)]),
-                        "an instance did not answer whole"
+                        "incomplete answer of an instance; retrying"
                     ),
                 },
-                Err(error) => self.failed(&error).map_err(|_| Gone { unheard })?,
+                Err(error) => self.failed(&error).map_err(|_| InstanceGone { never_ran })?,
             }
-            unheard = false;
+            never_ran = false;
             sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_RETRY_DELAY);
         }
     }
 
-    /// Makes a file be there.
-    async fn put(&self, path: &str, bytes: &[u8]) -> Result<(), Gone> {
-        let mut wait = WAIT;
+    /// Writes a file.
+    async fn put(&self, path: &str, bytes: &[u8]) -> Result<(), InstanceGone> {
+        let mut wait = FIRST_RETRY_DELAY;
         loop {
             self.ready().await?;
             match self.commands.put(path, bytes.to_vec()).await {
@@ -110,91 +108,111 @@ impl Reach {
                 Err(error) => self.failed(&error)?,
             }
             sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_RETRY_DELAY);
         }
     }
 
-    pub(super) async fn ready(&self) -> Result<(), Gone> {
-        self.held.clone().wait_for(|held| !held).await.map(drop).map_err(|_| Gone { unheard: true })
+    pub(super) async fn ready(&self) -> Result<(), InstanceGone> {
+        self.paused
+            .clone()
+            .wait_for(|paused| !paused)
+            .await
+            .map(drop)
+            .map_err(|_| InstanceGone { never_ran: true })
     }
 
-    fn failed(&self, error: &ProviderError) -> Result<(), Gone> {
+    fn failed(&self, error: &ProviderError) -> Result<(), InstanceGone> {
         match error {
-            ProviderError::Gone { .. } => Err(Gone { unheard: true }),
+            ProviderError::Gone { .. } => Err(InstanceGone { never_ran: true }),
             ProviderError::Unknown { .. }
             | ProviderError::Unsupported { .. }
             | ProviderError::Busy { .. }
             | ProviderError::Refused { .. }
             | ProviderError::TimedOut { .. }
             | ProviderError::Failed { .. } => {
-                tracing::debug!(%error, "a command of ours did not get through; asking again");
+                tracing::debug!(%error, "a call to an instance failed; retrying");
                 Ok(())
             }
         }
     }
 }
 
-/// One that follows.
+/// Follows one command.
 #[derive(Debug)]
 pub(super) struct Follower {
-    pub(super) reach: Reach,
+    pub(super) link: InstanceLink,
     pub(super) terminal: String,
     pub(super) command: String,
-    pub(super) place: Place,
+    pub(super) command_dir: CommandDir,
     pub(super) keep: Keep,
-    /// How long it may run from when it is known to have begun.
+    /// The time limit, counted from the start of the command.
     limit: Option<Duration>,
     deadline: Option<Instant>,
-    /// Raised when it is to be ended at once.
+    /// Set to `true` to end the command.
     pub(super) cancel: watch::Receiver<bool>,
-    known: Known,
+    known: StreamOffsets,
     state: Vec<u8>,
-    /// It was heard of.
+    /// The instance has confirmed the command.
     begun: bool,
 }
 
 impl Follower {
     pub(super) fn new(
-        reach: Reach,
+        link: InstanceLink,
         (terminal, command): (String, String),
-        place: Place,
+        command_dir: CommandDir,
         keep: Keep,
         limit: Option<Duration>,
         cancel: watch::Receiver<bool>,
     ) -> Self {
-        let (known, state) = (Known::default(), Vec::new());
-        // An instance that cannot be reached does not hold up for ever whoever has set a limit.
-        let deadline = limit.map(|limit| Instant::now() + limit + UNHEARD);
+        let (known, state) = (StreamOffsets::default(), Vec::new());
+        // A time limit ends the command even if the instance cannot be reached.
+        let deadline = limit.map(|limit| Instant::now() + limit + START_GRACE);
         let begun = false;
-        Self { reach, terminal, command, place, keep, limit, deadline, cancel, known, state, begun }
+        Self {
+            link,
+            terminal,
+            command,
+            command_dir,
+            keep,
+            limit,
+            deadline,
+            cancel,
+            known,
+            state,
+            begun,
+        }
     }
 
-    /// Starts it and follows it; `done` are commands whose files can go.
-    pub(super) async fn start(self, start: Start, done: Vec<u64>) {
+    /// Starts the command and follows it; `done` are commands whose files can be removed.
+    pub(super) async fn start(self, start: CommandFiles, done: Vec<u64>) {
         self.follow(Some((start, done))).await;
     }
 
-    /// Follows one that a server before us started.
+    /// Follows a command that a previous server process started.
     pub(super) async fn find(self) {
         self.follow(None).await;
     }
 
-    async fn follow(mut self, start: Option<(Start, Vec<u64>)>) {
-        let (heard, mut cancel) = (self.reach.heard.clone(), self.cancel.clone());
+    async fn follow(mut self, start: Option<(CommandFiles, Vec<u64>)>) {
+        let (updates, mut cancel) = (self.link.updates.clone(), self.cancel.clone());
         let launched = start.is_some();
         let followed = tokio::select! {
             followed = self.until_its_end(start) => followed,
-            // Nobody wants to know: the command was forgotten, or its host is over.
+            // The command was forgotten, or its host has stopped.
             () = async { while cancel.changed().await.is_ok() {} } => return,
-            () = heard.closed() => return,
+            () = updates.closed() => return,
         };
         if let Err(gone) = followed {
-            let unheard = gone.unheard && launched && !self.begun;
-            self.tell(What::Gone(Gone { unheard })).await;
+            let never_ran = gone.never_ran && launched && !self.begun;
+            self.tell(CommandReport::Gone(InstanceGone { never_ran })).await;
         }
     }
 
-    async fn until_its_end(&mut self, start: Option<(Start, Vec<u64>)>) -> Result<(), Gone> {
+    async fn until_its_end(
+        &mut self,
+        start: Option<(CommandFiles, Vec<u64>)>,
+    ) -> Result<(), InstanceGone> {
         let mut report = match start {
             Some((start, done)) => {
                 match self.in_time(async |it: &Self| it.launch(&start, &done).await).await? {
@@ -202,34 +220,40 @@ impl Follower {
                     Err(why) => return self.end(why).await,
                 }
             }
-            None => self.reach.ask(&self.place.look(self.known, Until::Now), spool::read).await?,
+            None => {
+                self.link
+                    .ask(&self.command_dir.status(self.known, WaitFor::Now), spool::read)
+                    .await?
+            }
         };
         self.begun = true;
         self.deadline = self.limit.map(|limit| Instant::now() + limit);
-        if report.seen != Seen::None {
-            self.tell(What::Began).await;
+        if report.status != SpoolStatus::None {
+            self.tell(CommandReport::Started).await;
         }
         loop {
             self.take(&mut report).await;
             let behind = self.known.out < report.out || self.known.err < report.err;
-            let state = report.state.filter(|length| *length <= LONGEST_STATE);
-            let ending = match report.seen {
-                Seen::Running => None,
+            let state = report.state.filter(|length| *length <= MAX_STATE_BYTES);
+            let ending = match report.status {
+                SpoolStatus::Running => None,
                 _ if behind => None,
-                Seen::Ended(_) if state.is_some_and(|length| self.known.state < length) => None,
-                Seen::Ended(code) => {
-                    Some(Ending::Code(code, state.map(|_| std::mem::take(&mut self.state))))
+                SpoolStatus::Ended(_) if state.is_some_and(|length| self.known.state < length) => {
+                    None
                 }
-                Seen::Killed => Some(Ending::TimedOut),
-                Seen::Gone => Some(Ending::Lost),
-                Seen::None => return self.end(Ending::NotStarted).await,
+                SpoolStatus::Ended(code) => {
+                    Some(RemoteEnding::Code(code, state.map(|_| std::mem::take(&mut self.state))))
+                }
+                SpoolStatus::Killed => Some(RemoteEnding::TimedOut),
+                SpoolStatus::Gone => Some(RemoteEnding::Lost),
+                SpoolStatus::None => return self.end(RemoteEnding::NotStarted).await,
             };
             if let Some(ending) = ending {
-                self.tell(What::Over(ending)).await;
+                self.tell(CommandReport::Ended(ending)).await;
                 return self.until_silence(report.left).await;
             }
-            let text = self.place.look(self.known, Until::End);
-            let looked = self.in_time(async |it: &Self| it.reach.ask(&text, spool::read).await);
+            let text = self.command_dir.status(self.known, WaitFor::End);
+            let looked = self.in_time(async |it: &Self| it.link.ask(&text, spool::read).await);
             report = match looked.await? {
                 Ok(report) => report,
                 Err(why) => return self.end(why).await,
@@ -237,36 +261,40 @@ impl Follower {
         }
     }
 
-    /// What is written after its end.
-    async fn until_silence(&mut self, mut left: u64) -> Result<(), Gone> {
+    /// Forwards what background processes write after the command has ended.
+    async fn until_silence(&mut self, mut left: u64) -> Result<(), InstanceGone> {
         self.known.state = u64::from(u32::MAX);
         while left > 0 {
-            let text = self.place.look(self.known, Until::Silence);
-            let mut report = self.reach.ask(&text, spool::read).await?;
+            let text = self.command_dir.status(self.known, WaitFor::AllProcesses);
+            let mut report = self.link.ask(&text, spool::read).await?;
             self.take(&mut report).await;
             left = report.left;
             if self.known.out < report.out || self.known.err < report.err {
                 left = left.max(1);
             }
         }
-        self.tell(What::Sealed).await;
+        self.tell(CommandReport::Sealed).await;
         Ok(())
     }
 
-    async fn launch(&self, start: &Start, done: &[u64]) -> Result<Report, Gone> {
-        for (path, bytes) in self.place.files(start) {
-            if bytes.len() > SMALL {
-                self.reach.put(&path, &bytes).await?;
+    async fn launch(
+        &self,
+        start: &CommandFiles,
+        done: &[u64],
+    ) -> Result<StatusReport, InstanceGone> {
+        for (path, bytes) in self.command_dir.files(start) {
+            if bytes.len() > MAX_INLINE_BYTES {
+                self.link.put(&path, &bytes).await?;
             }
         }
-        self.reach.ask(&self.place.start(start, done), spool::read).await
+        self.link.ask(&self.command_dir.start(start, done), spool::read).await
     }
 
-    /// Does something unless its time is over first.
+    /// Runs `act` until the deadline or a cancellation.
     async fn in_time<T>(
         &mut self,
-        act: impl AsyncFnOnce(&Self) -> Result<T, Gone>,
-    ) -> Result<Result<T, Ending>, Gone> {
+        act: impl AsyncFnOnce(&Self) -> Result<T, InstanceGone>,
+    ) -> Result<Result<T, RemoteEnding>, InstanceGone> {
         let (deadline, mut cancel) = (self.deadline, self.cancel.clone());
         let due = async move {
             match deadline {
@@ -277,55 +305,57 @@ impl Follower {
         tokio::select! {
             biased;
             done = act(self) => done.map(Ok),
-            () = due => Ok(Err(Ending::TimedOut)),
-            Ok(_) = cancel.wait_for(|cancel| *cancel) => Ok(Err(Ending::Cancelled)),
+            () = due => Ok(Err(RemoteEnding::TimedOut)),
+            Ok(_) = cancel.wait_for(|cancel| *cancel) => Ok(Err(RemoteEnding::Cancelled)),
         }
     }
 
-    /// Ends it, and tells how it came to that; one that ended by itself before counts as that.
-    async fn end(&mut self, why: Ending) -> Result<(), Gone> {
+    /// Kills the command and reports `why`, unless it had already ended by itself.
+    async fn end(&mut self, why: RemoteEnding) -> Result<(), InstanceGone> {
         self.begun = true;
         loop {
-            let mut report = self.reach.ask(&self.place.end(self.known), spool::read).await?;
+            let mut report = self.link.ask(&self.command_dir.end(self.known), spool::read).await?;
             self.take(&mut report).await;
             if self.known.out < report.out || self.known.err < report.err {
                 continue;
             }
-            let state = report.state.filter(|length| *length <= LONGEST_STATE);
-            let ending = match report.seen {
-                Seen::Ended(_) if state.is_some_and(|length| self.known.state < length) => continue,
-                Seen::Ended(code) => {
-                    Ending::Code(code, state.map(|_| std::mem::take(&mut self.state)))
+            let state = report.state.filter(|length| *length <= MAX_STATE_BYTES);
+            let ending = match report.status {
+                SpoolStatus::Ended(_) if state.is_some_and(|length| self.known.state < length) => {
+                    continue;
                 }
-                Seen::None => Ending::NotStarted,
-                Seen::Running | Seen::Killed | Seen::Gone => why,
+                SpoolStatus::Ended(code) => {
+                    RemoteEnding::Code(code, state.map(|_| std::mem::take(&mut self.state)))
+                }
+                SpoolStatus::None => RemoteEnding::NotStarted,
+                SpoolStatus::Running | SpoolStatus::Killed | SpoolStatus::Gone => why,
             };
-            self.tell(What::Over(ending)).await;
+            self.tell(CommandReport::Ended(ending)).await;
             return self.until_silence(report.left).await;
         }
     }
 
-    /// Passes on what a report has of streams, and decides where to go on.
-    async fn take(&mut self, report: &mut Report) {
+    /// Forwards the output in a report, and decides which offsets to ask for next.
+    async fn take(&mut self, report: &mut StatusReport) {
         for (source, offset, bytes) in std::mem::take(&mut report.data) {
             let end = offset + bytes.len() as u64;
             match source {
-                Source::Out => {
+                StreamName::Out => {
                     self.known.out = end;
-                    self.tell(What::Wrote(0, offset, bytes)).await;
+                    self.tell(CommandReport::Output(0, offset, bytes)).await;
                 }
-                Source::Err => {
+                StreamName::Err => {
                     self.known.err = end;
-                    self.tell(What::Wrote(1, offset, bytes)).await;
+                    self.tell(CommandReport::Output(1, offset, bytes)).await;
                 }
-                Source::State if offset == self.known.state => {
+                StreamName::State if offset == self.known.state => {
                     self.known.state = end;
                     self.state.extend(bytes);
                 }
-                Source::State => {}
+                StreamName::State => {}
             }
         }
-        // The middle is not kept: it need not come either.
+        // The middle of a long stream is not saved, so it need not be fetched.
         let Keep { head, tail } = self.keep;
         for (known, total) in [(&mut self.known.out, report.out), (&mut self.known.err, report.err)]
         {
@@ -335,8 +365,8 @@ impl Follower {
         }
     }
 
-    pub(super) async fn tell(&self, what: What) {
+    pub(super) async fn tell(&self, what: CommandReport) {
         let (terminal, command) = (self.terminal.clone(), self.command.clone());
-        let _ = self.reach.heard.send(Heard { terminal, command, what }).await;
+        let _ = self.link.updates.send(CommandUpdate { terminal, command, what }).await;
     }
 }

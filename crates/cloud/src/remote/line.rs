@@ -1,22 +1,19 @@
-//! What a person types where there is no PTY: a line, put together and shown by us. Pure.
+//! A line editor for terminals without a PTY. Pure.
 //!
-//! Printable text, backspace, Ctrl-U, Ctrl-C, Ctrl-D and return are all there is; keys that send
-//! escape sequences do nothing.
+//! It knows printable text, backspace, Ctrl-U, Ctrl-C, Ctrl-D and return, and ignores escape sequences.
 
-/// The longest line.
-const LONGEST: usize = 4 << 10;
+const MAX_LINE_BYTES: usize = 4 << 10;
 
-/// A line as it is typed.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct InputLine {
     text: String,
-    /// The start of a character whose end has not come.
+    /// The bytes of an incomplete character.
     partial: Vec<u8>,
-    within: Within,
+    within: EscapeState,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Within {
+enum EscapeState {
     #[default]
     Text,
     Escape,
@@ -24,27 +21,24 @@ enum Within {
     Sequence,
 }
 
-/// What a key led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Key {
-    /// This is shown.
+pub(super) enum LineEvent {
+    /// Text to echo.
     Show(String),
-    /// The line is whole.
+    /// A complete line.
     Line(String),
-    /// Ctrl-C.
     Interrupt,
     /// Ctrl-D on an empty line.
     End,
 }
 
-impl Line {
-    /// What is typed so far.
+impl InputLine {
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Takes bytes in; what they lead to, in order.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<Key> {
+    /// Returns what the bytes lead to, in order.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<LineEvent> {
         let mut keys = Vec::new();
         for &byte in bytes {
             self.byte(byte, &mut keys);
@@ -52,32 +46,34 @@ impl Line {
         keys
     }
 
-    fn byte(&mut self, byte: u8, keys: &mut Vec<Key>) {
+    fn byte(&mut self, byte: u8, keys: &mut Vec<LineEvent>) {
         match (self.within, byte) {
-            (Within::Escape, b'[' | b'O') => self.within = Within::Sequence,
-            (Within::Escape, _) => self.within = Within::Text,
-            (Within::Sequence, 0x40..=0x7e) => self.within = Within::Text,
-            (Within::Sequence, _) => {}
-            (Within::Text, 0x1b) => self.within = Within::Escape,
-            (Within::Text, b'\r' | b'\n') => keys.push(Key::Line(std::mem::take(&mut self.text))),
-            (Within::Text, 3) => {
-                self.text.clear();
-                keys.push(Key::Interrupt);
+            (EscapeState::Escape, b'[' | b'O') => self.within = EscapeState::Sequence,
+            (EscapeState::Escape, _) => self.within = EscapeState::Text,
+            (EscapeState::Sequence, 0x40..=0x7e) => self.within = EscapeState::Text,
+            (EscapeState::Sequence, _) => {}
+            (EscapeState::Text, 0x1b) => self.within = EscapeState::Escape,
+            (EscapeState::Text, b'\r' | b'\n') => {
+                keys.push(LineEvent::Line(std::mem::take(&mut self.text)))
             }
-            (Within::Text, 4) if self.text.is_empty() => keys.push(Key::End),
-            (Within::Text, 8 | 0x7f) => {
+            (EscapeState::Text, 3) => {
+                self.text.clear();
+                keys.push(LineEvent::Interrupt);
+            }
+            (EscapeState::Text, 4) if self.text.is_empty() => keys.push(LineEvent::End),
+            (EscapeState::Text, 8 | 0x7f) => {
                 if self.text.pop().is_some() {
                     show(keys, "\x08 \x08");
                 }
             }
-            (Within::Text, 0x15) => {
+            (EscapeState::Text, 0x15) => {
                 let count = self.text.chars().count();
                 self.text.clear();
                 show(keys, &"\x08 \x08".repeat(count));
             }
-            (Within::Text, b'\t') => self.push(' ', keys),
-            (Within::Text, 0..0x20) => {}
-            (Within::Text, _) => {
+            (EscapeState::Text, b'\t') => self.push(' ', keys),
+            (EscapeState::Text, 0..0x20) => {}
+            (EscapeState::Text, _) => {
                 self.partial.push(byte);
                 match std::str::from_utf8(&self.partial).map(|text| text.chars().next()) {
                     Ok(Some(whole)) => {
@@ -92,8 +88,8 @@ impl Line {
         }
     }
 
-    fn push(&mut self, character: char, keys: &mut Vec<Key>) {
-        if self.text.len() + character.len_utf8() > LONGEST {
+    fn push(&mut self, character: char, keys: &mut Vec<LineEvent>) {
+        if self.text.len() + character.len_utf8() > MAX_LINE_BYTES {
             return show(keys, "\x07");
         }
         self.text.push(character);
@@ -101,10 +97,10 @@ impl Line {
     }
 }
 
-fn show(keys: &mut Vec<Key>, text: &str) {
+fn show(keys: &mut Vec<LineEvent>, text: &str) {
     match keys.last_mut() {
-        Some(Key::Show(shown)) => shown.push_str(text),
-        _ => keys.push(Key::Show(text.to_owned())),
+        Some(LineEvent::Show(shown)) => shown.push_str(text),
+        _ => keys.push(LineEvent::Show(text.to_owned())),
     }
 }
 
@@ -114,27 +110,27 @@ mod tests {
 
     #[test]
     fn a_line_is_put_together_key_by_key() {
-        let check = |typed: &str, expected: &[Key]| {
-            let mut line = Line::default();
+        let check = |typed: &str, expected: &[LineEvent]| {
+            let mut line = InputLine::default();
             assert_eq!(line.take(typed.as_bytes()), expected, "{typed:?}");
         };
-        let shown = |text: &str| Key::Show(text.to_owned());
-        let whole = |text: &str| Key::Line(text.to_owned());
+        let shown = |text: &str| LineEvent::Show(text.to_owned());
+        let whole = |text: &str| LineEvent::Line(text.to_owned());
         check("ls -l\r", &[shown("ls -l"), whole("ls -l")]);
         check("ab\x7fc\r", &[shown("ab\x08 \x08c"), whole("ac")]);
         check("é\x7f\x7fx\r", &[shown("é\x08 \x08x"), whole("x")]);
         check("a\x15b\r", &[shown("a\x08 \x08b"), whole("b")]);
         check("\x1b[A\x1bOB\x1bxq\r", &[shown("q"), whole("q")]);
-        check("a\x03\x04", &[shown("a"), Key::Interrupt, Key::End]);
-        check("\u{4}\r", &[Key::End, whole("")]);
+        check("a\x03\x04", &[shown("a"), LineEvent::Interrupt, LineEvent::End]);
+        check("\u{4}\r", &[LineEvent::End, whole("")]);
     }
 
     #[test]
     fn a_line_has_an_end() {
-        let mut line = Line::default();
+        let mut line = InputLine::default();
         line.take(&vec![b'x'; 10_000]);
-        assert_eq!(line.text().len(), LONGEST);
-        let mut line = Line::default();
+        assert_eq!(line.text().len(), MAX_LINE_BYTES);
+        let mut line = InputLine::default();
         line.take(&[0xff, 0xfe, b'a']);
         assert_eq!(line.text(), "a");
     }

@@ -1,18 +1,19 @@
-//! What the terminals of an instance use, where nothing but `sh -c` can be run: counted in `/proc` by the mark
-//! that their processes inherit. What commands have taken that are over, their runners have written down.
+//! Measures the terminals of an instance that can only run `sh -c`: processes are found in `/proc` by the mark
+//! they inherit, and the runners record the CPU time of ended commands.
 
-use super::spool::{TERMINAL, bare, quoted, word};
-use super::{Commands, ProviderError};
+use super::instance::CommandRunner;
+use super::spool::{TERMINAL_MARK, bare, quoted, word};
 use provider::Metrics;
+use provider::ProviderError;
 
 const MEASURE: &str = include_str!("measure.sh");
 
-/// The text that counts, for the directory of an instance.
+/// The script for an instance whose directory is `root`.
 fn text(root: &str) -> String {
-    format!("r={} v={TERMINAL}\n{}", quoted(root), bare(MEASURE))
+    format!("r={} v={TERMINAL_MARK}\n{}", quoted(root), bare(MEASURE))
 }
 
-/// What it says: processes, ticks, ticks of a second, and kilobytes of memory and of disk.
+/// Parses processes, ticks, ticks per second, and kilobytes of memory and of disk.
 fn read(answer: &[u8]) -> Option<Metrics> {
     let word = word(answer)?;
     let numbers: Option<Vec<u64>> =
@@ -28,8 +29,10 @@ fn read(answer: &[u8]) -> Option<Metrics> {
     })
 }
 
-/// Asks an instance.
-pub(super) async fn measure(commands: &dyn Commands, root: &str) -> Result<Metrics, ProviderError> {
+pub(super) async fn measure(
+    commands: &dyn CommandRunner,
+    root: &str,
+) -> Result<Metrics, ProviderError> {
     let said = commands.run(text(root)).await?;
     read(&said).ok_or_else(|| {
         let said = String::from_utf8_lossy(&said[..said.len().min(300)]).trim().to_owned();
@@ -71,7 +74,7 @@ mod tests {
         let mut child = Command::new("sleep")
             .arg("1000")
             .env_clear()
-            .env(TERMINAL, &terminal)
+            .env(TERMINAL_MARK, &terminal)
             .env("PATH", "/usr/bin:/bin")
             .stdout(Stdio::null())
             .spawn()

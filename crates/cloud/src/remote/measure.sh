@@ -1,4 +1,4 @@
-# $r: the directory of an instance, $v: the name of the variable that says of a process which terminal it is of.
+# $r: the directory of the instance, $v: the environment variable that marks the processes of a terminal.
 c=0 m=0 q=0 l=
 for f in "$r/ticks" "$r"/t/*/ticks; do
   [ ! -e "$f" ] || while read -r k; do c=$((c + k)); done <"$f"
@@ -10,7 +10,7 @@ for p in $l; do
   p=${p%/environ}; g=; w=
   { read -r g <"$p/stat"; } 2>/dev/null
   set -- ${g##*)}
-  # One that has ended meanwhile.
+  # The process has ended meanwhile.
   [ $# -gt 15 ] || continue
   q=$((q + 1)); c=$((c + ${12} + ${13} + ${14} + ${15}))
   { while read -r k z y; do [ "$k" != Pss: ] || { w=$z; break; }; done <"$p/smaps_rollup"; } 2>/dev/null

@@ -1,9 +1,9 @@
-# Runs one command, once, and says how it ended.
+# Runs one command once and records its exit code.
 ln -s $$ "$d/pid" 2>/dev/null || exit 0
 [ "$(last)" -lt "$n" ] || exit 0
-# What is meant for the command is not for us. A handler is not inherited, unlike a signal that is ignored.
+# Signals are meant for the command, not for this runner. A handler is not inherited, unlike SIG_IGN.
 trap : HUP INT QUIT TERM USR1 USR2 ALRM PIPE
-# Streams that grow beyond bounds lose their middle; meanwhile nothing is copied.
+# Removes the middle of a stream that exceeds its limit; copying is stopped meanwhile.
 shorten() {
   : >"$d/cut"; l=$(cat "$d/cats"); kill -STOP $l 2>/dev/null
   b=$(base "$1"); s=$(size "$d/$1")
@@ -21,7 +21,7 @@ watch() {
     [ "${4:-0}" -le "$most" ] || shorten err
   done
 }
-# Gives what comes in files, one after the other, to the command's standard input.
+# Writes the queued files, in order, to the command's standard input.
 feed() {
   exec 3>"$d/in" || return
   q=0
@@ -31,14 +31,14 @@ feed() {
     : >"$f"; q=$((q + 1)); case $f in *.end) return ;; esac
   done
 }
-# Adds what the command took of processors to what those before it took.
+# Adds the CPU time of the command to the total of the terminal.
 spent() {
   read -r g <"/proc/$$/stat" || return
   k=0; [ ! -e "$t/ticks" ] || read -r k <"$t/ticks"
   set -- ${g##*)}
   echo $((k + ${12} + ${13} + ${14} + ${15})) >"$t/ticks.new" && mv "$t/ticks.new" "$t/ticks"
 }
-# The command writes to pipes: a file it could cut short by opening it again (`>/dev/stderr`).
+# The command writes to FIFOs, because it could truncate a file by opening it again (`>/dev/stderr`).
 rm -f "$d/o" "$d/e"; mkfifo "$d/o" "$d/e"
 cat <"$d/o" >>"$d/out" 2>/dev/null & l=$!
 cat <"$d/e" >>"$d/err" 2>/dev/null & echo $l $! >"$d/cats"

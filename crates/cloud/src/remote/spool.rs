@@ -1,20 +1,20 @@
-//! Commands that outlive the call that started them, where nothing but `sh -c` can be run to its end.
+//! Commands that outlive the call that started them, for instances that can only run `sh -c` to its end.
 //!
 //! ```text
-//! TERMINAL/done        the number of the last command that is over and done with
-//! TERMINAL/ticks       what its commands that are over took of processors
+//! TERMINAL/done        the highest number of a forgotten command
+//! TERMINAL/ticks       CPU time of its ended commands
 //! TERMINAL/NUMBER/     run · script · script.bash · in     what was sent
-//!                      pid                                 a link to the number of who runs it: made once
-//!                      o · e                               the pipes it writes to, copied into
-//!                      out · err · state                   what it wrote, what its shell said of itself
-//!                      code                                its exit code: it has ended by itself
-//!                      ended                               we ended it
-//!                      screen                              the script of a program that has a PTY
+//!                      pid                                 a symbolic link to the runner's pid: created once
+//!                      o · e                               the FIFOs that it writes to, copied into
+//!                      out · err · state                   its output, and the state that its shell saved
+//!                      code                                its exit code, if it ended by itself
+//!                      ended                               present if we killed it
+//!                      screen                              the script of a program on a PTY
 //! ```
-//! Everything here may be asked any number of times, also late and at once: a command begins with the
-//! making of one link, which only one can do, and never after it is done with. What is said comes back
-//! as lines of plain text, the bytes in base64, so that any vendor can carry them. This module makes the
-//! texts and reads the answers; it runs nothing.
+//! Every script may run any number of times, late or concurrently: a command starts by creating one link,
+//! which succeeds once, and never after it was forgotten. Answers are lines of plain text with the bytes in
+//! base64, so that any vendor can carry them. This module writes the scripts and parses their answers; it
+//! runs nothing.
 
 use std::fmt::Write;
 
@@ -22,138 +22,130 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use host::shell::quote::single;
 use host::wire::StdinMode;
 
-/// The functions every script begins with.
+/// The functions that every script begins with.
 const SPOOL: &str = include_str!("spool.sh");
-/// What runs a command.
+/// The script that runs a command.
 const RUN: &str = include_str!("run.sh");
-/// The variable by which processes are known as a command's. Never written behind a `=` in a text that is
-/// itself in an environment.
-pub(super) const BORN: &str = "STEAD_RUN";
-/// The same for a terminal's.
-pub(super) const TERMINAL: &str = "STEAD_TERMINAL";
-/// What goes before each line that is meant for us.
-const SAY: &str = "stead: ";
-/// Bytes of a stream in one answer.
-const PIECE: usize = 192 << 10;
-/// Looks of one call at most: some seconds.
-const LOOKS: u32 = 55;
-/// Bytes of a stream that are kept from its start and its end once it is longer than `MOST`.
-const HEAD: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
-const TAIL: u64 = HEAD / 8;
-const MOST: u64 = HEAD + 2 * TAIL;
-/// Bytes for a command to read that may wait.
-const FED: u64 = 4 << 20;
-/// A file longer than this is not sent within a command.
-pub(super) const SMALL: usize = 16 << 10;
-/// The longest state that is taken in.
-pub(super) const LONGEST_STATE: u64 = 8 << 20;
+/// The environment variable that marks the processes of a command. Never written before a `=` in a script
+/// that is itself part of an environment.
+pub(super) const COMMAND_MARK: &str = "STEAD_RUN";
+/// The environment variable that marks the processes of a terminal.
+pub(super) const TERMINAL_MARK: &str = "STEAD_TERMINAL";
+/// The prefix of every line of an answer.
+const ANSWER_PREFIX: &str = "stead: ";
+/// How much of a stream one answer carries.
+const MAX_CHUNK_BYTES: usize = 192 << 10;
+/// How often one call polls, which takes some seconds.
+const MAX_POLLS: u32 = 55;
+/// How much of the start and the end of a stream is saved once it exceeds `MAX_STREAM_BYTES`.
+const HEAD_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+const TAIL_BYTES: u64 = HEAD_BYTES / 8;
+const MAX_STREAM_BYTES: u64 = HEAD_BYTES + 2 * TAIL_BYTES;
+/// How much unread standard input may be queued.
+const MAX_QUEUED_INPUT_BYTES: u64 = 4 << 20;
+/// A larger file is uploaded, not embedded in the script.
+pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
+pub(super) const MAX_STATE_BYTES: u64 = 8 << 20;
 
-/// Where a command is.
+/// The directory of a command inside an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The directory of its terminal.
+pub(super) struct CommandDir {
+    /// The directory of the terminal.
     pub(super) terminal: String,
-    /// Its number there, which rises.
+    /// The number of the command, which rises.
     pub(super) number: u64,
-    /// Its id.
     pub(super) id: String,
 }
 
-/// How far each stream of a command is known.
+/// How much of each stream of a command has been received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Known {
+pub(super) struct StreamOffsets {
     pub(super) out: u64,
     pub(super) err: u64,
     pub(super) state: u64,
 }
 
-/// What is waited for.
+/// What a status call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
-    /// More output, or its end.
+pub(super) enum WaitFor {
+    /// More output, or the end of the command.
     End,
-    /// More output, or that nothing is left of it.
-    Silence,
-    /// The same, for a moment: that it has begun is to be known.
+    /// More output, or the end of all its processes.
+    AllProcesses,
+    /// As `End`, but only for a moment: long enough to confirm the start.
     Soon,
-    /// Nothing.
     Now,
 }
 
-/// How a command is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// It was never started, or not here.
+pub(super) enum SpoolStatus {
+    /// It never started, or not here.
     None,
-    /// It runs.
     Running,
-    /// It has ended with this code.
     Ended(i32),
-    /// We ended it.
+    /// We killed it.
     Killed,
-    /// It did not say how it ended.
+    /// It disappeared without an exit code.
     Gone,
 }
 
-/// What a look tells.
+/// The answer to a status call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Report {
-    pub(super) seen: Seen,
+pub(super) struct StatusReport {
+    pub(super) status: SpoolStatus,
     /// The lengths of its streams.
     pub(super) out: u64,
     pub(super) err: u64,
-    /// The length of its state, if that was told.
+    /// The length of its saved state.
     pub(super) state: Option<u64>,
-    /// Processes that are left of it.
+    /// How many of its processes are left.
     pub(super) left: u64,
-    /// Pieces of streams: which, from where on.
-    pub(super) data: Vec<(Source, u64, Vec<u8>)>,
+    /// Chunks of streams, with their offsets.
+    pub(super) data: Vec<(StreamName, u64, Vec<u8>)>,
 }
 
-/// What a piece is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum StreamName {
     Out,
     Err,
     State,
 }
 
-/// What it takes to start a command.
+/// The files and settings that start a command.
 #[derive(Debug, Clone)]
-pub(super) struct Start {
-    /// The script for bash.
+pub(super) struct CommandFiles {
     pub(super) bash: Vec<u8>,
-    /// The script for any other shell.
+    /// The script for every other shell.
     pub(super) sh: Vec<u8>,
-    /// The environment it is started with.
     pub(super) env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where it is started.
     pub(super) cwd: Vec<u8>,
-    /// What it reads.
     pub(super) stdin: StdinMode,
-    /// The bytes given for it to read.
+    /// The content of standard input.
     pub(super) given: Vec<u8>,
 }
 
-impl Place {
-    /// Its directory.
+impl CommandDir {
     fn dir(&self) -> String {
         format!("{}/{}", self.terminal, self.number)
     }
 
-    /// Where its shell says its state.
+    /// The file where its shell saves the state.
     pub(super) fn state(&self) -> String {
         format!("{}/state", self.dir())
     }
 
-    /// The variables and functions of our scripts.
+    /// The variables and functions that every script begins with.
     fn spool(&self) -> String {
         let (terminal, number) = (quoted(&self.terminal), self.number);
-        format!("umask 077\nt={terminal} n={number} i={} m={BORN}\n{}", self.id, bare(SPOOL))
+        format!(
+            "umask 077\nt={terminal} n={number} i={} m={COMMAND_MARK}\n{}",
+            self.id,
+            bare(SPOOL)
+        )
     }
 
-    /// The files of a command, of which the large ones are to be sent by themselves.
-    pub(super) fn files(&self, start: &Start) -> Vec<(String, Vec<u8>)> {
+    /// The files of a command; large ones are uploaded separately.
+    pub(super) fn files(&self, start: &CommandFiles) -> Vec<(String, Vec<u8>)> {
         let dir = self.dir();
         let mut files = vec![
             (format!("{dir}/run"), self.runner(start)),
@@ -168,9 +160,13 @@ impl Place {
         files
     }
 
-    fn runner(&self, start: &Start) -> Vec<u8> {
+    fn runner(&self, start: &CommandFiles) -> Vec<u8> {
         let mut text = self.spool();
-        let _ = writeln!(text, "head={HEAD} tail={TAIL} most={MOST}\n{}", bare(RUN));
+        let _ = writeln!(
+            text,
+            "head={HEAD_BYTES} tail={TAIL_BYTES} most={MAX_STREAM_BYTES}\n{}",
+            bare(RUN)
+        );
         let mut text = text.into_bytes();
         put(&mut text, &[b"cd -- ", &single(&start.cwd), b" 2>/dev/null || cd / \nset --"]);
         for (name, value) in &start.env {
@@ -181,7 +177,7 @@ impl Place {
             StdinMode::Null | StdinMode::Other(_) => "/dev/null",
         };
         let dir = self.dir();
-        // Sourced by what has the name that shells have, which it says in front of its complaints.
+        // `$0` is the name of the shell, which it prints before its error messages.
         let source = |file: &str| quoted(&format!(". {}", quoted(&format!("{dir}/{file}"))));
         let (bash, sh) = (source("script.bash"), source("script"));
         let rest = format!(
@@ -194,15 +190,15 @@ impl Place {
         text
     }
 
-    /// Starts a command whose large files are there, and looks how it is.
-    pub(super) fn start(&self, start: &Start, done: &[u64]) -> String {
+    /// A script that starts a command whose large files have been uploaded, and reports its status.
+    pub(super) fn start(&self, start: &CommandFiles, done: &[u64]) -> String {
         let mut text = self.spool();
         let _ = writeln!(text, "{}mkdir -p \"$d\" || exit", forgetting(done));
         if start.stdin == StdinMode::Open {
             text.push_str("[ -p \"$d/in\" ] || mkfifo \"$d/in\"\n");
         }
         for (path, bytes) in self.files(start) {
-            if bytes.len() <= SMALL {
+            if bytes.len() <= MAX_INLINE_BYTES {
                 let _ = writeln!(text, "put {} <<'.'", quoted(&path));
                 for line in STANDARD.encode(bytes).as_bytes().chunks(4096) {
                     let _ = writeln!(text, "{}", String::from_utf8_lossy(line));
@@ -210,15 +206,16 @@ impl Place {
                 text.push_str(".\n");
             }
         }
-        let _ = writeln!(text, "start && {}", looked(Known::default(), Until::Soon));
+        let _ = writeln!(text, "start && {}", status_call(StreamOffsets::default(), WaitFor::Soon));
         text
     }
 
-    /// Makes the script be there that runs a program on the terminal it is typed into, behind `mark`.
-    pub(super) fn stage(&self, start: &Start, done: &[u64], mark: &str) -> String {
+    /// A script that writes the script which runs a program on a PTY and prints `mark` first.
+    pub(super) fn stage(&self, start: &CommandFiles, done: &[u64], mark: &str) -> String {
         let mut script = self.spool().into_bytes();
         let (one, two) = mark.split_at(mark.len() / 2);
-        // The keys of a terminal are for the program; what is typed does not show the mark.
+        // Keys such as Ctrl-C are for the program. The mark is split, so that the echo of the typed line does not
+        // contain it.
         let begin = format!(
             "[ \"$(last)\" -lt \"$n\" ] || exit 0\nln -s $$ \"$d/pid\" 2>/dev/null || exit 0\n\
              trap : HUP INT QUIT TERM TSTP\nprintf %s%s {one} {two}\n"
@@ -242,30 +239,30 @@ impl Place {
         text
     }
 
-    /// Waits a while whether a command begins: `running` if it has, else `none`.
+    /// A script that waits briefly for a command to start; it answers `running` or `none`.
     pub(super) fn begins(&self) -> String {
         format!("{}if begun; then say running; else say none; fi\n", self.spool())
     }
 
-    /// The script that is typed, and what it is known by.
+    /// The arguments of `sh` that are typed into a PTY.
     pub(super) fn staged(&self) -> String {
         format!("{} {}", quoted(&format!("{}/screen", self.dir())), self.id)
     }
 
-    /// Looks how a command is.
-    pub(super) fn look(&self, known: Known, until: Until) -> String {
-        format!("{}{}", self.spool(), looked(known, until))
+    /// A script that reports the status of a command.
+    pub(super) fn status(&self, known: StreamOffsets, until: WaitFor) -> String {
+        format!("{}{}", self.spool(), status_call(known, until))
     }
 
-    /// Ends a command and every process born in it, and looks how it is then.
-    pub(super) fn end(&self, known: Known) -> String {
-        format!("{}end && {}", self.spool(), looked(known, Until::Now))
+    /// A script that kills all processes of a command and reports its status.
+    pub(super) fn end(&self, known: StreamOffsets) -> String {
+        format!("{}end && {}", self.spool(), status_call(known, WaitFor::Now))
     }
 
-    /// Signals the processes of a command; answers `none` where there are none, `later` if it has yet to
-    /// begin.
+    /// A script that signals the processes of a command. It answers `none` if there are none, and `later` if the
+    /// command has not started yet.
     pub(super) fn signal(&self, signal: i32) -> String {
-        // One that has just begun has no process of its own yet.
+        // A command that has just started has no process yet.
         let act = format!(
             "begun || {{ say later; exit; }}\n\
              k=0; while l=$(born); [ -z \"$l\" ] && [ ! -e \"$d/code\" ] && [ $k -lt 40 ] && runs; \
@@ -276,8 +273,9 @@ impl Place {
         self.spool() + &act
     }
 
-    /// Gives a command more to read, once for each `write`. Answers `none` if it does not read, `known` if
-    /// it has this, `full` if it has too much, `later` if it has yet to begin.
+    /// A script that writes to the standard input of a command, once for each `write`. It answers `none` if the
+    /// command does not read, `known` for a repeated write, `full` if too much is queued, and `later` if the
+    /// command has not started yet.
     pub(super) fn feed(&self, write: &str, bytes: &[u8], end: bool) -> String {
         let end = if end { ".end" } else { "" };
         let mut text = self.spool();
@@ -289,23 +287,23 @@ impl Place {
              ls -d \"$d/in.\"*.end >/dev/null 2>&1 && {{ say none; exit; }}\n\
              q=0; w=0; for f in \"$d/in.\"*; do [ -f \"$f\" ] || continue; \
              w=$((w + $(size \"$f\"))); q=$((q + 1)); done\n\
-             [ $w -le {FED} ] || {{ say full; exit; }}\n\
+             [ $w -le {MAX_QUEUED_INPUT_BYTES} ] || {{ say full; exit; }}\n\
              put \"$d/in.$q.{write}{end}\" <<'.' && say running\n{}\n.",
             STANDARD.encode(bytes)
         );
         text
     }
 
-    /// Makes what is kept of a command be gone.
+    /// A script that removes the files of a command.
     pub(super) fn forget(&self) -> String {
         format!("{}forget {}\nsay none\n", self.spool(), self.number)
     }
 }
 
-/// Makes a terminal be gone with every process born in it.
+/// A script that kills all processes of a terminal and removes its files.
 pub(super) fn close(dir: &str, terminal: &str) -> String {
     format!(
-        "t={} i={terminal} m={TERMINAL} n=0\n{}\
+        "t={} i={terminal} m={TERMINAL_MARK} n=0\n{}\
          k=0; while [ $k -lt 200 ]; do l=$(born); [ -n \"$l\" ] || break; kin; kill -9 $l 2>/dev/null; \
          k=$((k + 1)); nap 0.02; done; \
          [ ! -e \"$t/ticks\" ] || cat \"$t/ticks\" >>\"${{t%/*/*}}/ticks\"; rm -rf \"${{t:?}}\"; say none\n",
@@ -314,12 +312,12 @@ pub(super) fn close(dir: &str, terminal: &str) -> String {
     )
 }
 
-/// Makes a directory for all of this be there; answers `none`, or which programs are missing.
+/// A script that creates the directory; it answers `none`, or the missing programs.
 pub(super) fn prepare(dir: &str) -> String {
     format!(
         "umask 077; l=; for p in mkdir mv cat rm ln ls readlink mkfifo wc tail head tr cut grep sed sleep env base64; do \
          command -v $p >/dev/null 2>&1 || l=\"$l $p\"; done\n\
-         if [ -n \"$l\" ]; then echo \"{SAY}missing$l\"; else mkdir -p {0} && chmod 700 {0} && echo '{SAY}none'; fi\n",
+         if [ -n \"$l\" ]; then echo \"{ANSWER_PREFIX}missing$l\"; else mkdir -p {0} && chmod 700 {0} && echo '{ANSWER_PREFIX}none'; fi\n",
         quoted(dir)
     )
 }
@@ -334,18 +332,18 @@ fn forgetting(done: &[u64]) -> String {
     }
 }
 
-fn looked(known: Known, until: Until) -> String {
-    let Known { out, err, state } = known;
+fn status_call(known: StreamOffsets, until: WaitFor) -> String {
+    let StreamOffsets { out, err, state } = known;
     let (looks, late) = match until {
-        Until::End => (LOOKS, "end"),
-        Until::Silence => (LOOKS, "late"),
-        Until::Soon => (12, "end"),
-        Until::Now => (1, "end"),
+        WaitFor::End => (MAX_POLLS, "end"),
+        WaitFor::AllProcesses => (MAX_POLLS, "late"),
+        WaitFor::Soon => (12, "end"),
+        WaitFor::Now => (1, "end"),
     };
-    format!("look {out} {err} {state} {looks} {late} {PIECE}\n")
+    format!("look {out} {err} {state} {looks} {late} {MAX_CHUNK_BYTES}\n")
 }
 
-/// A script without what is only for those who read it.
+/// Removes indentation and comments from a script.
 pub(super) fn bare(script: &str) -> String {
     let lines = script.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -361,24 +359,30 @@ fn put(text: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-/// The last word of an answer, and what stands behind it; `None` if it was cut off.
+/// Returns the last line of an answer; `None` if the answer was cut off.
 pub(super) fn word(answer: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(answer);
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(SAY));
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(ANSWER_PREFIX));
     lines.next_back().map(|line| line.trim().to_owned())
 }
 
-/// What a look says; `None` if the answer is not whole.
-pub(super) fn read(answer: &[u8]) -> Option<Report> {
-    let mut report =
-        Report { seen: Seen::None, out: 0, err: 0, state: None, left: 0, data: Vec::new() };
+/// Parses the answer to a status call; `None` if it is incomplete.
+pub(super) fn read(answer: &[u8]) -> Option<StatusReport> {
+    let mut report = StatusReport {
+        status: SpoolStatus::None,
+        out: 0,
+        err: 0,
+        state: None,
+        left: 0,
+        data: Vec::new(),
+    };
     let mut whole = false;
     for line in answer.split(|byte| *byte == b'\n') {
-        let Some(line) = line.strip_prefix(SAY.as_bytes()) else { continue };
+        let Some(line) = line.strip_prefix(ANSWER_PREFIX.as_bytes()) else { continue };
         let line = std::str::from_utf8(line).ok()?.trim_end();
         let words: Vec<&str> = line.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().ok();
-        let mut seen = None;
+        let mut status = None;
         match words.as_slice() {
             ["out", length] => report.out = number(length)?,
             ["err", length] => report.err = number(length)?,
@@ -386,22 +390,22 @@ pub(super) fn read(answer: &[u8]) -> Option<Report> {
             ["state", length] => report.state = Some(number(length)?),
             ["data", source, offset, bytes] => {
                 let source = match *source {
-                    "out" => Source::Out,
-                    "err" => Source::Err,
-                    "state" => Source::State,
+                    "out" => StreamName::Out,
+                    "err" => StreamName::Err,
+                    "state" => StreamName::State,
                     _ => return None,
                 };
                 report.data.push((source, number(offset)?, STANDARD.decode(bytes).ok()?));
             }
-            ["none" | "forgotten"] => seen = Some(Seen::None),
-            ["running"] => seen = Some(Seen::Running),
-            ["ended"] => seen = Some(Seen::Killed),
-            ["gone"] => seen = Some(Seen::Gone),
-            ["code", code] => seen = Some(Seen::Ended(code.parse().ok()?)),
+            ["none" | "forgotten"] => status = Some(SpoolStatus::None),
+            ["running"] => status = Some(SpoolStatus::Running),
+            ["ended"] => status = Some(SpoolStatus::Killed),
+            ["gone"] => status = Some(SpoolStatus::Gone),
+            ["code", code] => status = Some(SpoolStatus::Ended(code.parse().ok()?)),
             _ => return None,
         }
-        if let Some(seen) = seen {
-            (report.seen, whole) = (seen, true);
+        if let Some(found) = status {
+            (report.status, whole) = (found, true);
         }
     }
     whole.then_some(report)

@@ -1,5 +1,5 @@
-# What every script of ours begins with. $t: the directory of a terminal, $n: the number of a command in it,
-# $i: its id, $m: the name of the variable that says of a process which command it was born in.
+# The start of every script. $t: the directory of a terminal, $n: the number of a command in it, $i: its id,
+# $m: the environment variable that marks the processes of a command.
 d=$t/$n
 say() { echo "stead: $*"; }
 nap() { sleep "$1" 2>/dev/null || sleep 1; }
@@ -7,7 +7,7 @@ size() { wc -c 2>/dev/null <"$1" || echo 0; }
 base() { if [ -e "$d/$1.base" ]; then cat "$d/$1.base"; else echo 0; fi; }
 last() { if [ -e "$t/done" ]; then cat "$t/done"; else echo 0; fi; }
 born() { for e in $(grep -lsF -- "$m=$i" /proc/[0-9]*/environ 2>/dev/null); do e=${e%/environ}; echo "${e#/proc/}"; done; }
-# Adds to $l whoever descends from those in it: a process may have taken its mark away.
+# Adds the descendants of the processes in $l: a process may have removed its mark.
 kin() {
   l=$(echo $l); v=; u=$(sed -n 's/^\([0-9]*\) (.*) [A-Za-z] \([0-9]*\) .*/\1 \2/p' /proc/[0-9]*/stat 2>/dev/null)
   while [ "$v" != "$l" ]; do
@@ -15,18 +15,18 @@ kin() {
     while [ $# -gt 1 ]; do case " $l " in *" $1 "*) ;; *" $2 "*) l="$l $1" ;; esac; shift 2; done
   done
 }
-# A number may have been given to another process since: the name of the command is among a runner's words.
+# A pid may have been reused: the id of the command is among the arguments of its runner.
 runs() {
   r=$(readlink "$d/pid" 2>/dev/null) && kill -0 "$r" 2>/dev/null || return 1
   [ ! -e /proc/self/cmdline ] || grep -qF -- "$i" "/proc/$r/cmdline" 2>/dev/null
 }
-# Sets $x and $y to the lengths of both streams. While one is cut short, its parts do not fit together.
+# Sets $x and $y to the lengths of both streams. Waits while one is being shortened.
 lengths() {
   k=0; while [ -e "$d/cut" ] && [ $k -lt 100 ]; do k=$((k + 1)); nap 0.05; done
   set -- $(cd "$d" && wc -c out err 2>/dev/null)
   x=$((${1:-0} + $(base out))); y=$((${3:-0} + $(base err)))
 }
-# At most $3 bytes of stream $1 from offset $2 on, or from the next that was kept.
+# Prints at most $3 bytes of stream $1 from offset $2, or from the next offset that was kept.
 piece() {
   b=$(base "$1"); s=$(size "$d/$1"); o=$2; f=$d/$1; z=$b
   if [ "$o" -lt "$b" ]; then
@@ -36,9 +36,9 @@ piece() {
   [ "$o" -lt $((b + s)) ] || return 0
   say "data $1 $o $(tail -c "+$((o - z + 1))" "$f" | head -c "$3" | base64 | tr -d '\n')"
 }
-# How the command is, waiting for at most $4 looks until there is more than $1 and $2 of its streams, or until it
-# ends, or with `late` until nothing is left of it; then at most $6 bytes of what it wrote from there on, and of
-# what its shell said of its state from $3 on.
+# Prints the status of the command. Polls at most $4 times until its streams are longer than $1 and $2, or until it
+# ends, or with `late` until none of its processes is left. Then prints at most $6 bytes of each stream from these
+# offsets, and of the saved state from $3.
 look() {
   j=0; g=; l=
   while :; do
@@ -50,7 +50,7 @@ look() {
     fi
     lengths
     if [ -n "$g" ] && [ $((j % 8)) = 0 ]; then l=$(born); fi
-    # What writes little most often ends soon: then one answer tells all.
+    # A command that writes little usually ends soon: wait, so that one answer is enough.
     if [ "$x" -gt "$1" ] || [ "$y" -gt "$2" ]; then
       [ $j -lt 6 ] && [ $((x - $1 + y - $2)) -lt "$6" ] && [ -z "$g" ] && [ "$4" -gt 1 ] || break
     fi
@@ -69,7 +69,7 @@ look() {
   fi
   say "$g"
 }
-# Waits until all that was written is in the files: who copies it waits for more, or has ended.
+# Waits until all output is in the files: the copying processes are idle or have ended.
 settled() {
   k=0; c=0
   while [ $k -lt 500 ] && [ $c -lt 2 ]; do
@@ -81,23 +81,23 @@ settled() {
     nap 0.01
   done
 }
-# Whether the command has begun; that is waited for a while.
+# Waits briefly for the command to start.
 begun() {
   k=0; while [ ! -L "$d/pid" ] && [ "$(last)" -lt "$n" ] && [ $k -lt 50 ]; do k=$((k + 1)); nap 0.05; done
   [ -L "$d/pid" ] || [ "$(last)" -ge "$n" ]
 }
-# Makes a file of what is read, whole or not at all.
+# Writes standard input to a file, atomically.
 put() { base64 -d >"${1%/*}/new.$$" && mv "${1%/*}/new.$$" "$1"; }
-# Starts the file `run`, unless this command ever began.
+# Starts the file `run`, unless the command was ever started.
 start() {
   [ "$(last)" -lt "$n" ] || { say forgotten; return 1; }
   [ ! -L "$d/pid" ] || return 0
-  # What a shell puts into the background ignores interrupts for ever, and so would the command.
+  # A shell's background job ignores SIGINT, and the command would inherit that.
   if setsid -f true 2>/dev/null; then setsid -f sh "$d/run" "$i" </dev/null >/dev/null 2>&1
   else s=$(command -v setsid); ($s sh "$d/run" "$i" </dev/null >/dev/null 2>&1 &); fi
   k=0; while [ ! -L "$d/pid" ] && [ $k -lt 100 ]; do k=$((k + 1)); nap 0.02; done
 }
-# Ends every process that was born in the command. One that has not begun never does.
+# Kills all processes of the command. A command that has not started never will.
 end() {
   mkdir -p "$d"
   ln -s never "$d/pid" 2>/dev/null && { say none; return 1; }
@@ -109,7 +109,7 @@ end() {
   done
   settled
 }
-# Removes what is kept of commands that are over and done with; none of them begins again.
+# Removes the files of forgotten commands; none of them can start again.
 forget() {
   for q in "$@"; do
     [ "$(last)" -ge "$q" ] || { echo "$q" >"$t/done.$$" && mv "$t/done.$$" "$t/done"; }

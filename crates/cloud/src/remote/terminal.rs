@@ -1,5 +1,5 @@
-//! One terminal of an in-process host: its screen's log, its state, its commands. No waits: what is to be
-//! done inside the instance is left to followers.
+//! One terminal of an in-process host: its log, its shell state and its commands. It never waits; followers do
+//! the calls to the instance.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,25 +13,23 @@ use host::wire::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::Tell;
 use super::follow::Follower;
-use super::kept::{Kept, KeptCommand, Kind, Message};
-use super::line::Line;
-use super::program::Player;
-use super::spool::{BORN, Place, Start, TERMINAL};
+use super::instance::PtyInput;
+use super::line::InputLine;
+use super::program::ProgramRunner;
+use super::saved::{CommandKind, SavedCommand, SavedTerminal, WireMessage};
+use super::spool::{COMMAND_MARK, CommandDir, CommandFiles, TERMINAL_MARK};
 
-/// What waits for a PTY; more is refused.
-const TOLD: usize = 64;
-/// Bytes of a command's text that are shown.
-const SHOWN: usize = 8 << 10;
-/// What is kept of either end of a stream where nobody said.
-const KEEP: Keep = Keep { head: 8 << 20, tail: 8 << 20 };
-/// What a terminal without a PTY says first.
-const NOTICE: &str = "\x1b[2m[commands only: there is no PTY here, and each command has a shell of its own]\x1b[0m\r\n";
+const MAX_QUEUED_INPUT: usize = 64;
+/// How much of a command's text is echoed.
+const MAX_ECHO_BYTES: usize = 8 << 10;
+const DEFAULT_KEEP: Keep = Keep { head: 8 << 20, tail: 8 << 20 };
+/// The first line of a terminal without a PTY.
+const NO_PTY_NOTICE: &str =
+    "\x1b[2m[no PTY here: each command runs in a shell of its own]\x1b[0m\r\n";
 
-/// How a terminal was opened.
 #[derive(Debug, Clone)]
-pub(super) struct Opened {
+pub(super) struct TerminalConfig {
     pub(super) argv: Vec<Vec<u8>>,
     pub(super) cwd: Vec<u8>,
     pub(super) env: Vec<(Vec<u8>, Vec<u8>)>,
@@ -40,60 +38,57 @@ pub(super) struct Opened {
     pub(super) shell: Shell,
 }
 
-/// A terminal.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(super) struct RemoteTerminal {
     pub(super) id: String,
-    pub(super) opened: Opened,
+    pub(super) opened: TerminalConfig,
     pub(super) size: (u16, u16),
     pub(super) log: Log,
     pub(super) state: State,
-    pub(super) line: Line,
-    /// Lines that were typed while something ran.
+    pub(super) line: InputLine,
+    /// Lines typed while a command ran.
     pub(super) typed: VecDeque<String>,
     pub(super) queue: VecDeque<String>,
     pub(super) running: Option<String>,
-    pub(super) commands: BTreeMap<String, Command>,
-    /// Commands whose files inside can go.
+    pub(super) commands: BTreeMap<String, RemoteCommand>,
+    /// Numbers of commands whose files inside can be removed.
     pub(super) done: Vec<u64>,
     pub(super) ready: bool,
     pub(super) exit: Option<i32>,
-    /// Writes that were taken, the last of them.
+    /// The most recent write ids.
     pub(super) writes: VecDeque<String>,
     opened_ms: u64,
     output_ms: u64,
     last: u64,
-    /// Where the cursor is at the start of a line.
+    /// Whether the cursor is at the start of a line.
     fresh: bool,
 }
 
-/// A command.
 #[derive(Debug)]
-pub(super) struct Command {
-    pub(super) kind: Kind,
-    /// How it was asked for, without what it was given to read once that was sent.
-    pub(super) spec: Spec,
+pub(super) struct RemoteCommand {
+    pub(super) kind: CommandKind,
+    /// The request, without the standard input once that was sent.
+    pub(super) spec: CommandSpec,
     pub(super) number: u64,
     pub(super) mark: String,
     pub(super) phase: Phase,
-    /// It is known inside.
+    /// The instance has confirmed its start.
     pub(super) begun: bool,
     pub(super) started_ms: u64,
     pub(super) outputs: [Output; 2],
     pub(super) done: Option<Event>,
-    /// Raised to end it.
+    /// Set to `true` to end the command.
     pub(super) cancel: watch::Sender<bool>,
-    /// The PTYs it was started on.
+    /// The ids of the PTYs it was started on.
     pub(super) ptys: Vec<String>,
-    /// The way to the one it is on.
-    pub(super) screen: Option<mpsc::Sender<Tell>>,
+    /// The input of the PTY it is on.
+    pub(super) pty: Option<mpsc::Sender<PtyInput>>,
     copy: Copy,
     shown: [u64; 2],
 }
 
-/// What is run.
 #[derive(Debug, Clone)]
-pub(super) struct Spec {
+pub(super) struct CommandSpec {
     pub(super) id: String,
     pub(super) text: Vec<u8>,
     pub(super) timeout_ms: u64,
@@ -104,19 +99,28 @@ pub(super) struct Spec {
     pub(super) keep: Keep,
 }
 
-impl Spec {
-    /// One of our own.
+impl CommandSpec {
+    /// An internal command, without a time limit.
     pub(super) fn own(id: String, text: Vec<u8>) -> Self {
         let (env, cwd, given) = (Vec::new(), Vec::new(), Vec::new());
-        Self { id, text, timeout_ms: 0, stdin: StdinMode::Null, given, env, cwd, keep: KEEP }
+        Self {
+            id,
+            text,
+            timeout_ms: 0,
+            stdin: StdinMode::Null,
+            given,
+            env,
+            cwd,
+            keep: DEFAULT_KEEP,
+        }
     }
 }
 
-impl Terminal {
-    /// Opens a terminal whose log goes on at `base`.
+impl RemoteTerminal {
+    /// Opens a terminal whose log continues at `base`.
     pub(super) fn open(
         id: String,
-        opened: Opened,
+        opened: TerminalConfig,
         size: (u16, u16),
         base: u64,
         state: Sections,
@@ -128,7 +132,7 @@ impl Terminal {
             size,
             log,
             state: State::from_sections(state),
-            line: Line::default(),
+            line: InputLine::default(),
             typed: VecDeque::new(),
             queue: VecDeque::new(),
             running: None,
@@ -144,11 +148,11 @@ impl Terminal {
         };
         let (id, shell) = (model::CommandId::fresh().to_string(), it.opened.shell);
         let (kind, text) = match shell {
-            Shell::Plain | Shell::Other(_) => (Kind::Program, program(&it.opened.argv)),
-            Shell::Bash | Shell::Zsh | Shell::Sh => (Kind::First, b":".to_vec()),
+            Shell::Plain | Shell::Other(_) => (CommandKind::Program, program(&it.opened.argv)),
+            Shell::Bash | Shell::Zsh | Shell::Sh => (CommandKind::First, b":".to_vec()),
         };
-        let mut spec = Spec::own(id, text);
-        if kind == Kind::Program {
+        let mut spec = CommandSpec::own(id, text);
+        if kind == CommandKind::Program {
             spec.stdin = StdinMode::Open;
             it.ready = true;
         }
@@ -156,8 +160,8 @@ impl Terminal {
         Ok(it)
     }
 
-    /// Takes up what a server before us kept; which of its commands are to be looked for.
-    pub(super) fn restore(kept: Kept) -> Option<(Self, Vec<String>)> {
+    /// Restores a saved terminal. Also returns the ids of the commands to follow.
+    pub(super) fn restore(saved: SavedTerminal) -> Option<(Self, Vec<String>)> {
         let Request::Open {
             terminal,
             argv,
@@ -171,28 +175,28 @@ impl Terminal {
             shell,
             state,
             ..
-        } = kept.open.as_request()?
+        } = saved.open.as_request()?
         else {
             return None;
         };
         let dir = PathBuf::from(String::from_utf8(dir).ok()?);
         if !dir.is_dir() {
-            // It is being deleted.
+            // The terminal is being deleted.
             return None;
         }
-        let opened = Opened { argv, cwd, env, dir, log_limit, shell };
+        let opened = TerminalConfig { argv, cwd, env, dir, log_limit, shell };
         let mut it = Self::open(terminal, opened, (cols, rows), base_offset, state)
-            .inspect_err(|error| tracing::error!(%error, "a terminal cannot be taken up"))
+            .inspect_err(|error| tracing::error!(%error, "cannot restore a terminal"))
             .ok()?;
-        if kept.ready || !kept.commands.is_empty() {
+        if saved.ready || !saved.commands.is_empty() {
             it.queue.clear();
             it.commands.clear();
         }
-        (it.opened_ms, it.ready, it.last) = (kept.opened_ms, kept.ready, kept.last);
-        (it.done, it.exit, it.fresh) = (kept.done, kept.exit, false);
+        (it.opened_ms, it.ready, it.last) = (saved.opened_ms, saved.ready, saved.last);
+        (it.done, it.exit, it.fresh) = (saved.done, saved.exit, false);
         let mut open = Vec::new();
-        for kept in kept.commands {
-            let Some(command) = it.take_up(kept) else { continue };
+        for saved in saved.commands {
+            let Some(command) = it.restore_command(saved) else { continue };
             let id = command.spec.id.clone();
             if command.phase == Phase::Running {
                 it.running = Some(id.clone());
@@ -203,27 +207,26 @@ impl Terminal {
         Some((it, open))
     }
 
-    fn take_up(&self, kept: KeptCommand) -> Option<Command> {
+    fn restore_command(&self, saved: SavedCommand) -> Option<RemoteCommand> {
         let Request::Exec { command, text, timeout_ms, stdin, keep_head, keep_tail, .. } =
-            kept.exec.as_request()?
+            saved.exec.as_request()?
         else {
             return None;
         };
         let keep = Keep { head: keep_head, tail: keep_tail };
-        let spec = Spec { timeout_ms, stdin, keep, ..Spec::own(command, text) };
-        let mut command = self.command(kept.kind, spec);
-        command.phase = if kept.done.is_some() { Phase::Done } else { Phase::Running };
-        (command.number, command.mark) = (kept.number, kept.mark);
-        (command.started_ms, command.shown) = (kept.started_ms, kept.shown);
-        command.ptys = kept.ptys;
-        command.done = kept.done.and_then(|done| done.as_event());
+        let spec = CommandSpec { timeout_ms, stdin, keep, ..CommandSpec::own(command, text) };
+        let mut command = self.command(saved.kind, spec);
+        command.phase = if saved.done.is_some() { Phase::Done } else { Phase::Running };
+        (command.number, command.mark) = (saved.number, saved.mark);
+        (command.started_ms, command.shown) = (saved.started_ms, saved.shown);
+        command.ptys = saved.ptys;
+        command.done = saved.done.and_then(|done| done.as_event());
         Some(command)
     }
 
-    /// What is to be kept of it.
-    pub(super) fn kept(&self) -> Kept {
-        let Opened { argv, cwd, env, dir, log_limit, shell } = self.opened.clone();
-        let open = Message::request(&Request::Open {
+    pub(super) fn saved(&self) -> SavedTerminal {
+        let TerminalConfig { argv, cwd, env, dir, log_limit, shell } = self.opened.clone();
+        let open = WireMessage::request(&Request::Open {
             seq: 0,
             terminal: self.id.clone(),
             argv,
@@ -239,8 +242,8 @@ impl Terminal {
             notice: Vec::new(),
         });
         let began = self.commands.values().filter(|command| command.number > 0);
-        let commands = began.map(|command| KeptCommand {
-            exec: Message::request(&Request::Exec {
+        let commands = began.map(|command| SavedCommand {
+            exec: WireMessage::request(&Request::Exec {
                 seq: 0,
                 terminal: self.id.clone(),
                 command: command.spec.id.clone(),
@@ -260,9 +263,9 @@ impl Terminal {
             started_ms: command.started_ms,
             shown: command.shown,
             ptys: command.ptys.clone(),
-            done: command.done.as_ref().map(Message::event),
+            done: command.done.as_ref().map(WireMessage::event),
         });
-        Kept {
+        SavedTerminal {
             open,
             opened_ms: self.opened_ms,
             ready: self.ready,
@@ -273,21 +276,23 @@ impl Terminal {
         }
     }
 
-    /// A command waits from now on; one of our own before those of others.
-    pub(super) fn ask(&mut self, kind: Kind, spec: Spec) {
+    /// Queues a command; internal ones go before those of clients.
+    pub(super) fn ask(&mut self, kind: CommandKind, spec: CommandSpec) {
         let id = spec.id.clone();
         let command = self.command(kind, spec);
         self.commands.insert(id.clone(), command);
         match kind {
-            Kind::Exec => self.queue.push_back(id),
-            Kind::First | Kind::Typed | Kind::Quiet | Kind::Program => self.queue.push_front(id),
+            CommandKind::Exec => self.queue.push_back(id),
+            CommandKind::First | CommandKind::Typed | CommandKind::Quiet | CommandKind::Program => {
+                self.queue.push_front(id)
+            }
         }
     }
 
-    fn command(&self, kind: Kind, spec: Spec) -> Command {
+    fn command(&self, kind: CommandKind, spec: CommandSpec) -> RemoteCommand {
         let dir = self.opened.dir.join("commands");
         let output = |suffix| Output::new(dir.join(format!("{}.{suffix}", spec.id)), spec.keep);
-        Command {
+        RemoteCommand {
             kind,
             outputs: [output("out"), output("err")],
             spec,
@@ -299,20 +304,20 @@ impl Terminal {
             done: None,
             cancel: watch::channel(false).0,
             ptys: Vec::new(),
-            screen: None,
+            pty: None,
             copy: Copy::default(),
             shown: [0; 2],
         }
     }
 
-    /// Whether something of others' runs or waits.
+    /// Whether a command of a client runs or is queued.
     pub(super) fn is_busy(&self) -> bool {
         let mut open =
             self.running.iter().chain(&self.queue).filter_map(|id| self.commands.get(id));
-        open.any(|command| !matches!(command.kind, Kind::First | Kind::Quiet))
+        open.any(|command| !matches!(command.kind, CommandKind::First | CommandKind::Quiet))
     }
 
-    /// Takes the next command from the queue; it has a number and a mark then.
+    /// Takes the next command from the queue and gives it a number and a mark.
     pub(super) fn next(&mut self, mark: String) -> Option<String> {
         if self.running.is_some() {
             return None;
@@ -326,47 +331,45 @@ impl Terminal {
         Some(id)
     }
 
-    /// Who plays a command; `None` for one that is no program.
-    pub(super) fn player(&mut self, id: &str, follower: Follower) -> Option<Player> {
-        let command = self.commands.get_mut(id).filter(|it| it.kind == Kind::Program)?;
-        let (tell, told) = mpsc::channel(TOLD);
-        command.screen = Some(tell);
+    /// Returns the runner of a program; `None` for any other command.
+    pub(super) fn runner(&mut self, id: &str, follower: Follower) -> Option<ProgramRunner> {
+        let command = self.commands.get_mut(id).filter(|it| it.kind == CommandKind::Program)?;
+        let (pty_input, input) = mpsc::channel(MAX_QUEUED_INPUT);
+        command.pty = Some(pty_input);
         let (ptys, written) = (command.ptys.clone(), command.shown[0]);
         let (mark, size) = (command.mark.clone(), self.size);
-        Some(Player { follower, told, size, ptys, written, mark })
+        Some(ProgramRunner { follower, input, size, ptys, written, mark })
     }
 
-    /// The way to the PTY of what runs, if there is one.
-    pub(super) fn on_screen(&self) -> Option<&mpsc::Sender<Tell>> {
-        self.commands.get(self.running.as_ref()?)?.screen.as_ref()
+    /// The input of the PTY of the running command, if it is on one.
+    pub(super) fn pty_input(&self) -> Option<&mpsc::Sender<PtyInput>> {
+        self.commands.get(self.running.as_ref()?)?.pty.as_ref()
     }
 
-    /// Where a command is inside an instance.
-    pub(super) fn place(&self, root: &str, id: &str) -> Option<Place> {
+    pub(super) fn command_dir(&self, root: &str, id: &str) -> Option<CommandDir> {
         let number = self.commands.get(id)?.number;
-        Some(Place { terminal: self.inside(root), number, id: id.to_owned() })
+        Some(CommandDir { terminal: self.inside(root), number, id: id.to_owned() })
     }
 
-    /// The directory of its commands inside an instance.
+    /// The directory of its commands inside the instance.
     pub(super) fn inside(&self, root: &str) -> String {
         format!("{root}/t/{}", self.id)
     }
 
-    /// What it takes to start a command.
-    pub(super) fn start(&mut self, root: &str, id: &str) -> Option<Start> {
-        let place = self.place(root, id)?;
+    pub(super) fn start(&mut self, root: &str, id: &str) -> Option<CommandFiles> {
+        let command_dir = self.command_dir(root, id)?;
         let command = self.commands.get_mut(id)?;
-        let marks = [("STEAD", "1"), (TERMINAL, &self.id), (BORN, id)];
+        let marks = [("STEAD", "1"), (TERMINAL_MARK, &self.id), (COMMAND_MARK, id)];
         let marks =
             marks.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-        let first = matches!(command.kind, Kind::First | Kind::Program);
-        // A shell that is told its state is told its environment with it.
+        let first = matches!(command.kind, CommandKind::First | CommandKind::Program);
+        // The saved state contains the environment.
         let base =
             self.opened.env.iter().filter(|(name, _)| first || name == b"PATH" || name == b"HOME");
         let base = base.filter(|(name, _)| !marks.iter().any(|(mark, _)| mark == name)).cloned();
         let env: Vec<_> = base.chain(marks.clone()).collect();
         let own = command.spec.env.iter().cloned().chain(marks).collect::<Vec<_>>();
-        let state = place.state();
+        let state = command_dir.state();
         let wrapped = remote::Command {
             text: &command.spec.text,
             state: &self.state,
@@ -376,17 +379,17 @@ impl Terminal {
             told: Some(state.as_bytes()),
         };
         let (bash, sh) = match command.kind {
-            Kind::Program => (command.spec.text.clone(), command.spec.text.clone()),
-            Kind::First | Kind::Exec | Kind::Typed | Kind::Quiet => {
+            CommandKind::Program => (command.spec.text.clone(), command.spec.text.clone()),
+            CommandKind::First | CommandKind::Exec | CommandKind::Typed | CommandKind::Quiet => {
                 (remote::in_bash(&wrapped), remote::in_sh(&wrapped))
             }
         };
         let given = std::mem::take(&mut command.spec.given);
         let (cwd, stdin) = (self.opened.cwd.clone(), command.spec.stdin);
-        Some(Start { bash, sh, env, cwd, stdin, given })
+        Some(CommandFiles { bash, sh, env, cwd, stdin, given })
     }
 
-    /// Takes in what a command wrote; what of it is to be shown.
+    /// Stores output of a command. Returns the bytes to show on the pty.
     pub(super) fn wrote(&mut self, id: &str, stream: usize, offset: u64, bytes: &[u8]) -> Vec<u8> {
         let Some(command) = self.commands.get_mut(id) else { return Vec::new() };
         let output = &mut command.outputs[stream];
@@ -400,14 +403,13 @@ impl Terminal {
         let fresh = usize::try_from(known).ok().and_then(|known| bytes.get(known..)).unwrap_or(&[]);
         command.shown[stream] = command.shown[stream].max(offset + bytes.len() as u64);
         match command.kind {
-            Kind::Exec | Kind::Typed => command.copy.take(stream, fresh),
-            Kind::Program if !command.ptys.is_empty() => fresh.to_vec(),
-            Kind::Program => with_returns(fresh),
-            Kind::First | Kind::Quiet => Vec::new(),
+            CommandKind::Exec | CommandKind::Typed => command.copy.take(stream, fresh),
+            CommandKind::Program if !command.ptys.is_empty() => fresh.to_vec(),
+            CommandKind::Program => with_returns(fresh),
+            CommandKind::First | CommandKind::Quiet => Vec::new(),
         }
     }
 
-    /// What stands before what is typed.
     pub(super) fn prompt(&self) -> Vec<u8> {
         let cwd = match self.state.get("cwd") {
             [] => &self.opened.cwd,
@@ -419,30 +421,29 @@ impl Terminal {
         [first, cwd.as_bytes(), b" $ ", self.line.text().as_bytes()].concat()
     }
 
-    /// What is shown when a terminal begins.
     pub(super) fn greeting(&self) -> Vec<u8> {
-        NOTICE.as_bytes().to_vec()
+        NO_PTY_NOTICE.as_bytes().to_vec()
     }
 
-    /// What is shown when a command begins, as if it had been typed.
+    /// The echo of a command that starts, as if it had been typed.
     pub(super) fn begun(&self, id: &str) -> Vec<u8> {
         let Some(command) = self.commands.get(id) else { return Vec::new() };
         let text = command.spec.text.trim_ascii_end();
-        let shown = Copy::default().take(0, &text[..text.len().min(SHOWN)]);
+        let shown = Copy::default().take(0, &text[..text.len().min(MAX_ECHO_BYTES)]);
         match command.kind {
-            Kind::Exec if self.line.text().is_empty() => [&shown[..], b"\r\n"].concat(),
-            Kind::Exec => [b"\r\x1b[K$ ", &shown[..], b"\r\n"].concat(),
-            Kind::Typed => b"\r\n".to_vec(),
-            Kind::First | Kind::Quiet | Kind::Program => Vec::new(),
+            CommandKind::Exec if self.line.text().is_empty() => [&shown[..], b"\r\n"].concat(),
+            CommandKind::Exec => [b"\r\x1b[K$ ", &shown[..], b"\r\n"].concat(),
+            CommandKind::Typed => b"\r\n".to_vec(),
+            CommandKind::First | CommandKind::Quiet | CommandKind::Program => Vec::new(),
         }
     }
 
-    /// What is shown when a command has ended, before the prompt.
+    /// The bytes to show when a command has ended, before the prompt.
     pub(super) fn ended(&self, id: &str) -> Vec<u8> {
         self.commands.get(id).map_or(Vec::new(), |command| command.copy.end())
     }
 
-    /// Puts bytes on the screen: the offset of the first.
+    /// Appends bytes to the log. Returns their offset and time.
     pub(super) fn show(&mut self, bytes: &[u8]) -> (u64, u64) {
         self.output_ms = now_ms();
         self.fresh = bytes.ends_with(b"\n");
@@ -450,9 +451,8 @@ impl Terminal {
         (offset, self.output_ms)
     }
 
-    /// As `List` tells it.
     pub(super) fn info(&self) -> TerminalInfo {
-        let told = self.commands.values().filter(|command| command.kind == Kind::Exec);
+        let told = self.commands.values().filter(|command| command.kind == CommandKind::Exec);
         TerminalInfo {
             terminal: self.id.clone(),
             pid: 0,
@@ -481,13 +481,13 @@ impl Terminal {
     }
 }
 
-/// A script that is a program and its arguments.
+/// A script that replaces itself with a program.
 fn program(argv: &[Vec<u8>]) -> Vec<u8> {
     let words: Vec<Vec<u8>> = argv.iter().map(|word| host::shell::quote::single(word)).collect();
     [b"exec ", &words.join(&b' ')[..], b"\n"].concat()
 }
 
-/// Line ends as a screen needs them.
+/// Inserts a carriage return before every newline.
 fn with_returns(bytes: &[u8]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(bytes.len() + bytes.len() / 16);
     for &byte in bytes {

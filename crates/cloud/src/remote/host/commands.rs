@@ -1,20 +1,21 @@
-//! A command's way: it waits, begins, writes, ends, and nothing is left of it.
+//! The life cycle of a command: queued, running, done, sealed.
 
 use host::shell::{BEGAN, Keep, Output, QUEUE, remote};
 use host::wire::{Code, Event, IfBusy, MAX_DATA, Outcome, Phase, Request, Sections, Stream};
 
-use super::super::follow::{Ending, Gone, Heard, What};
-use super::super::kept::Kind;
-use super::super::terminal::{Spec, now_ms};
-use super::{Answer, Host, exited, mark, reply};
+use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
+use super::super::saved::CommandKind;
+use super::super::terminal::{CommandSpec, now_ms};
+use super::{RemoteHost, RequestResult, exited, mark, reply};
 
-/// Output of a forgotten command that is removed inside at once, and not with the next command.
-const MUCH: u64 = 1 << 20;
-/// Commands whose left-behind processes are listened to; of more, the oldest are not any more.
-const LISTENED: usize = 8;
+/// Output larger than this is removed inside at once when its command is forgotten, not with the next
+/// command.
+const LARGE_OUTPUT_BYTES: u64 = 1 << 20;
+/// How many ended commands with background processes are still followed; the oldest are sealed first.
+const MAX_LINGERING: usize = 8;
 
-impl Host {
-    pub(super) fn exec(&mut self, connection: u64, seq: u32, request: Request) -> Answer {
+impl RemoteHost {
+    pub(super) fn exec(&mut self, connection: u64, seq: u32, request: Request) -> RequestResult {
         let Request::Exec {
             terminal,
             command,
@@ -45,21 +46,24 @@ impl Host {
         }
         let keep = Keep { head: keep_head, tail: keep_tail };
         let given = stdin_data;
-        found.ask(Kind::Exec, Spec { id: command, text, timeout_ms, stdin, given, env, cwd, keep });
+        found.ask(
+            CommandKind::Exec,
+            CommandSpec { id: command, text, timeout_ms, stdin, given, env, cwd, keep },
+        );
         self.send(connection, &reply(seq, Code::Ok, ""));
         self.advance(&terminal);
         Ok(None)
     }
 
-    /// Begins the next command of a terminal if it is its turn: named on disk, then shown, then done. It is
-    /// told when it is known inside: until then it may begin elsewhere.
+    /// Starts the next queued command if none runs: recorded on disk first, then shown, then started. `Started`
+    /// is sent only when the instance confirms it: until then the command may start on another instance.
     pub(super) fn advance(&mut self, id: &str) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
         let Some(command) = terminal.next(mark()) else { return };
-        let exec = terminal.commands.get(&command).is_some_and(|it| it.kind == Kind::Exec);
+        let exec = terminal.commands.get(&command).is_some_and(|it| it.kind == CommandKind::Exec);
         let began = terminal.opened.dir.join(BEGAN);
         if exec && let Err(error) = std::fs::write(began, &command) {
-            tracing::error!(terminal = id, %error, "cannot note which command begins");
+            tracing::error!(terminal = id, %error, "cannot record which command starts");
         }
         let shown = terminal.begun(&command);
         let start = terminal.start(&self.root, &command);
@@ -67,8 +71,8 @@ impl Host {
         self.show(id, &shown);
         self.keep(id);
         let Some(start) = start else { return };
-        if let Some(player) = self.player(id, &command) {
-            tokio::spawn(player.play(start, done));
+        if let Some(runner) = self.runner(id, &command) {
+            tokio::spawn(runner.run(start, done));
         } else if let Some(follower) = self.follower(id, &command) {
             tokio::spawn(follower.start(start, done));
         }
@@ -81,66 +85,65 @@ impl Host {
         Some(Event::Started { command: command.to_owned(), terminal, offset, time_ms })
     }
 
-    /// Something was heard of a command.
-    pub(super) fn heard(&mut self, heard: Heard) {
-        let Heard { terminal: id, command, what } = heard;
-        if let What::Gone(gone) = &what {
+    pub(super) fn updated(&mut self, update: CommandUpdate) {
+        let CommandUpdate { terminal: id, command, what } = update;
+        if let CommandReport::Gone(gone) = &what {
             self.gone(&id, &command, gone);
             return;
         }
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         match what {
-            What::Wrote(stream, offset, bytes) => {
+            CommandReport::Output(stream, offset, bytes) => {
                 let shown = terminal.wrote(&command, stream, offset, &bytes);
                 self.show(&id, &shown);
                 self.pump(&id, &command);
                 self.keep(&id);
             }
-            What::Began => {
+            CommandReport::Started => {
                 let exec = terminal.commands.get_mut(&command).is_some_and(|found| {
                     let first = !std::mem::replace(&mut found.begun, true);
-                    first && found.kind == Kind::Exec
+                    first && found.kind == CommandKind::Exec
                 });
                 let started = exec.then(|| self.started(&id, &command)).flatten();
                 self.broadcast(started);
             }
-            What::Over(ending) => self.ended(&id, &command, ending),
-            What::Sealed => self.sealed(&id, &command),
-            What::Screens(ptys, kept) => {
+            CommandReport::Ended(ending) => self.ended(&id, &command, ending),
+            CommandReport::Sealed => self.sealed(&id, &command),
+            CommandReport::Ptys(ptys, saved) => {
                 if let Some(found) = terminal.commands.get_mut(&command) {
                     found.ptys = ptys;
                 }
                 self.keep(&id);
-                let _ = kept.send(());
+                let _ = saved.send(());
             }
-            What::Plain(taken) => {
+            CommandReport::NoPty(taken) => {
                 if let Some(found) = terminal.commands.get_mut(&command) {
-                    found.screen = None;
+                    found.pty = None;
                 }
                 let _ = taken.send(());
             }
-            What::Gone(_) => {}
+            CommandReport::Gone(_) => {}
         }
     }
 
-    /// There is no such instance any more. A command that cannot have begun there is not named any more:
-    /// it may begin elsewhere.
-    pub(super) fn gone(&mut self, id: &str, command: &str, gone: &Gone) {
-        tracing::info!(instance = self.instance, "an instance is gone, and its terminals with it");
-        if let Some(terminal) = self.terminals.get(id).filter(|_| gone.unheard) {
+    /// Stops the host because its instance is gone. A command that cannot have started there is removed from
+    /// the record of started commands, so that it may start on another instance.
+    pub(super) fn gone(&mut self, id: &str, command: &str, gone: &InstanceGone) {
+        tracing::info!(instance = self.instance, "the instance is gone; its terminals are closed");
+        if let Some(terminal) = self.terminals.get(id).filter(|_| gone.never_ran) {
             let began = terminal.opened.dir.join(BEGAN);
             if std::fs::read(&began).is_ok_and(|named| named == command.as_bytes()) {
                 let _ = std::fs::write(began, "");
             }
         }
         let _ = std::fs::remove_dir_all(&self.dir);
-        self.over.cancel();
+        self.stopped.cancel();
     }
 
-    pub(super) fn ended(&mut self, id: &str, command: &str, ending: Ending) {
+    pub(super) fn ended(&mut self, id: &str, command: &str, ending: RemoteEnding) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
         let Some(found) = terminal.commands.get(command).filter(|it| it.done.is_none()) else {
-            // It was known how it ended: only what is left of it was looked for.
+            // Its end is already known; only its background processes were followed.
             return;
         };
         let (kind, text) = (found.kind, found.spec.text.clone());
@@ -149,24 +152,24 @@ impl Host {
         let mut changed = (Sections::new(), Vec::new());
         let mut restarted = false;
         let (outcome, exit_code, signal) = match ending {
-            Ending::Code(code, Some(told)) => {
+            RemoteEnding::Code(code, Some(told)) => {
                 let ran = remote::read(&told, code, &found.mark);
                 changed = terminal.state.absorb(ran.state);
-                // A shell that a signal ends says before what it would have ended with.
+                // A shell killed by a signal has saved the exit code it would have had.
                 let signal = (code > 128 && code != ran.exit_code).then_some(code - 128);
                 restarted = signal.is_some();
                 (Outcome::Finished, Some(signal.map_or(ran.exit_code, |_| code)), signal)
             }
-            Ending::Code(code, None) => {
-                // Its shell ended before it could say anything.
+            RemoteEnding::Code(code, None) => {
+                // The shell ended before it saved its state.
                 restarted = true;
                 let signal = (129..=192).contains(&code).then_some(code - 128);
                 (Outcome::Finished, Some(code), signal)
             }
-            Ending::TimedOut => (Outcome::TimedOut, None, None),
-            Ending::Cancelled => (Outcome::Cancelled, None, None),
-            Ending::Lost => (Outcome::Lost, None, None),
-            Ending::NotStarted => (Outcome::NotStarted, None, None),
+            RemoteEnding::TimedOut => (Outcome::TimedOut, None, None),
+            RemoteEnding::Cancelled => (Outcome::Cancelled, None, None),
+            RemoteEnding::Lost => (Outcome::Lost, None, None),
+            RemoteEnding::NotStarted => (Outcome::NotStarted, None, None),
         };
         let (changed, removed) = changed;
         if terminal.running.as_deref() == Some(command) {
@@ -177,7 +180,7 @@ impl Host {
         let offset = self.terminals.get(id).map_or(0, |terminal| terminal.log.end());
         let terminal = id.to_owned();
         match kind {
-            Kind::Exec => {
+            CommandKind::Exec => {
                 let done = Event::Done {
                     command: command.to_owned(),
                     terminal,
@@ -197,9 +200,9 @@ impl Host {
                 }
                 self.keep(id);
                 self.broadcast(Some(done));
-                self.listen_to_fewer(id);
+                self.limit_lingering(id);
             }
-            Kind::Typed => {
+            CommandKind::Typed => {
                 let time_ms = now_ms();
                 let typed = Event::Typed {
                     terminal,
@@ -214,9 +217,9 @@ impl Host {
                 self.broadcast(Some(typed));
                 self.drop_command(id, command);
             }
-            Kind::First | Kind::Quiet => {
+            CommandKind::First | CommandKind::Quiet => {
                 if let Some(terminal) = self.terminals.get_mut(id) {
-                    terminal.ready |= kind == Kind::First;
+                    terminal.ready |= kind == CommandKind::First;
                 }
                 if !changed.is_empty() || !removed.is_empty() {
                     self.broadcast(Some(Event::StateChanged {
@@ -229,7 +232,7 @@ impl Host {
                 self.drop_command(id, command);
                 self.answer_quiet(command, exit_code);
             }
-            Kind::Program => {
+            CommandKind::Program => {
                 let code = exit_code.unwrap_or(-1);
                 if let Some(terminal) = self.terminals.get_mut(id) {
                     terminal.exit = Some(code);
@@ -239,9 +242,9 @@ impl Host {
                 return;
             }
         }
-        // A line that was typed meanwhile is next, but not before an exec that waited longer.
+        // A line typed meanwhile is next, but not before an exec that was queued earlier.
         let ahead = self.terminals.get_mut(id).and_then(|terminal| terminal.typed.pop_front());
-        if kind != Kind::Quiet || ahead.is_some() {
+        if kind != CommandKind::Quiet || ahead.is_some() {
             self.prompt(id);
         }
         if let Some(text) = ahead {
@@ -252,19 +255,19 @@ impl Host {
     }
 
     pub(super) fn answer_quiet(&mut self, command: &str, exit_code: Option<i32>) {
-        let Some((connection, seq)) = self.asked.remove(command) else { return };
+        let Some((connection, seq)) = self.awaited.remove(command) else { return };
         let answer = match exit_code {
             Some(0) => reply(seq, Code::Ok, ""),
-            Some(code) => reply(seq, Code::Failed, &format!("the script ended with {code}")),
-            None => reply(seq, Code::Failed, "the script did not run to its end"),
+            Some(code) => reply(seq, Code::Failed, &format!("the script exited with {code}")),
+            None => reply(seq, Code::Failed, "the script was interrupted"),
         };
         self.send(connection, &answer);
     }
 
-    /// Nothing is left of a command.
+    /// Marks a command as sealed: none of its processes is left, so its output is complete.
     pub(super) fn sealed(&mut self, id: &str, command: &str) {
         let Some(found) = self.command(id, command) else { return };
-        if found.kind != Kind::Exec || found.phase == Phase::Sealed {
+        if found.kind != CommandKind::Exec || found.phase == Phase::Sealed {
             return;
         }
         found.phase = Phase::Sealed;
@@ -274,8 +277,8 @@ impl Host {
         self.broadcast(Some(Event::Sealed { command, stdout_bytes, stderr_bytes }));
     }
 
-    /// Of many commands that left processes behind, the oldest are listened to no more.
-    pub(super) fn listen_to_fewer(&mut self, id: &str) {
+    /// Seals the oldest commands with background processes beyond [`MAX_LINGERING`].
+    pub(super) fn limit_lingering(&mut self, id: &str) {
         let Some(terminal) = self.terminals.get(id) else { return };
         let mut open: Vec<(u64, String)> = terminal
             .commands
@@ -284,32 +287,32 @@ impl Host {
             .map(|(id, command)| (command.number, id.clone()))
             .collect();
         open.sort();
-        let surplus = open.len().saturating_sub(LISTENED);
+        let surplus = open.len().saturating_sub(MAX_LINGERING);
         for (_, command) in open.into_iter().take(surplus) {
             self.sealed(id, &command);
         }
     }
 
-    /// Lets go of a command; its files inside go with the next one, or at once if they are large.
+    /// Forgets a command. Its files inside are removed with the next command, or at once if they are large.
     pub(super) fn drop_command(&mut self, id: &str, command: &str) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
-        let place = terminal.place(&self.root, command);
+        let command_dir = terminal.command_dir(&self.root, command);
         let Some(dropped) = terminal.commands.remove(command) else { return };
         if dropped.number > 0 {
             let written: u64 = dropped.outputs.iter().map(Output::written).sum();
             terminal.done.push(dropped.number);
-            if let Some(place) = place.filter(|_| written > MUCH) {
-                let commands = self.reach.commands.clone();
+            if let Some(command_dir) = command_dir.filter(|_| written > LARGE_OUTPUT_BYTES) {
+                let commands = self.link.commands.clone();
                 tokio::spawn(async move {
-                    // The next command sees to it, too.
-                    let _ = commands.run(place.forget()).await;
+                    // The next command repeats this.
+                    let _ = commands.run(command_dir.forget()).await;
                 });
             }
         }
         self.keep(id);
     }
 
-    /// Sends those who watch a command what they have not got.
+    /// Sends new output of a command to the connections that watch it.
     pub(super) fn pump(&mut self, id: &str, command: &str) {
         let Some(found) = self.terminals.get(id).and_then(|it| it.commands.get(command)) else {
             return;

@@ -1,8 +1,8 @@
-//! The host in this process: what a server asks of it over the wire, and what it tells.
+//! The in-process host: serves the wire protocol for one instance.
 //!
-//! One task owns everything of an instance. Followers tell it what happens inside; whoever is connected
-//! hears of it. A connection that does not listen for long is closed: the server comes again and is told
-//! what it missed.
+//! One task owns all terminals of the instance. Followers report what happens inside; the task forwards it
+//! to the connected servers. A connection whose queue is full is closed: the server reconnects and reads
+//! what it missed from the log.
 
 mod commands;
 mod requests;
@@ -22,161 +22,168 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Commands;
-use super::follow::{Follower, Heard, Reach};
-use super::kept::Kept;
-use super::program::Player;
-use super::terminal::{Command, Terminal, now_ms};
+use super::follow::{CommandUpdate, Follower, InstanceLink};
+use super::instance::CommandRunner;
+use super::program::ProgramRunner;
+use super::saved::SavedTerminal;
+use super::terminal::{RemoteCommand, RemoteTerminal, now_ms};
 use model::InstanceId;
 
-/// Messages that wait for the host.
-const INBOX: usize = 256;
-/// Frames that wait for a connection; one that does not take them is closed.
-const OUTGOING: usize = 1024;
-/// What is buffered between us and the server.
-const BUFFER: usize = 256 << 10;
-/// How often what was written goes to stable storage.
-const SYNC: Duration = Duration::from_secs(1);
-/// The most that is read at once of a command's output or of a log.
-const CHUNK: usize = 1 << 20;
+const MAX_QUEUED_EVENTS: usize = 256;
+/// Frames queued for a connection; when the queue is full, the connection is closed.
+const MAX_QUEUED_FRAMES: usize = 1024;
+const STREAM_BUFFER_BYTES: usize = 256 << 10;
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// The most that one request reads of a log or of a command's output.
+const MAX_READ_BYTES: usize = 1 << 20;
 
-/// What there is to do.
-enum Turn {
+enum HostEvent {
     Connected(DuplexStream, DropGuard),
-    Asked(u64, Asked),
-    Left(u64),
-    /// An answer that took a while.
-    Answer(u64, Event),
+    Request(u64, IncomingFrame),
+    Disconnected(u64),
+    /// The reply to a request that had to call the instance.
+    Reply(u64, Event),
     Tick,
 }
 
-enum Asked {
-    Known(Request),
+/// A frame of a server: a request that this version knows, or what to reply to one that it does not.
+enum IncomingFrame {
+    Request(Request),
     Unknown { seq: Option<u32>, code: Code },
 }
 
-/// The way to a host.
+/// A handle to the task of an in-process host.
 #[derive(Debug)]
-pub(super) struct Handle {
-    turns: mpsc::Sender<Turn>,
-    held: watch::Sender<bool>,
-    over: CancellationToken,
+pub(super) struct RemoteHandle {
+    events: mpsc::Sender<HostEvent>,
+    paused: watch::Sender<bool>,
+    stopped: CancellationToken,
 }
 
-impl Handle {
-    pub(super) fn is_over(&self) -> bool {
-        self.over.is_cancelled()
+impl RemoteHandle {
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.is_cancelled()
     }
 
-    pub(super) fn hold(&self, held: bool) {
-        self.held.send_if_modified(|was| std::mem::replace(was, held) != held);
+    pub(super) fn pause(&self) {
+        self.paused.send_if_modified(|paused| !std::mem::replace(paused, true));
     }
 
-    pub(super) fn end(&self) {
-        self.over.cancel();
+    pub(super) fn resume(&self) {
+        self.paused.send_if_modified(|paused| std::mem::replace(paused, false));
     }
 
-    /// A stream to it; one that nobody serves any more ends at once.
+    pub(super) fn stop(&self) {
+        self.stopped.cancel();
+    }
+
+    /// Opens a stream to the host; if the host has stopped, the stream ends at once.
     pub(super) fn connect(&self, until: DropGuard) -> DuplexStream {
-        let (ours, theirs) = tokio::io::duplex(BUFFER);
-        let _ = self.turns.try_send(Turn::Connected(ours, until));
+        let (ours, theirs) = tokio::io::duplex(STREAM_BUFFER_BYTES);
+        let _ = self.events.try_send(HostEvent::Connected(ours, until));
         theirs
     }
 }
 
-/// Somebody who is connected.
-struct Connection {
+/// A connected server.
+struct ServerConnection {
     frames: mpsc::Sender<Vec<u8>>,
     attached: HashSet<String>,
-    /// Commands whose output is sent, and how far each stream was.
+    /// Commands whose output is sent, with the next offset of each stream.
     watched: HashMap<String, [u64; 2]>,
     _until: DropGuard,
 }
 
-/// The task. See the module.
-pub(super) struct Host {
+/// The state of the task.
+pub(super) struct RemoteHost {
     instance: String,
     dir: PathBuf,
     root: String,
-    reach: Reach,
-    turns: mpsc::Sender<Turn>,
-    over: CancellationToken,
-    terminals: BTreeMap<String, Terminal>,
-    connections: HashMap<u64, Connection>,
+    link: InstanceLink,
+    events: mpsc::Sender<HostEvent>,
+    stopped: CancellationToken,
+    terminals: BTreeMap<String, RemoteTerminal>,
+    connections: HashMap<u64, ServerConnection>,
     connected: u64,
-    /// Who waits for the end of a quiet command.
-    asked: HashMap<String, (u64, u32)>,
+    /// Connection and request that wait for the end of an internal command.
+    awaited: HashMap<String, (u64, u32)>,
 }
 
-type Answer = Result<Option<Event>, Refusal>;
+type RequestResult = Result<Option<Event>, RequestRefusal>;
 
-/// Why something is not done.
-struct Refusal(Code, String);
+/// A negative reply.
+struct RequestRefusal(Code, String);
 
-impl From<Code> for Refusal {
+impl From<Code> for RequestRefusal {
     fn from(code: Code) -> Self {
         Self(code, String::new())
     }
 }
 
-impl Host {
-    /// Starts the host of an instance, with what a server before us kept in `dir`.
+impl RemoteHost {
+    /// Starts the host of an instance, with the terminals that a previous server process saved in `dir`.
     pub(super) fn start(
         instance: &InstanceId,
         dir: PathBuf,
         root: &str,
-        commands: Arc<dyn Commands>,
-    ) -> Handle {
-        let (turns, inbox) = mpsc::channel(INBOX);
-        let (heard, hears) = mpsc::channel(INBOX);
-        let (held, is_held) = watch::channel(false);
-        let over = CancellationToken::new();
+        commands: Arc<dyn CommandRunner>,
+    ) -> RemoteHandle {
+        let (events, inbox) = mpsc::channel(MAX_QUEUED_EVENTS);
+        let (follower_updates, updates) = mpsc::channel(MAX_QUEUED_EVENTS);
+        let (paused, is_paused) = watch::channel(false);
+        let stopped = CancellationToken::new();
         let host = Self {
             instance: instance.to_string(),
             dir,
             root: root.to_owned(),
-            reach: Reach { commands, held: is_held, heard },
-            turns: turns.clone(),
-            over: over.clone(),
+            link: InstanceLink { commands, paused: is_paused, updates: follower_updates },
+            events: events.clone(),
+            stopped: stopped.clone(),
             terminals: BTreeMap::new(),
             connections: HashMap::new(),
             connected: 0,
-            asked: HashMap::new(),
+            awaited: HashMap::new(),
         };
-        tokio::spawn(host.run(inbox, hears));
-        Handle { turns, held, over }
+        tokio::spawn(host.run(inbox, updates));
+        RemoteHandle { events, paused, stopped }
     }
 
-    async fn run(mut self, mut inbox: mpsc::Receiver<Turn>, mut hears: mpsc::Receiver<Heard>) {
-        let over = self.over.clone();
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<HostEvent>,
+        mut updates: mpsc::Receiver<CommandUpdate>,
+    ) {
+        let stopped = self.stopped.clone();
         self.recover();
-        let mut ticks = interval(SYNC);
+        let mut ticks = interval(SYNC_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = over.cancelled() => break,
-                Some(heard) = hears.recv() => self.heard(heard),
-                Some(turn) = inbox.recv() => self.turn(turn),
-                _ = ticks.tick() => self.turn(Turn::Tick),
+                () = stopped.cancelled() => break,
+                Some(update) = updates.recv() => self.updated(update),
+                Some(event) = inbox.recv() => self.apply(event),
+                _ = ticks.tick() => self.apply(HostEvent::Tick),
             }
         }
-        // Whoever is connected sees the stream end with us; so do the followers.
+        // Dropping `self` ends all streams and followers.
     }
 
-    fn turn(&mut self, turn: Turn) {
-        match turn {
-            Turn::Connected(stream, until) => self.welcome(stream, until),
-            Turn::Asked(connection, Asked::Known(request)) => self.answer(connection, request),
-            Turn::Asked(connection, Asked::Unknown { seq, code }) => {
+    fn apply(&mut self, event: HostEvent) {
+        match event {
+            HostEvent::Connected(stream, until) => self.welcome(stream, until),
+            HostEvent::Request(connection, IncomingFrame::Request(request)) => {
+                self.answer(connection, request)
+            }
+            HostEvent::Request(connection, IncomingFrame::Unknown { seq, code }) => {
                 if let Some(seq) = seq {
                     self.send(connection, &reply(seq, code, ""));
                 }
             }
-            Turn::Left(connection) => {
+            HostEvent::Disconnected(connection) => {
                 self.connections.remove(&connection);
             }
-            Turn::Answer(connection, event) => self.send(connection, &event),
-            Turn::Tick => {
+            HostEvent::Reply(connection, event) => self.send(connection, &event),
+            HostEvent::Tick => {
                 for terminal in self.terminals.values_mut() {
                     sync(terminal);
                 }
@@ -188,11 +195,12 @@ impl Host {
         self.connected += 1;
         let number = self.connected;
         let (reader, writer) = tokio::io::split(stream);
-        let (frames, outgoing) = mpsc::channel(OUTGOING);
+        let (frames, outgoing) = mpsc::channel(MAX_QUEUED_FRAMES);
         tokio::spawn(write(writer, outgoing));
-        tokio::spawn(read(reader, number, self.turns.clone()));
+        tokio::spawn(read(reader, number, self.events.clone()));
         let (attached, watched) = (HashSet::new(), HashMap::new());
-        self.connections.insert(number, Connection { frames, attached, watched, _until: until });
+        self.connections
+            .insert(number, ServerConnection { frames, attached, watched, _until: until });
         let hello = Event::Hello {
             version: VERSION,
             features: FEATURES & features::EXEC,
@@ -203,10 +211,10 @@ impl Host {
         self.send(number, &hello);
     }
 
-    /// Takes up what a server before us left.
+    /// Restores the terminals that a previous server process saved.
     fn recover(&mut self) {
-        for kept in Kept::all(&self.dir) {
-            let Some((terminal, open)) = Terminal::restore(kept) else { continue };
+        for saved in SavedTerminal::all(&self.dir) {
+            let Some((terminal, open)) = RemoteTerminal::restore(saved) else { continue };
             let id = terminal.id.clone();
             self.terminals.insert(id.clone(), terminal);
             for command in open {
@@ -216,15 +224,15 @@ impl Host {
         }
     }
 
-    /// Looks for a command that a server before us started.
+    /// Follows a command that a previous server process started.
     fn find(&mut self, terminal: &str, id: &str) {
         let found = self.terminals.get_mut(terminal);
         if let Some(found) = found
             && found.commands.get(id).is_some_and(|command| !command.ptys.is_empty())
             && let Some(start) = found.start(&self.root, id)
-            && let Some(player) = self.player(terminal, id)
+            && let Some(runner) = self.runner(terminal, id)
         {
-            tokio::spawn(player.play(start, Vec::new()));
+            tokio::spawn(runner.run(start, Vec::new()));
             return;
         }
         if let Some(follower) = self.follower(terminal, id) {
@@ -232,25 +240,24 @@ impl Host {
         }
     }
 
-    /// Who plays a command that is a terminal's program.
-    fn player(&mut self, id: &str, command: &str) -> Option<Player> {
+    fn runner(&mut self, id: &str, command: &str) -> Option<ProgramRunner> {
         let follower = self.follower(id, command)?;
-        self.terminals.get_mut(id)?.player(command, follower)
+        self.terminals.get_mut(id)?.runner(command, follower)
     }
 
     fn follower(&self, id: &str, command: &str) -> Option<Follower> {
         let terminal = self.terminals.get(id)?;
-        let place = terminal.place(&self.root, command)?;
+        let command_dir = terminal.command_dir(&self.root, command)?;
         let asked = terminal.commands.get(command)?;
         let limit = (asked.spec.timeout_ms > 0).then(|| {
             let gone = now_ms().saturating_sub(asked.started_ms);
             let left = asked.spec.timeout_ms.saturating_sub(gone);
-            // Longer than anybody waits is for ever; the clock cannot count it.
+            // Capped, because adding a larger duration to an instant overflows.
             Duration::from_millis(left.min(1 << 40))
         });
         let names = (id.to_owned(), command.to_owned());
         let (keep, cancel) = (asked.spec.keep, asked.cancel.subscribe());
-        Some(Follower::new(self.reach.clone(), names, place, keep, limit, cancel))
+        Some(Follower::new(self.link.clone(), names, command_dir, keep, limit, cancel))
     }
 
     fn answer(&mut self, connection: u64, request: Request) {
@@ -258,11 +265,13 @@ impl Host {
         match self.handle(connection, seq, request) {
             Ok(Some(event)) => self.send(connection, &event),
             Ok(None) => {}
-            Err(Refusal(code, message)) => self.send(connection, &reply(seq, code, &message)),
+            Err(RequestRefusal(code, message)) => {
+                self.send(connection, &reply(seq, code, &message))
+            }
         }
     }
 
-    fn terminal(&mut self, id: &str) -> Result<&mut Terminal, Code> {
+    fn terminal(&mut self, id: &str) -> Result<&mut RemoteTerminal, Code> {
         self.terminals.get_mut(id).ok_or(Code::NoSuchTerminal)
     }
 
@@ -273,18 +282,17 @@ impl Host {
         }
     }
 
-    /// The terminal that has a command.
     fn terminal_of(&self, command: &str) -> Result<String, Code> {
-        let has = |terminal: &&Terminal| terminal.commands.contains_key(command);
+        let has = |terminal: &&RemoteTerminal| terminal.commands.contains_key(command);
         let found = self.terminals.values().find(has);
         found.map(|terminal| terminal.id.clone()).ok_or(Code::NoSuchCommand)
     }
 
-    fn command(&mut self, terminal: &str, command: &str) -> Option<&mut Command> {
+    fn command(&mut self, terminal: &str, command: &str) -> Option<&mut RemoteCommand> {
         self.terminals.get_mut(terminal)?.commands.get_mut(command)
     }
 
-    /// Puts bytes on a terminal's screen.
+    /// Appends bytes to a terminal's log and sends them to its watchers.
     fn show(&mut self, id: &str, bytes: &[u8]) {
         for piece in bytes.chunks(MAX_DATA) {
             let Some(terminal) = self.terminals.get_mut(id) else { return };
@@ -298,7 +306,7 @@ impl Host {
         }
     }
 
-    /// Shows that a terminal waits for somebody to type.
+    /// Prints the prompt, unless a command runs.
     fn prompt(&mut self, id: &str) {
         if let Some(terminal) = self.terminals.get(id)
             && terminal.running.is_none()
@@ -310,9 +318,9 @@ impl Host {
 
     fn keep(&self, id: &str) {
         if let Some(terminal) = self.terminals.get(id)
-            && let Err(error) = terminal.kept().save(&self.dir.join(id))
+            && let Err(error) = terminal.saved().save(&self.dir.join(id))
         {
-            tracing::error!(terminal = id, %error, "cannot note what it takes to go on");
+            tracing::error!(terminal = id, %error, "cannot save the state of a terminal");
         }
     }
 
@@ -320,7 +328,7 @@ impl Host {
         let Some(found) = self.connections.get(&connection) else { return };
         let mut frame = Vec::new();
         if let Err(error) = event.encode(&mut frame) {
-            tracing::error!(%error, "what happened in a terminal does not fit a frame");
+            tracing::error!(%error, "an event of a terminal does not fit a frame");
             return;
         }
         if found.frames.try_send(frame).is_err() {
@@ -346,7 +354,7 @@ impl Host {
     }
 }
 
-fn ok(seq: u32) -> Answer {
+fn ok(seq: u32) -> RequestResult {
     Ok(Some(reply(seq, Code::Ok, "")))
 }
 
@@ -366,7 +374,7 @@ fn number(stream: Stream) -> Result<usize, Code> {
     }
 }
 
-/// An entry of a log, as it is told.
+/// Converts a log entry to an event.
 fn logged(id: &str, entry: Entry) -> Option<Event> {
     let terminal = id.to_owned();
     match entry {
@@ -385,16 +393,16 @@ fn logged(id: &str, entry: Entry) -> Option<Event> {
     }
 }
 
-/// Random letters and digits.
+/// Returns 32 random hexadecimal digits.
 fn mark() -> String {
     let mut random = [0; 16];
     getrandom::fill(&mut random).expect("the kernel has random bytes");
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn sync(terminal: &mut Terminal) {
+fn sync(terminal: &mut RemoteTerminal) {
     if let Some(job) = terminal.log.sync() {
-        // A disk that fails is said by the log itself: its durable offset stands still.
+        // A failing disk shows in the log: its durable offset stops advancing.
         tokio::task::spawn_blocking(move || job.run());
     }
 }
@@ -408,7 +416,7 @@ async fn write(mut to: WriteHalf<DuplexStream>, mut frames: mpsc::Receiver<Vec<u
     let _ = to.shutdown().await;
 }
 
-async fn read(mut from: ReadHalf<DuplexStream>, connection: u64, turns: mpsc::Sender<Turn>) {
+async fn read(mut from: ReadHalf<DuplexStream>, connection: u64, events: mpsc::Sender<HostEvent>) {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
     'connected: loop {
@@ -417,15 +425,17 @@ async fn read(mut from: ReadHalf<DuplexStream>, connection: u64, turns: mpsc::Se
             match decoder.next_frame() {
                 Ok(None) => break,
                 Ok(Some(frame)) => asked.push(match Request::decode(&frame) {
-                    Ok(Some(request)) => Asked::Known(request),
-                    Ok(None) => Asked::Unknown { seq: frame.seq(), code: Code::Unsupported },
-                    Err(_) => Asked::Unknown { seq: frame.seq(), code: Code::BadRequest },
+                    Ok(Some(request)) => IncomingFrame::Request(request),
+                    Ok(None) => {
+                        IncomingFrame::Unknown { seq: frame.seq(), code: Code::Unsupported }
+                    }
+                    Err(_) => IncomingFrame::Unknown { seq: frame.seq(), code: Code::BadRequest },
                 }),
                 Err(_) => break 'connected,
             }
         }
         for asked in asked {
-            if turns.send(Turn::Asked(connection, asked)).await.is_err() {
+            if events.send(HostEvent::Request(connection, asked)).await.is_err() {
                 return;
             }
         }
@@ -434,5 +444,5 @@ async fn read(mut from: ReadHalf<DuplexStream>, connection: u64, turns: mpsc::Se
             Ok(count) => decoder.feed(&buffer[..count]),
         }
     }
-    let _ = turns.send(Turn::Left(connection)).await;
+    let _ = events.send(HostEvent::Disconnected(connection)).await;
 }

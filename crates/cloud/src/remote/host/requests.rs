@@ -1,4 +1,4 @@
-//! What each request does.
+//! Handles each request of the wire protocol.
 
 use std::time::Duration;
 
@@ -7,19 +7,22 @@ use host::shell::Output;
 use host::wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
 use tokio::time::timeout;
 
-use super::super::Tell;
-use super::super::follow::{Ending, Gone};
-use super::super::kept::Kind;
+use super::super::follow::{InstanceGone, RemoteEnding};
+use super::super::instance::PtyInput;
+use super::super::saved::CommandKind;
 use super::super::spool;
-use super::super::terminal::{Opened, Spec, Terminal, now_ms};
-use super::{Answer, CHUNK, Host, Refusal, Turn, exited, logged, mark, number, ok, reply};
+use super::super::terminal::{CommandSpec, RemoteTerminal, TerminalConfig, now_ms};
+use super::{
+    HostEvent, MAX_READ_BYTES, RemoteHost, RequestRefusal, RequestResult, exited, logged, mark,
+    number, ok, reply,
+};
 use model::CommandId;
 
-/// How long an instance is asked for something that somebody waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a request waits for the instance.
+const INSTANCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Host {
-    pub(super) fn handle(&mut self, connection: u64, seq: u32, request: Request) -> Answer {
+impl RemoteHost {
+    pub(super) fn handle(&mut self, connection: u64, seq: u32, request: Request) -> RequestResult {
         match request {
             Request::Hello { .. } => Ok(None),
             Request::Ping { .. } | Request::Shutdown { .. } => ok(seq),
@@ -39,7 +42,7 @@ impl Host {
                 ..
             } => {
                 let dir = String::from_utf8(dir).map_err(|_| Code::BadRequest)?.into();
-                let opened = Opened { argv, cwd, env, dir, log_limit, shell };
+                let opened = TerminalConfig { argv, cwd, env, dir, log_limit, shell };
                 self.open(terminal, opened, (cols, rows), base_offset, state, &notice)?;
                 ok(seq)
             }
@@ -53,7 +56,7 @@ impl Host {
                 Ok(None)
             }
             Request::List { .. } => {
-                let terminals = self.terminals.values().map(Terminal::info).collect();
+                let terminals = self.terminals.values().map(RemoteTerminal::info).collect();
                 Ok(Some(Event::Terminals { seq, terminals }))
             }
             Request::Attach { terminal, from, .. } => {
@@ -73,14 +76,14 @@ impl Host {
             Request::Resize { terminal, cols, rows, .. } => {
                 if cols == 0 || rows == 0 {
                     let message = "a screen has at least one column and row".to_owned();
-                    return Err(Refusal(Code::BadRequest, message));
+                    return Err(RequestRefusal(Code::BadRequest, message));
                 }
                 let (offset, time_ms) = (self.terminal(&terminal)?.log.end(), now_ms());
                 let found = self.terminal(&terminal)?;
                 found.size = (cols, rows);
                 found.log.resize(time_ms, cols, rows);
-                if let Some(screen) = found.on_screen() {
-                    let _ = screen.try_send(Tell::Size(cols, rows));
+                if let Some(pty) = found.pty_input() {
+                    let _ = pty.try_send(PtyInput::Resize(cols, rows));
                 }
                 let event =
                     Event::Resized { terminal: terminal.clone(), offset, cols, rows, time_ms };
@@ -112,8 +115,8 @@ impl Host {
             Request::Apply { terminal, script, .. } => {
                 self.drivable(&terminal)?;
                 let id = CommandId::fresh().to_string();
-                self.asked.insert(id.clone(), (connection, seq));
-                self.terminal(&terminal)?.ask(Kind::Quiet, Spec::own(id, script));
+                self.awaited.insert(id.clone(), (connection, seq));
+                self.terminal(&terminal)?.ask(CommandKind::Quiet, CommandSpec::own(id, script));
                 self.advance(&terminal);
                 Ok(None)
             }
@@ -175,23 +178,23 @@ impl Host {
     pub(super) fn open(
         &mut self,
         id: String,
-        opened: Opened,
+        opened: TerminalConfig,
         size: (u16, u16),
         base: u64,
         state: Sections,
         notice: &[u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         if self.terminals.contains_key(&id) {
             return Err(Code::Exists.into());
         }
         if opened.shell == Shell::Zsh {
             let why =
-                "there is no live shell here; commands run by bash, or sh where there is none";
-            return Err(Refusal(Code::NotExecutable, why.to_owned()));
+                "zsh is not available here: commands run in bash, or in sh if there is no bash";
+            return Err(RequestRefusal(Code::NotExecutable, why.to_owned()));
         }
         let plain = matches!(opened.shell, Shell::Plain | Shell::Other(_));
-        let terminal = Terminal::open(id.clone(), opened, size, base, state)
-            .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+        let terminal = RemoteTerminal::open(id.clone(), opened, size, base, state)
+            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         self.terminals.insert(id.clone(), terminal);
         self.show(&id, notice);
         if !plain {
@@ -203,8 +206,8 @@ impl Host {
         Ok(())
     }
 
-    /// Ends what there is of a terminal; the answer comes when it is done, or when the instance cannot be
-    /// asked: what is left then goes with it.
+    /// Kills the processes of a terminal and removes it. Replies when that is done, or when the instance does
+    /// not answer: what is left ends with the instance.
     pub(super) fn close(&mut self, connection: u64, seq: u32, id: &str) -> Result<(), Code> {
         let mut terminal = self.terminals.remove(id).ok_or(Code::NoSuchTerminal)?;
         let _ = std::fs::remove_file(self.dir.join(id));
@@ -212,12 +215,12 @@ impl Host {
             command.outputs.iter_mut().for_each(Output::settle);
         }
         let text = spool::close(&terminal.inside(&self.root), id);
-        let (commands, turns) = (self.reach.commands.clone(), self.turns.clone());
+        let (commands, events) = (self.link.commands.clone(), self.events.clone());
         tokio::spawn(async move {
             if let Err(error) = commands.run(text).await {
-                tracing::debug!(%error, "a terminal cannot be cleared away inside its instance");
+                tracing::debug!(%error, "cannot remove a terminal inside its instance");
             }
-            let _ = turns.send(Turn::Answer(connection, reply(seq, Code::Ok, ""))).await;
+            let _ = events.send(HostEvent::Reply(connection, reply(seq, Code::Ok, ""))).await;
         });
         Ok(())
     }
@@ -228,11 +231,11 @@ impl Host {
         seq: u32,
         id: &str,
         from: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let terminal = self.terminal(id)?;
         let end = terminal.log.end();
         if from > end {
-            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(RequestRefusal(Code::BadOffset, format!("the output ends at {end}")));
         }
         let mut reader = Reader::open(terminal.log.dir(), from);
         let exit = terminal.exit;
@@ -240,7 +243,7 @@ impl Host {
         if let Some(found) = self.connections.get_mut(&connection) {
             found.attached.insert(id.to_owned());
         }
-        while let Ok(entries) = reader.read(CHUNK)
+        while let Ok(entries) = reader.read(MAX_READ_BYTES)
             && !entries.is_empty()
         {
             for entry in entries {
@@ -261,16 +264,16 @@ impl Host {
         id: &str,
         from: u64,
         limit: u32,
-    ) -> Result<Event, Refusal> {
+    ) -> Result<Event, RequestRefusal> {
         let log = &self.terminal(id)?.log;
         let end = log.end();
         if from > end {
-            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(RequestRefusal(Code::BadOffset, format!("the output ends at {end}")));
         }
         let mut reader = Reader::open(log.dir(), from);
         let entries = reader
-            .read((limit as usize).clamp(1, CHUNK))
-            .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+            .read((limit as usize).clamp(1, MAX_READ_BYTES))
+            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         let records = entries.into_iter().filter_map(|entry| match entry {
             Entry::Record(record) => Some(host::wire::LogRecord {
                 kind: record.kind,
@@ -290,20 +293,21 @@ impl Host {
         stream: Stream,
         from: u64,
         limit: u32,
-    ) -> Result<Event, Refusal> {
+    ) -> Result<Event, RequestRefusal> {
         let id = self.terminal_of(command)?;
         let stream = number(stream)?;
         let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
         let output = &found.outputs[stream];
-        let limit = (limit as usize).clamp(1, CHUNK);
-        let piece =
-            output.read(from, limit).map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+        let limit = (limit as usize).clamp(1, MAX_READ_BYTES);
+        let piece = output
+            .read(from, limit)
+            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         let end = found.phase == Phase::Sealed && piece.next >= output.written();
         let (offset, next, bytes) = (piece.offset, piece.next, piece.bytes);
         Ok(Event::ExecChunk { seq, offset, next, end, bytes })
     }
 
-    /// Tells a connection what has happened to a command before it asked.
+    /// Sends a connection the past events of a command.
     pub(super) fn tell_so_far(&mut self, connection: u64, id: &str, command: &str) {
         let Some(found) = self.terminals.get(id).and_then(|it| it.commands.get(command)) else {
             return;
@@ -342,7 +346,7 @@ impl Host {
 
     pub(super) fn cancel(&mut self, command: &str) -> Result<(), Code> {
         let id = self.terminal_of(command)?;
-        if self.unqueue(&id, command, Ending::Cancelled)? {
+        if self.unqueue(&id, command, RemoteEnding::Cancelled)? {
             return Ok(());
         }
         match self.command(&id, command) {
@@ -357,7 +361,7 @@ impl Host {
     /// Drops a command that is still queued. One that has begun runs on.
     pub(super) fn withdraw(&mut self, command: &str) -> Result<(), Code> {
         let id = self.terminal_of(command)?;
-        if self.unqueue(&id, command, Ending::NotStarted)? {
+        if self.unqueue(&id, command, RemoteEnding::NotStarted)? {
             return Ok(());
         }
         match self.command(&id, command) {
@@ -367,7 +371,7 @@ impl Host {
     }
 
     /// Takes a command out of its terminal's queue; returns `false` if it is not queued.
-    fn unqueue(&mut self, id: &str, command: &str, ending: Ending) -> Result<bool, Code> {
+    fn unqueue(&mut self, id: &str, command: &str, ending: RemoteEnding) -> Result<bool, Code> {
         let terminal = self.terminal(id)?;
         let Some(at) = terminal.queue.iter().position(|waits| waits == command) else {
             return Ok(false);
@@ -385,16 +389,16 @@ impl Host {
         id: &str,
         command: &str,
         signal: i32,
-    ) -> Answer {
+    ) -> RequestResult {
         if !(1..=64).contains(&signal) {
-            return Err(Refusal(Code::BadRequest, format!("no signal {signal}")));
+            return Err(RequestRefusal(Code::BadRequest, format!("no signal {signal}")));
         }
         let found = self.command(id, command).ok_or(Code::NoSuchCommand)?;
         if found.phase != Phase::Running {
             return Err(Code::CommandEnded.into());
         }
-        let place = self.terminals.get(id).and_then(|it| it.place(&self.root, command));
-        let text = place.ok_or(Code::NoSuchCommand)?.signal(signal);
+        let command_dir = self.terminals.get(id).and_then(|it| it.command_dir(&self.root, command));
+        let text = command_dir.ok_or(Code::NoSuchCommand)?.signal(signal);
         self.later(connection, seq, text, |word| match word {
             "running" => Code::Ok,
             _ => Code::CommandEnded,
@@ -410,7 +414,7 @@ impl Host {
         write_id: &str,
         data: &[u8],
         eof: bool,
-    ) -> Answer {
+    ) -> RequestResult {
         let id = self.terminal_of(command)?;
         let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
         if found.phase != Phase::Running || found.spec.stdin != StdinMode::Open {
@@ -420,8 +424,9 @@ impl Host {
             "" => mark(),
             id => blake3::hash(id.as_bytes()).to_hex()[..32].to_owned(),
         };
-        let place = self.terminals.get(&id).and_then(|it| it.place(&self.root, command));
-        let text = place.ok_or(Code::NoSuchCommand)?.feed(&write, data, eof);
+        let command_dir =
+            self.terminals.get(&id).and_then(|it| it.command_dir(&self.root, command));
+        let text = command_dir.ok_or(Code::NoSuchCommand)?.feed(&write, data, eof);
         self.later(connection, seq, text, |word| match word {
             "running" => Code::Ok,
             "known" => Code::AlreadyApplied,
@@ -431,7 +436,7 @@ impl Host {
         Ok(None)
     }
 
-    /// Asks the instance, and answers what it says.
+    /// Runs a script in the instance and replies with the code for its answer.
     pub(super) fn later(
         &self,
         connection: u64,
@@ -439,15 +444,15 @@ impl Host {
         text: String,
         code: impl Fn(&str) -> Code + Send + 'static,
     ) {
-        let (reach, turns) = (self.reach.clone(), self.turns.clone());
+        let (link, events) = (self.link.clone(), self.events.clone());
         tokio::spawn(async move {
             let said = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
-            let (code, message) = match timeout(PATIENCE, reach.ask(&text, said)).await {
+            let (code, message) = match timeout(INSTANCE_TIMEOUT, link.ask(&text, said)).await {
                 Ok(Ok(word)) => (code(&word), ""),
-                Ok(Err(Gone { .. })) => (Code::CommandEnded, ""),
+                Ok(Err(InstanceGone { .. })) => (Code::CommandEnded, ""),
                 Err(_) => (Code::Failed, "the instance does not answer"),
             };
-            let _ = turns.send(Turn::Answer(connection, reply(seq, code, message))).await;
+            let _ = events.send(HostEvent::Reply(connection, reply(seq, code, message))).await;
         });
     }
 }

@@ -1,21 +1,21 @@
-//! What a person types.
+//! Keyboard input.
 
 use host::wire::{Code, Shell};
 
-use super::super::Tell;
-use super::super::kept::Kind;
-use super::super::line::Key;
+use super::super::instance::PtyInput;
+use super::super::line::LineEvent;
 use super::super::program::lines;
-use super::super::terminal::Spec;
-use super::Host;
+use super::super::saved::CommandKind;
+use super::super::terminal::CommandSpec;
+use super::RemoteHost;
 use model::CommandId;
 
-/// Write ids that are remembered.
-const WRITES: usize = 256;
-/// Lines that may be typed ahead.
-const AHEAD: usize = 64;
+/// How many write ids are remembered.
+const MAX_WRITE_IDS: usize = 256;
+/// How many lines may be typed ahead.
+const MAX_TYPED_AHEAD: usize = 64;
 
-impl Host {
+impl RemoteHost {
     pub(super) fn input(&mut self, id: &str, write_id: String, data: &[u8]) -> Result<(), Code> {
         let terminal = self.terminal(id)?;
         if terminal.exit.is_some() {
@@ -24,17 +24,17 @@ impl Host {
         if terminal.writes.contains(&write_id) {
             return Err(Code::AlreadyApplied);
         }
-        if let Some(screen) = terminal.on_screen() {
-            // What does not fit was not applied.
-            screen.try_send(Tell::Input(data.to_vec())).map_err(|_| Code::InputFull)?;
+        if let Some(pty) = terminal.pty_input() {
+            // A full queue means that the input was not applied.
+            pty.try_send(PtyInput::Data(data.to_vec())).map_err(|_| Code::InputFull)?;
         }
         if !write_id.is_empty() {
             terminal.writes.push_back(write_id);
-            if terminal.writes.len() > WRITES {
+            if terminal.writes.len() > MAX_WRITE_IDS {
                 terminal.writes.pop_front();
             }
         }
-        if terminal.on_screen().is_some() {
+        if terminal.pty_input().is_some() {
             return Ok(());
         }
         if matches!(terminal.opened.shell, Shell::Plain | Shell::Other(_)) {
@@ -51,20 +51,20 @@ impl Host {
         Ok(())
     }
 
-    pub(super) fn key(&mut self, id: &str, key: Key) {
+    pub(super) fn key(&mut self, id: &str, key: LineEvent) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
         let busy = terminal.running.is_some();
         match key {
-            // What is typed while something runs is shown behind the next prompt.
-            Key::Show(_) if busy => {}
-            Key::Show(text) => self.show(id, text.as_bytes()),
-            Key::Line(text) if busy => {
-                if terminal.typed.len() < AHEAD {
+            // Keys typed while a command runs are echoed after the next prompt.
+            LineEvent::Show(_) if busy => {}
+            LineEvent::Show(text) => self.show(id, text.as_bytes()),
+            LineEvent::Line(text) if busy => {
+                if terminal.typed.len() < MAX_TYPED_AHEAD {
                     terminal.typed.push_back(text);
                 }
             }
-            Key::Line(text) => self.typed(id, text),
-            Key::Interrupt => {
+            LineEvent::Line(text) => self.typed(id, text),
+            LineEvent::Interrupt => {
                 terminal.typed.clear();
                 let running = terminal.running.clone();
                 self.show(id, b"^C");
@@ -78,19 +78,18 @@ impl Host {
                     }
                 }
             }
-            Key::End => {}
+            LineEvent::End => {}
         }
     }
 
-    /// A person has typed a line.
     pub(super) fn typed(&mut self, id: &str, text: String) {
         let Some(terminal) = self.terminals.get_mut(id) else { return };
         if text.trim().is_empty() {
             self.show(id, b"\r\n");
             return self.prompt(id);
         }
-        let spec = Spec::own(CommandId::fresh().to_string(), text.into_bytes());
-        terminal.ask(Kind::Typed, spec);
+        let spec = CommandSpec::own(CommandId::fresh().to_string(), text.into_bytes());
+        terminal.ask(CommandKind::Typed, spec);
         self.advance(id);
     }
 }

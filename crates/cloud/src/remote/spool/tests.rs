@@ -41,43 +41,47 @@ impl Sandbox {
         command.output().unwrap().stdout
     }
 
-    fn ask(&self, text: &str) -> Report {
+    fn ask(&self, text: &str) -> StatusReport {
         let answer = self.sh(text);
         read(&answer).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&answer)))
     }
 
-    fn place(&mut self) -> Place {
+    fn command_dir(&mut self) -> CommandDir {
         self.number += 1;
         let id = format!("command-{}-{}", self.number, self.id());
-        Place { terminal: self.terminal(), number: self.number, id }
+        CommandDir { terminal: self.terminal(), number: self.number, id }
     }
 
     /// A script that needs no wrapper.
-    fn plain(&self, place: &Place, text: &str) -> Start {
-        let env = [("PATH", "/usr/bin:/bin"), (BORN, &place.id), (TERMINAL, &self.id())];
+    fn plain(&self, command_dir: &CommandDir, text: &str) -> CommandFiles {
+        let env = [
+            ("PATH", "/usr/bin:/bin"),
+            (COMMAND_MARK, &command_dir.id),
+            (TERMINAL_MARK, &self.id()),
+        ];
         let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
         let script = text.as_bytes().to_vec();
         let (bash, sh, stdin) = (script.clone(), script, StdinMode::Null);
-        Start { bash, sh, env, cwd: b"/".to_vec(), stdin, given: Vec::new() }
+        CommandFiles { bash, sh, env, cwd: b"/".to_vec(), stdin, given: Vec::new() }
     }
 
     /// Looks until something is so.
     fn wait(
         &self,
-        place: &Place,
-        until: Until,
-        fits: impl Fn(&Report) -> bool,
-    ) -> (Report, Vec<u8>) {
+        command_dir: &CommandDir,
+        until: WaitFor,
+        fits: impl Fn(&StatusReport) -> bool,
+    ) -> (StatusReport, Vec<u8>) {
         let deadline = Instant::now() + Duration::from_secs(120);
-        let (mut known, mut out) = (Known::default(), Vec::new());
+        let (mut known, mut out) = (StreamOffsets::default(), Vec::new());
         loop {
-            let report = self.ask(&place.look(known, until));
+            let report = self.ask(&command_dir.status(known, until));
             for (source, offset, bytes) in &report.data {
                 let end = offset + bytes.len() as u64;
                 match source {
-                    Source::Out => (known.out, _) = (end, out.extend_from_slice(bytes)),
-                    Source::Err => known.err = end,
-                    Source::State => known.state = end,
+                    StreamName::Out => (known.out, _) = (end, out.extend_from_slice(bytes)),
+                    StreamName::Err => known.err = end,
+                    StreamName::State => known.state = end,
                 }
             }
             if fits(&report) && known.out == report.out {
@@ -91,33 +95,37 @@ impl Sandbox {
 #[test]
 fn a_command_is_started_once_however_often_it_is_asked_for() {
     let mut sandbox = Sandbox::new("once");
-    let place = sandbox.place();
+    let command_dir = sandbox.command_dir();
     let mark = sandbox.dir.join("ran");
     let text = format!("echo x >>'{}'; echo out; echo err >&2; exit 3", mark.display());
-    let start = sandbox.plain(&place, &text);
-    let asked = place.start(&start, &[]);
+    let start = sandbox.plain(&command_dir, &text);
+    let asked = command_dir.start(&start, &[]);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| sandbox.sh(&asked));
         }
     });
-    let (report, out) = sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(3));
+    let (report, out) =
+        sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(3));
     assert_eq!((out.as_slice(), report.err, report.left), (&b"out\n"[..], 4, 0));
     assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
     // Nor when it is asked for late, after it is done with.
-    sandbox.ask(&place.forget());
-    assert_eq!(sandbox.ask(&asked).seen, Seen::None);
-    assert_eq!(sandbox.ask(&place.look(Known::default(), Until::End)).seen, Seen::None);
+    sandbox.ask(&command_dir.forget());
+    assert_eq!(sandbox.ask(&asked).status, SpoolStatus::None);
+    assert_eq!(
+        sandbox.ask(&command_dir.status(StreamOffsets::default(), WaitFor::End)).status,
+        SpoolStatus::None
+    );
     assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
 }
 
 #[test]
 fn every_process_of_a_command_is_ended_and_those_of_others_live() {
     let mut sandbox = Sandbox::new("end");
-    let older = sandbox.place();
+    let older = sandbox.command_dir();
     let start = sandbox.plain(&older, "sleep 1000 & echo up");
     sandbox.ask(&older.start(&start, &[]));
-    let place = sandbox.place();
+    let command_dir = sandbox.command_dir();
     // One of them has no mark.
     let bare = sandbox.dir.join("bare");
     let text = format!(
@@ -126,15 +134,15 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
          until [ -s '{0}' ]; do sleep 0.02; done; echo up; sleep 1000; echo no",
         bare.display()
     );
-    sandbox.ask(&place.start(&sandbox.plain(&place, &text), &[]));
-    sandbox.wait(&place, Until::End, |report| report.out == 3);
+    sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, &text), &[]));
+    sandbox.wait(&command_dir, WaitFor::End, |report| report.out == 3);
     let bare = std::fs::read_to_string(bare).unwrap();
     let stat = format!("/proc/{}/stat", bare.trim());
     let born = |text: String| text.rsplit(' ').nth(30).map(str::to_owned);
     let before = std::fs::read_to_string(&stat).ok().and_then(born);
     assert!(before.is_some());
-    let report = sandbox.ask(&place.end(Known::default()));
-    assert_eq!((report.seen, report.out, report.left), (Seen::Killed, 3, 0));
+    let report = sandbox.ask(&command_dir.end(StreamOffsets::default()));
+    assert_eq!((report.status, report.out, report.left), (SpoolStatus::Killed, 3, 0));
     // It may not have been buried yet, and its number may be another's.
     let ended = (0..60_000).any(|_| {
         let now = std::fs::read_to_string(&stat).ok().filter(|text| !text.contains(") Z "));
@@ -142,75 +150,83 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
         now.and_then(born) != before
     });
     assert!(ended, "one without a mark lives on");
-    let report = sandbox.ask(&older.look(Known::default(), Until::Now));
-    assert_eq!((report.seen, report.left), (Seen::Ended(0), 1));
+    let report = sandbox.ask(&older.status(StreamOffsets::default(), WaitFor::Now));
+    assert_eq!((report.status, report.left), (SpoolStatus::Ended(0), 1));
     // One that was ended before it began never begins.
-    let never = sandbox.place();
-    assert_eq!(sandbox.ask(&never.end(Known::default())).seen, Seen::None);
+    let never = sandbox.command_dir();
+    assert_eq!(sandbox.ask(&never.end(StreamOffsets::default())).status, SpoolStatus::None);
     let report = sandbox.ask(&never.start(&sandbox.plain(&never, "echo no"), &[]));
-    assert_eq!((report.seen, report.out), (Seen::Gone, 0));
+    assert_eq!((report.status, report.out), (SpoolStatus::Gone, 0));
 }
 
 #[test]
 fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
     let mut sandbox = Sandbox::new("late");
-    let place = sandbox.place();
+    let command_dir = sandbox.command_dir();
     let gate = sandbox.dir.join("gate");
     let text =
         format!("(until [ -e '{}' ]; do sleep 0.05; done; echo late) & echo now", gate.display());
-    let report = sandbox.ask(&place.start(&sandbox.plain(&place, &text), &[]));
-    assert!(report.out >= 4 || report.seen == Seen::Running, "{report:?}");
-    sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(0) && report.left > 0);
+    let report = sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, &text), &[]));
+    assert!(report.out >= 4 || report.status == SpoolStatus::Running, "{report:?}");
+    sandbox.wait(&command_dir, WaitFor::End, |report| {
+        report.status == SpoolStatus::Ended(0) && report.left > 0
+    });
     std::fs::write(&gate, "").unwrap();
-    let gone = |report: &Report| report.left == 0 && report.out == 9;
-    let (_, out) = sandbox.wait(&place, Until::Silence, gone);
+    let gone = |report: &StatusReport| report.left == 0 && report.out == 9;
+    let (_, out) = sandbox.wait(&command_dir, WaitFor::AllProcesses, gone);
     assert_eq!(out, b"now\nlate\n");
-    let place = sandbox.place();
-    sandbox.ask(&place.start(&sandbox.plain(&place, "echo up; kill -9 $PPID; sleep 1000"), &[]));
-    let (report, _) = sandbox.wait(&place, Until::End, |report| report.seen != Seen::Running);
-    assert_eq!(report.seen, Seen::Gone);
+    let command_dir = sandbox.command_dir();
+    sandbox.ask(
+        &command_dir.start(&sandbox.plain(&command_dir, "echo up; kill -9 $PPID; sleep 1000"), &[]),
+    );
+    let (report, _) =
+        sandbox.wait(&command_dir, WaitFor::End, |report| report.status != SpoolStatus::Running);
+    assert_eq!(report.status, SpoolStatus::Gone);
 }
 
 #[test]
 fn a_command_reads_what_it_is_given_once_each() {
     let mut sandbox = Sandbox::new("feed");
-    let place = sandbox.place();
-    let mut start = sandbox.plain(&place, "cat; echo end");
+    let command_dir = sandbox.command_dir();
+    let mut start = sandbox.plain(&command_dir, "cat; echo end");
     start.stdin = StdinMode::Open;
     start.given = b"first\n".to_vec();
-    sandbox.ask(&place.start(&start, &[]));
-    let feed =
-        |write: &str, bytes: &[u8], end| word(&sandbox.sh(&place.feed(write, bytes, end))).unwrap();
+    sandbox.ask(&command_dir.start(&start, &[]));
+    let feed = |write: &str, bytes: &[u8], end| {
+        word(&sandbox.sh(&command_dir.feed(write, bytes, end))).unwrap()
+    };
     assert_eq!(feed("aa", b"second\n", false), "running");
     assert_eq!(feed("aa", b"second\n", false), "known");
     let large = vec![b'x'; 60_000];
     assert_eq!(feed("bb", &large, true), "running");
-    let (_, out) = sandbox.wait(&place, Until::End, |report| report.seen == Seen::Ended(0));
+    let (_, out) =
+        sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(0));
     let expected = [b"first\nsecond\n", large.as_slice(), b"end\n"].concat();
     assert_eq!(out, expected);
     assert_eq!(feed("cc", b"more", false), "none");
-    let place = sandbox.place();
-    sandbox.ask(&place.start(
-        &sandbox.plain(&place, "trap 'echo got; exit 4' USR1; while :; do sleep 0.05; done"),
+    let command_dir = sandbox.command_dir();
+    sandbox.ask(&command_dir.start(
+        &sandbox.plain(&command_dir, "trap 'echo got; exit 4' USR1; while :; do sleep 0.05; done"),
         &[],
     ));
     let deadline = Instant::now() + Duration::from_secs(60);
-    while word(&sandbox.sh(&place.signal(10))).unwrap() != "running" {
+    while word(&sandbox.sh(&command_dir.signal(10))).unwrap() != "running" {
         assert!(Instant::now() < deadline);
     }
-    sandbox.wait(&place, Until::End, |report| matches!(report.seen, Seen::Ended(_)));
-    assert_eq!(word(&sandbox.sh(&place.signal(10))).unwrap(), "none");
+    sandbox
+        .wait(&command_dir, WaitFor::End, |report| matches!(report.status, SpoolStatus::Ended(_)));
+    assert_eq!(word(&sandbox.sh(&command_dir.signal(10))).unwrap(), "none");
 }
 
 #[test]
 fn a_stream_beyond_its_bound_keeps_both_ends() {
     let mut sandbox = Sandbox::new("cut");
-    let place = sandbox.place();
+    let command_dir = sandbox.command_dir();
     let gate = sandbox.dir.join("gate");
     let lines = 300_000;
     let text =
         format!("seq {lines}; until [ -e '{}' ]; do sleep 0.05; done; echo end", gate.display());
-    sandbox.ask(&place.start(&sandbox.plain(&place, &text), &[]));
+    sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, &text), &[]));
     let base = sandbox.dir.join("t/1/out.base");
     let deadline = Instant::now() + Duration::from_secs(300);
     while !base.exists() {
@@ -221,22 +237,28 @@ fn a_stream_beyond_its_bound_keeps_both_ends() {
     let total: u64 = (1..=lines).map(|n: u64| n.to_string().len() as u64 + 1).sum::<u64>() + 4;
     let deadline = Instant::now() + Duration::from_secs(300);
     let report = loop {
-        let known = Known { out: total - 4, ..Known::default() };
-        let report = sandbox.ask(&place.look(known, Until::End));
-        if report.seen == Seen::Ended(0) {
+        let known = StreamOffsets { out: total - 4, ..StreamOffsets::default() };
+        let report = sandbox.ask(&command_dir.status(known, WaitFor::End));
+        if report.status == SpoolStatus::Ended(0) {
             break report;
         }
         assert!(Instant::now() < deadline, "{report:?}");
     };
     assert_eq!(report.out, total);
-    assert_eq!(report.data, [(Source::Out, total - 4, b"end\n".to_vec())]);
+    assert_eq!(report.data, [(StreamName::Out, total - 4, b"end\n".to_vec())]);
     let from = |out: u64| {
-        let report = sandbox.ask(&place.look(Known { out, ..Known::default() }, Until::Now));
+        let report = sandbox.ask(
+            &command_dir.status(StreamOffsets { out, ..StreamOffsets::default() }, WaitFor::Now),
+        );
         report.data.into_iter().next().unwrap()
     };
     assert!(from(0).2.starts_with(b"1\n2\n3\n"));
-    let (_, offset, bytes) = from(HEAD + 1);
-    assert!(offset > HEAD + 1 && bytes.len() as u64 == TAIL, "{offset}: {} bytes", bytes.len());
+    let (_, offset, bytes) = from(HEAD_BYTES + 1);
+    assert!(
+        offset > HEAD_BYTES + 1 && bytes.len() as u64 == TAIL_BYTES,
+        "{offset}: {} bytes",
+        bytes.len()
+    );
 }
 
 #[test]
@@ -246,6 +268,6 @@ fn an_answer_that_was_cut_off_is_no_answer() {
     assert_eq!(word(b"noise\n"), None);
     let whole = b"noise\nstead: out 3\nstead: err 0\nstead: data out 0 YWJj\nstead: running\n";
     let report = read(whole).unwrap();
-    assert_eq!((report.out, report.seen), (3, Seen::Running));
-    assert_eq!(report.data, [(Source::Out, 0, b"abc".to_vec())]);
+    assert_eq!((report.out, report.status), (3, SpoolStatus::Running));
+    assert_eq!(report.data, [(StreamName::Out, 0, b"abc".to_vec())]);
 }

@@ -1,4 +1,4 @@
-//! What is kept of a terminal on disk, so that a server that was killed goes on with it.
+//! Saves terminals to disk, so that the next server process continues with them.
 
 use std::fs;
 use std::io;
@@ -10,64 +10,63 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use base::durable::replace_volatile;
 
-/// A terminal. What the wire protocol has a message for is kept as that.
+/// A saved terminal. Requests and events are saved in the encoding of the wire protocol.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Kept {
-    /// How it would be opened now: with its size and its state.
-    pub(super) open: Message,
+pub(super) struct SavedTerminal {
+    /// The request that would open it as it is: with its size and state.
+    pub(super) open: WireMessage,
     pub(super) opened_ms: u64,
-    /// Whether its first state was told.
+    /// Whether its initial state has been read.
     pub(super) ready: bool,
     /// The number of its last command.
     pub(super) last: u64,
-    /// Commands whose files inside can go.
+    /// Numbers of commands whose files inside can be removed.
     pub(super) done: Vec<u64>,
-    /// How its program ended, if it is one that ended.
+    /// The exit code of its program.
     pub(super) exit: Option<i32>,
-    pub(super) commands: Vec<KeptCommand>,
+    pub(super) commands: Vec<SavedCommand>,
 }
 
-/// A command that began.
+/// A saved command that has started.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct KeptCommand {
-    /// How it was asked for.
-    pub(super) exec: Message,
-    pub(super) kind: Kind,
+pub(super) struct SavedCommand {
+    /// The request that started it.
+    pub(super) exec: WireMessage,
+    pub(super) kind: CommandKind,
     pub(super) number: u64,
     pub(super) mark: String,
     pub(super) started_ms: u64,
-    /// How much of each stream was shown on the screen.
+    /// How much of each stream has been shown.
     pub(super) shown: [u64; 2],
-    /// The PTYs it was started on.
+    /// The ids of the PTYs it was started on.
     #[serde(default)]
     pub(super) ptys: Vec<String>,
-    /// How it ended, as that is told.
-    pub(super) done: Option<Message>,
+    /// The event of its end.
+    pub(super) done: Option<WireMessage>,
 }
 
-/// What a command is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kind {
-    /// Finds out with which state a terminal begins.
+pub(super) enum CommandKind {
+    /// Reads the initial state of a terminal.
     First,
-    /// Somebody asked for it.
+    /// Requested by a client.
     Exec,
-    /// A person typed it.
+    /// Typed on the keyboard.
     Typed,
-    /// It changes the state, and nobody sees it.
+    /// An internal change of the state, which is not shown.
     Quiet,
-    /// It is the program of a terminal that has no shell.
+    /// The program of a terminal without a shell.
     Program,
 }
 
-/// A message of the wire protocol.
+/// An encoded message of the wire protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct WireMessage(Vec<u8>);
 
-impl Message {
+impl WireMessage {
     pub(super) fn request(request: &Request) -> Self {
         let mut bytes = Vec::new();
-        // One that does not fit a frame never came out of one.
+        // Everything saved was decoded from a frame, so it fits into one.
         let _ = request.encode(&mut bytes);
         Self(bytes)
     }
@@ -93,21 +92,21 @@ impl Message {
     }
 }
 
-impl Serialize for Message {
+impl Serialize for WireMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(&self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Message {
+impl<'de> Deserialize<'de> for WireMessage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         STANDARD.decode(text).map(Self).map_err(serde::de::Error::custom)
     }
 }
 
-impl Kept {
-    /// Writes it down, whole or not at all. What a kill of the machine loses of it the store has too.
+impl SavedTerminal {
+    /// Writes the file atomically. It need not survive a power failure: the store has all that matters.
     pub(super) fn save(&self, path: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec(self)?;
         if let Some(dir) = path.parent() {
@@ -116,17 +115,18 @@ impl Kept {
         replace_volatile(path, &bytes)
     }
 
-    /// Everything that is kept in a directory.
+    /// Reads all terminals saved in a directory.
     pub(super) fn all(dir: &Path) -> Vec<Self> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let whole = entries.map(|entry| entry.path()).filter(|path| path.extension().is_none());
         let read = whole.filter_map(|path| {
             let bytes = fs::read(&path).ok()?;
-            let kept = serde_json::from_slice(&bytes);
-            kept.inspect_err(|error| {
-                tracing::error!(path = %path.display(), %error, "a terminal cannot be taken up");
-            })
-            .ok()
+            let saved = serde_json::from_slice(&bytes);
+            saved
+                .inspect_err(|error| {
+                    tracing::error!(path = %path.display(), %error, "cannot restore a terminal");
+                })
+                .ok()
         });
         read.collect()
     }

@@ -1,19 +1,19 @@
-//! A command in the hands of a vendor that mixes what it writes, or takes it for text: it is run so that
-//! its streams and its exit code come back apart, and every byte of them.
+//! Runs a command through a vendor that merges its streams or treats them as text, so that standard output,
+//! standard error and the exit code come back separately and byte for byte.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use provider::{Execute, Executed};
 
-/// The variable that carries the command past all quoting.
-pub(super) const COMMAND: &str = "STEAD_COMMAND";
-/// Runs what it carries.
-pub(super) const APART: &str = "t=$(mktemp -d) && sh -c \"unset STEAD_COMMAND\n$STEAD_COMMAND\" \
+/// The environment variable that carries the command, so that it needs no quoting.
+pub(super) const COMMAND_VARIABLE: &str = "STEAD_COMMAND";
+/// The script that runs the command in [`COMMAND_VARIABLE`].
+pub(super) const CAPTURE_SCRIPT: &str = "t=$(mktemp -d) && sh -c \"unset STEAD_COMMAND\n$STEAD_COMMAND\" \
      >\"$t/o\" 2>\"$t/e\" </dev/null; c=$?; base64 <\"$t/o\"; echo -; base64 <\"$t/e\"; echo \"- $c\"; \
      rm -rf \"$t\"; exit $c";
 
-/// The whole of it for a vendor that takes nothing but a text.
-pub(super) fn text(command: &Execute) -> String {
+/// Returns one script, for vendors that take neither an environment nor a directory.
+pub(super) fn script(command: &Execute) -> String {
     let mut text = String::new();
     for (name, value) in &command.env {
         text.push_str(&format!("export {name}={}\n", quoted(value)));
@@ -21,13 +21,13 @@ pub(super) fn text(command: &Execute) -> String {
     if let Some(cwd) = &command.cwd {
         text.push_str(&format!("cd -- {} || exit\n", quoted(cwd)));
     }
-    text.push_str(&format!("{COMMAND}={}\n{APART}", quoted(&command.command)));
+    text.push_str(&format!("{COMMAND_VARIABLE}={}\n{CAPTURE_SCRIPT}", quoted(&command.command)));
     text
 }
 
-/// How it ended, if this is what it said; else it did not come so far.
-pub(super) fn read(said: &str) -> Option<Executed> {
-    let (streams, code) = said.trim_end().rsplit_once("\n- ")?;
+/// Parses the output of the script; `None` if the script did not reach its end.
+pub(super) fn parse(output: &str) -> Option<Executed> {
+    let (streams, code) = output.trim_end().rsplit_once("\n- ")?;
     let streams = format!("\n{streams}\n");
     let (stdout, stderr) = streams.split_once("\n-\n")?;
     let decoded = |text: &str| {
@@ -41,7 +41,7 @@ pub(super) fn read(said: &str) -> Option<Executed> {
     })
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one word of a shell.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_code_come_back_apart() {
+    fn streams_and_exit_code_come_back_separately() {
         let check = |command: &str, code: i32, stdout: &[u8], stderr: &[u8]| {
-            let text = text(&execute(command));
-            let said = Command::new("/bin/sh").args(["-c", &text]).output().unwrap();
-            assert_eq!(said.status.code(), Some(code), "{command}");
-            let read = read(&String::from_utf8(said.stdout).unwrap()).unwrap();
+            let script = script(&execute(command));
+            let output = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{command}");
+            let parsed = parse(&String::from_utf8(output.stdout).unwrap()).unwrap();
             let (stdout, stderr) = (stdout.to_vec(), stderr.to_vec());
-            assert_eq!(read, Executed { exit_code: Some(code), stdout, stderr }, "{command}");
+            assert_eq!(parsed, Executed { exit_code: Some(code), stdout, stderr }, "{command}");
         };
         check("printf 'a\\0b\\377'; echo \"$A\" >&2; exit 3", 3, b"a\0b\xff", b"it's\n");
         check("pwd; echo ${STEAD_COMMAND-unset}", 0, b"/usr\nunset\n", b"");
@@ -80,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_its_own_is_not_taken_for_it() {
-        for said in ["", "sh: not found", "-\n", "YQ==\n-\n- x", "not base64!\n-\n- 0"] {
-            assert_eq!(read(said), None, "{said}");
+    fn output_of_anything_else_is_not_parsed() {
+        for output in ["", "sh: not found", "-\n", "YQ==\n-\n- x", "not base64!\n-\n- 0"] {
+            assert_eq!(parse(output), None, "{output}");
         }
     }
 }

@@ -1,59 +1,55 @@
-//! The executable as it is sent into other people's sandboxes: without what only debuggers read,
-//! compressed, and with its checksum.
+//! The executable as it is uploaded into sandboxes: without debug information, compressed, with its checksum.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// Makes the packed executable once and keeps it beside the other programs.
+/// Packs the executable once and caches the file.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct Executable {
     dir: PathBuf,
     executable: PathBuf,
-    packed: Mutex<Option<Packed>>,
+    packed: Mutex<Option<PackedExecutable>>,
 }
 
-/// The packed executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Packed {
-    /// Where it lies.
+pub(super) struct PackedExecutable {
     pub(super) path: PathBuf,
-    /// Its checksum when it is unpacked, in hex.
+    /// The checksum of the unpacked file, in hexadecimal.
     pub(super) sha256: String,
 }
 
-impl Packed {
-    /// Its name inside a sandbox, which tells one version from another.
+impl PackedExecutable {
+    /// Its file name inside a sandbox, which differs between versions.
     pub(super) fn name(&self) -> String {
         format!("stead-{}", &self.sha256[..16])
     }
 
-    /// Its bytes.
     pub(super) fn read(&self) -> io::Result<Bytes> {
         fs::read(&self.path).map(Bytes::from)
     }
 }
 
-impl Program {
+impl Executable {
     pub(super) fn new(dir: PathBuf, executable: PathBuf) -> Self {
         Self { dir, executable, packed: Mutex::new(None) }
     }
 
-    /// The packed executable. Takes a second or two the first time.
-    pub(super) fn ready(&self) -> io::Result<Packed> {
-        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the packed executable. Packing takes a second or two.
+    pub(super) fn ready(&self) -> io::Result<PackedExecutable> {
+        let mut packed = self.packed.lock();
         if let Some(packed) = &*packed {
             return Ok(packed.clone());
         }
-        // Each vendor has one of these, and all have the same directory.
+        // Every vendor has its own `Executable`, but they share the directory.
         static PACKING: Mutex<()> = Mutex::new(());
-        let _alone = PACKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = PACKING.lock();
         fs::create_dir_all(&self.dir)?;
         let found = fs::metadata(&self.executable)?;
         let stem = format!("packed-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec());
@@ -64,14 +60,14 @@ impl Program {
             Some(sha256) => sha256,
             None => pack(&self.executable, &path, &sum)?,
         };
-        let made = Packed { path, sha256 };
+        let made = PackedExecutable { path, sha256 };
         *packed = Some(made.clone());
         Ok(made)
     }
 }
 
-/// Packs an executable; the checksum is written last, so that a file with one is whole. Those of
-/// executables before are of no use any more.
+/// Packs an executable. The checksum is written last, so a file with a checksum is complete. Files of older
+/// executables are removed.
 fn pack(executable: &Path, path: &Path, sum: &Path) -> io::Result<String> {
     let before = path.parent().and_then(|dir| fs::read_dir(dir).ok());
     for entry in before.into_iter().flatten().flatten() {
@@ -80,7 +76,7 @@ fn pack(executable: &Path, path: &Path, sum: &Path) -> io::Result<String> {
         }
     }
     let mut bytes = fs::read(executable)?;
-    cut(&mut bytes);
+    strip(&mut bytes);
     let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let beside = path.with_extension("new");
     let mut encoder = GzEncoder::new(File::create(&beside)?, Compression::new(6));
@@ -91,19 +87,19 @@ fn pack(executable: &Path, path: &Path, sum: &Path) -> io::Result<String> {
     Ok(sha256)
 }
 
-/// Cuts off what follows the last part of an executable that is ever loaded: tables for debuggers.
-/// Anything else than a 64-bit little-endian executable stays as it is.
-fn cut(bytes: &mut Vec<u8>) {
-    if let Some(end) = loaded(bytes).filter(|end| *end < bytes.len()) {
+/// Truncates an executable after its last loaded segment, which removes debug information. Any file but a
+/// 64-bit little-endian ELF executable stays as it is.
+fn strip(bytes: &mut Vec<u8>) {
+    if let Some(end) = loaded_end(bytes).filter(|end| *end < bytes.len()) {
         bytes.truncate(end);
-        // The table of sections is gone: its place, its count and the index into it.
+        // Clear the offset, count and string index of the section table, which was cut off.
         bytes[40..48].fill(0);
         bytes[58..64].fill(0);
     }
 }
 
-/// Where the last loaded part of an executable ends.
-fn loaded(bytes: &[u8]) -> Option<usize> {
+/// Returns the end of the last loaded segment.
+fn loaded_end(bytes: &[u8]) -> Option<usize> {
     const LOAD: u64 = 1;
     if bytes.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
@@ -133,7 +129,7 @@ mod tests {
     #[test]
     fn a_packed_executable_runs_and_has_its_checksum() {
         let dir = std::env::temp_dir().join(format!("stead-packed-{}", std::process::id()));
-        let program = Program::new(dir.clone(), PathBuf::from("/bin/true"));
+        let program = Executable::new(dir.clone(), PathBuf::from("/bin/true"));
         let packed = program.ready().unwrap();
         let mut bytes = Vec::new();
         let file = packed.read().unwrap();
@@ -145,18 +141,18 @@ mod tests {
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(std::process::Command::new(&copy).status().unwrap().success());
         // Asked again by another server, it is not made again.
-        let again = Program::new(dir.clone(), PathBuf::from("/bin/true")).ready().unwrap();
+        let again = Executable::new(dir.clone(), PathBuf::from("/bin/true")).ready().unwrap();
         assert_eq!(again, packed);
-        let other = Program::new(dir.clone(), PathBuf::from("/bin/false")).ready().unwrap();
+        let other = Executable::new(dir.clone(), PathBuf::from("/bin/false")).ready().unwrap();
         assert!(other.path.exists() && !packed.path.exists());
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn what_is_no_executable_stays_as_it_is() {
+    fn other_files_stay_as_they_are() {
         for text in ["", "#!/bin/sh\nexit\n", "\u{7f}ELF"] {
             let mut bytes = text.as_bytes().to_vec();
-            cut(&mut bytes);
+            strip(&mut bytes);
             assert_eq!(bytes, text.as_bytes());
         }
     }
