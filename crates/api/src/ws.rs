@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use super::{
     App,
     error::{Code, Problem},
-    extract::Query,
+    extract::{self, Query},
     gzip::{self, Pictures},
     input::{TerminalSize, TypedInput},
     params::TerminalPath,
@@ -228,7 +228,7 @@ async fn say(sink: &mut Sink, message: &Value) -> Result<(), axum::Error> {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ClientMessage {
-    TypedInput(TypedInput),
+    Input(TypedInput),
     Resize(TerminalSize),
     TakeOver,
     HandBack,
@@ -248,7 +248,7 @@ async fn listen(
     while let Some(Ok(message)) = stream.next().await {
         let result = match message {
             Message::Binary(bytes) => me.typed("", bytes).await,
-            Message::Text(text) => match super::extract::parse::<ClientMessage>(text.as_bytes()) {
+            Message::Text(text) => match extract::parse::<ClientMessage>(text.as_bytes()) {
                 Ok(ClientMessage::Ping) => {
                     if control.try_send(json!({"type": "pong"})).is_err() {
                         return;
@@ -305,7 +305,7 @@ impl SocketClient<'_> {
     async fn hear(&self, said: ClientMessage) -> Result<(), Problem> {
         self.may_act()?;
         let ask = match said {
-            ClientMessage::TypedInput(input) => {
+            ClientMessage::Input(input) => {
                 return self.typed(input.write_id()?, input.bytes()?).await;
             }
             ClientMessage::Signal(signal) => {
@@ -322,5 +322,26 @@ impl SocketClient<'_> {
             ClientMessage::Ping => return Ok(()),
         };
         self.asks.send(ask.into()).await.map_err(|_| engine::terminal::TerminalError::Gone.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_of_the_protocol_is_parsed() {
+        for message in [
+            json!({"type": "input", "data": "x", "write_id": "w"}),
+            json!({"type": "input", "data_base64": "eA=="}),
+            json!({"type": "resize", "cols": 80, "rows": 24}),
+            json!({"type": "take_over"}),
+            json!({"type": "hand_back"}),
+            json!({"type": "signal", "signal": "INT"}),
+            json!({"type": "ping"}),
+        ] {
+            let parsed = extract::parse::<ClientMessage>(message.to_string().as_bytes());
+            assert!(parsed.is_ok(), "{message}: {parsed:?}");
+        }
     }
 }
