@@ -9,12 +9,13 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use parking_lot::RwLock;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
@@ -157,12 +158,12 @@ impl Tls {
         // Both, so that a command line that starts at this instant trusts either.
         let both = [next.chain.clone(), previous.chain[..1].to_vec()].concat();
         home::write_certificate(&self.home, &pem(&both)).context("cannot leave the certificate")?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *self.current.write() = Arc::new(next);
         Ok(true)
     }
 
     fn current(&self) -> Arc<Current> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 }
 

@@ -1,25 +1,149 @@
-//! What handlers share beyond single calls: a thread on its first use, and the end of things.
+//! The state that every handler has, and what handlers share beyond single calls: a thread on its first use,
+//! and deletion.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, ops::Deref, pin::Pin, sync::Arc, time::Instant};
 
-use base::event::Happened;
-use engine::project::Attached;
-use engine::session::Runtimes;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use base::{
+    clock::Clock,
+    event::{Events, Happened},
+    metrics::Metrics,
+};
+use config::Settings;
+use engine::lease::Leases;
+use engine::project::{Attached, Projects};
+use engine::session::{Runtimes, Sessions};
 use engine::terminal::{From, Resume, Terminals, Watcher};
 use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
 use store::{Chain, FirstUse, Gone, Store, StoreError, ThreadChoices};
 
 use super::{
-    App,
+    auth::Auth,
+    budget::Budgets,
+    detach::Detached,
     error::Problem,
-    pass::Pass,
-    removal::{Removal, Removing},
+    idempotency::Answers,
+    pass::{Pass, Shares},
+    removal::{self, Removal, Removals, Removing},
 };
 
-/// The size of a terminal nobody has looked at yet.
-const FIRST_SIZE: (u16, u16) = (80, 24);
+/// The size of a terminal until its first client reports one, in columns and rows.
+const INITIAL_SIZE: (u16, u16) = (80, 24);
+
+/// What every handler can reach. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Parts>);
+
+/// The inside of [`App`].
+pub struct Parts {
+    /// The settings the server was started with.
+    pub settings: Settings,
+    /// The durable rows.
+    pub store: Store,
+    /// What runs behind the API.
+    engine: Engine,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Who may come in.
+    pub auth: Auth,
+    /// Who may look at one terminal.
+    pub shares: Shares,
+    /// Cancelled when the server stops: streams say so and end.
+    pub stopping: CancellationToken,
+    /// Tasks that outlive their request (upgraded sockets); stopping waits for them.
+    pub tasks: TaskTracker,
+    /// Name of the browser's cookie. Cookies ignore the port, so it is in the name.
+    pub cookie: String,
+    /// URL that clients reach the server at, without a path.
+    pub url: String,
+    /// What each class of caller may use at once.
+    pub budgets: Budgets,
+    /// Requests that run on without their clients.
+    pub(super) detached: Detached,
+    /// What was deleted and is not gone yet.
+    pub(super) removals: Removals,
+    pub(super) answers: Answers,
+}
+
+/// What runs behind the API. Its fields are those of [`App`], too.
+pub struct Engine {
+    /// What is beneath terminals.
+    pub leases: Leases,
+    /// Windows of policy.
+    pub sessions: Sessions,
+    /// Terminals that are alive.
+    pub terminals: Terminals,
+    /// Bodies of work: their files and memories.
+    pub projects: Projects,
+    /// What happens.
+    pub events: Events,
+    /// The time.
+    pub clock: Clock,
+    /// The provider of a thread that names none.
+    pub provider: String,
+}
+
+impl Deref for Parts {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
 
 impl App {
+    /// Puts the parts together. `address` is the one really listened on.
+    pub fn new(
+        settings: Settings,
+        address: SocketAddr,
+        store: Store,
+        engine: Engine,
+        (auth, shares): (Auth, Shares),
+        metrics: Metrics,
+        stopping: CancellationToken,
+    ) -> App {
+        App(Arc::new(Parts {
+            budgets: Budgets::new(
+                settings.limits.connections,
+                settings.limits.requests,
+                &metrics.evicted,
+            ),
+            detached: Detached::new(settings.limits.requests),
+            removals: Removals::default(),
+            answers: Answers::default(),
+            cookie: format!("stead_{}", address.port()),
+            url: settings.public_url(address),
+            settings,
+            store,
+            engine,
+            metrics,
+            auth,
+            shares,
+            stopping,
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Name of the cookie of a browser that came by a share link.
+    pub fn share_cookie(&self) -> String {
+        format!("{}_share", self.cookie)
+    }
+
+    /// A link that signs one browser in, once.
+    pub fn sign_in_link(&self) -> Result<String, getrandom::Error> {
+        let code = self.auth.code(Instant::now())?;
+        Ok(format!("{}/login?code={code}", self.url))
+    }
+
     /// The time.
     pub fn now(&self) -> Moment {
         self.clock.now()
@@ -49,7 +173,7 @@ impl App {
             provider: self.provider.clone(),
             policy: self.policy(),
             shell: ShellKind::default(),
-            size: FIRST_SIZE,
+            size: INITIAL_SIZE,
             now: self.now(),
         }
     }
@@ -140,6 +264,25 @@ impl App {
         drop(own);
         self.removals.of(noun, id).ok_or_else(|| error.into())
     }
+
+    /// Ends what deleted rows leave behind, in a task of the server.
+    pub(super) fn end_gone(&self, mut removing: Removing, gone: Gone) -> Removal {
+        for (terminal_id, _) in &gone.terminals {
+            removing.add("terminal", terminal_id);
+            self.events.tell(Happened::TerminalDeleted { terminal_id: terminal_id.clone() });
+        }
+        let removal = removing.removal();
+        let (terminals, leases) = (self.terminals.clone(), self.leases.clone());
+        let stopping = self.stopping.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                () = removal::end(&terminals, &leases, gone) => {}
+            }
+            drop(removing);
+        });
+        removal
+    }
 }
 
 /// The runtimes of threads, as sessions see them.
@@ -162,10 +305,7 @@ impl Runtimes for ThreadRuntimes {
         self.terminals.thread_in_use(thread)
     }
 
-    fn end<'a>(
-        &'a self,
-        thread: &'a ThreadId,
-    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn end<'a>(&'a self, thread: &'a ThreadId) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
             let all = match self.store.thread_terminals(thread).await {
                 Ok(all) => all,

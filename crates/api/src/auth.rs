@@ -6,11 +6,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use parking_lot::{Mutex, RwLock};
 use subtle::ConstantTimeEq;
 
 use model::{AccessToken, Timestamp, TokenId, TokenPrefix};
@@ -179,7 +179,7 @@ impl Auth {
 
     fn holds(&self, given: &str, as_principal: Principal) -> bool {
         let (given, now) = (Digest::of(given), Timestamp::now());
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         // No early return: how long it takes must not tell which one it was.
         known.iter().fold(false, |found, one| {
             let lives = one.until.is_none_or(|until| until > now);
@@ -190,7 +190,7 @@ impl Auth {
     /// A code that signs one browser in, once.
     pub fn code(&self, now: Instant) -> Result<String, getrandom::Error> {
         let code = secret()?;
-        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut codes = self.codes.lock();
         codes.retain(|one| one.until > now);
         while codes.len() >= CODES {
             codes.pop_front();
@@ -210,7 +210,7 @@ impl Auth {
         let digest = Digest::of(&session);
         self.store.add_token(&row, digest.0).await?;
         let oldest = {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.write();
             let (token_id, until) = (row.token_id, Some(until));
             known.push(KnownToken { digest, principal: Principal::Browser, token_id, until });
             let browser = |one: &KnownToken| one.principal == Principal::Browser;
@@ -226,7 +226,7 @@ impl Auth {
 
     fn take(&self, code: &str, now: Instant) -> bool {
         let given = Digest::of(code);
-        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut codes = self.codes.lock();
         let found = codes.iter().position(|one| one.digest.is(&given));
         found.and_then(|at| codes.remove(at)).is_some_and(|one| one.until > now)
     }
@@ -235,7 +235,7 @@ impl Auth {
     pub async fn sign_out(&self, session: &str) -> Result<(), AuthError> {
         let given = Digest::of(session);
         let ended = {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.write();
             let browser = |one: &KnownToken| one.principal == Principal::Browser;
             let found = known.iter().position(|one| browser(one) && one.digest.is(&given));
             found.map(|at| known.remove(at))
@@ -249,7 +249,7 @@ impl Auth {
     /// Counts a wrong secret; whether there were too many of them lately. A right one is never
     /// refused for it: nobody can lock the owner out.
     pub fn failed(&self, now: Instant) -> bool {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let forgiven = now.duration_since(failures.at).as_secs_f64() * FORGIVEN_PER_SECOND;
         failures.count = (failures.count - forgiven).max(0.0) + 1.0;
         failures.at = now;

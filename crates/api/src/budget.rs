@@ -16,9 +16,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -187,7 +188,7 @@ impl Connection {
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standing.lock()
     }
 }
 
@@ -222,7 +223,7 @@ impl Shares {
     }
 
     fn take(&self, name: &str) -> Option<Share> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         let held = used.by_name.get(name).copied().unwrap_or(0);
         if used.total >= self.max || held >= (self.max / 4).max(1) {
             return None;
@@ -235,7 +236,7 @@ impl Shares {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         used.total -= 1;
         match used.by_name.get_mut(&self.name) {
             Some(held) if *held > 1 => *held -= 1,
@@ -276,7 +277,7 @@ impl Evicting {
 
     fn enter(&self, peer: IpAddr, cut: CancellationToken) -> ConnectionEntry {
         let peer = network(peer);
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if entries.count >= self.max && entries.evict() {
             self.evicted.inc();
         }
@@ -288,7 +289,7 @@ impl Evicting {
     }
 
     fn evict(&self) -> bool {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         let found = entries.evict();
         if found {
             self.evicted.inc();
@@ -328,7 +329,7 @@ impl Entries {
 
 impl Drop for ConnectionEntry {
     fn drop(&mut self) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.remove(self.peer, self.number);
     }
 }
@@ -366,9 +367,9 @@ mod tests {
         assert!(!quiet.cut.is_cancelled());
         assert_eq!(set.evicted.get(), 5);
         drop(greedy);
-        assert_eq!(set.entries.lock().unwrap().count, 1);
+        assert_eq!(set.entries.lock().count, 1);
         drop(quiet);
-        assert!(set.entries.lock().unwrap().by_peer.is_empty());
+        assert!(set.entries.lock().by_peer.is_empty());
         assert!(!set.evict());
     }
 
@@ -401,7 +402,7 @@ mod tests {
         drop(held);
         assert!(shares.take("e").is_some());
         drop(others);
-        let used = shares.used.lock().unwrap();
+        let used = shares.used.lock();
         assert_eq!((used.total, used.by_name.len()), (0, 0));
     }
 

@@ -9,20 +9,36 @@ use std::sync::Arc;
 
 use axum::{extract::Request, http::Method, middleware::Next, response::Response};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
-use super::{
-    App,
-    error::{Code, Problem},
-};
+use super::error::{Code, Problem};
 
 /// Bounds the requests that run on after their clients have left.
 #[derive(Debug, Clone)]
 pub(super) struct Detached(Arc<Semaphore>);
 
 impl Detached {
-    /// At most `most` at once; a request beyond that is refused before anything is done.
-    pub(super) fn new(most: usize) -> Detached {
-        Detached(Arc::new(Semaphore::new(most)))
+    /// Allows `max` requests at a time; one more is refused before it has any effect.
+    pub(super) fn new(max: usize) -> Detached {
+        Detached(Arc::new(Semaphore::new(max)))
+    }
+
+    /// Runs a request to its end in a task of `tasks`, and returns its response if the client still waits.
+    pub(super) async fn run(
+        &self,
+        tasks: &TaskTracker,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, Problem> {
+        let Ok(permit) = self.0.clone().try_acquire_owned() else {
+            return Err(Problem::new(Code::Overloaded, "too many changes are in progress"));
+        };
+        let task = tasks.spawn(async move {
+            let response = next.run(request).await;
+            drop(permit);
+            response
+        });
+        task.await.map_err(|error| Problem::internal("cannot answer a request", &error))
     }
 }
 
@@ -34,19 +50,6 @@ pub(super) fn outlives_client(request: &Request) -> bool {
         _ => false,
     };
     changes && !request.uri().path().ends_with("/exec")
-}
-
-/// Runs a request to its end, and returns its answer if the client still waits for it.
-pub(super) async fn run(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
-    let Ok(permit) = app.detached.0.clone().try_acquire_owned() else {
-        return Err(Problem::new(Code::Overloaded, "too many changes are under way"));
-    };
-    let task = app.tasks.spawn(async move {
-        let response = next.run(request).await;
-        drop(permit);
-        response
-    });
-    task.await.map_err(|error| Problem::internal("answer a request", &error))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 //! without a token.
 
 use std::{
-    net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -22,20 +21,22 @@ use axum::{
 use futures_util::FutureExt;
 
 use super::{
-    App, Assets,
+    app::App,
     auth::Principal,
     budget::{Connection, Room},
+    cookie,
+    detach::outlives_client,
     door::{Credential, Doors, Proxied},
     drain,
     error::{Code, Problem},
     extract::{BodyLimits, too_large},
     header_rules,
     idempotency::Scope,
+    origin::{FetchSite, RequestOrigin, fetch_site, host, host_allowed, origin},
     pass::Pass,
     query,
     slow_body::{self, Rate},
 };
-use config::{Scheme, Settings};
 
 /// Largest body of a request without a token: what opens a share link.
 const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
@@ -61,6 +62,15 @@ const HEADERS: [(&str, &str); 7] = [
          serial=(), usb=()",
     ),
 ];
+
+/// The files of the web app, which the binary embeds.
+#[derive(Clone, Copy)]
+pub struct Assets {
+    /// Whether a file is at a path.
+    pub has: fn(&str) -> bool,
+    /// Answers a request for one; `None` if no file is there.
+    pub serve: fn(&Request) -> Option<Response>,
+}
 
 /// What the guard asks: the server, the APIs beside the native one, and the files of the web app.
 #[derive(Clone)]
@@ -157,7 +167,7 @@ async fn admit(
         ));
     }
     // A page of another site may link to our pages, but not load from us or post to us.
-    if open.is_none() && key.is_none() && site(request.headers()) == Some("other") {
+    if open.is_none() && key.is_none() && fetch_site(request.headers()) == Some(FetchSite::Other) {
         return Err(Problem::new(Code::OriginNotAllowed, "this request is from another site"));
     }
 
@@ -189,9 +199,11 @@ async fn admit(
             return Ok(replacement(request).await);
         }
         match caller.idempotency_scope() {
-            Some(scope) if keyed => super::idempotency::once(app, scope, request, next).await,
-            Some(_) if open.is_none() && super::detach::outlives_client(&request) => {
-                super::detach::run(app, request, next).await
+            Some(scope) if keyed => {
+                app.answers.once((&app.store, &app.tasks), scope, request, next).await
+            }
+            Some(_) if open.is_none() && outlives_client(&request) => {
+                app.detached.run(&app.tasks, request, next).await
             }
             Some(_) | None => Ok(next.run(request).await),
         }
@@ -314,90 +326,6 @@ fn open(method: &Method, path: &str, doors: &Doors, assets: Assets) -> Option<Op
     }
 }
 
-/// What the request says about where it comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestOrigin {
-    /// A page of ours says so.
-    Own,
-    /// It does not say.
-    Unsaid,
-}
-
-/// The one `Host`; the target's authority, if it has one, must agree.
-fn host(uri: &axum::http::Uri, headers: &HeaderMap) -> Result<Authority, Problem> {
-    let bad = |detail: &str| Problem::field(Code::InvalidHeader, "/host", detail);
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(bad("there must be exactly one Host header"));
-    };
-    let host = host.to_str().map_err(|_| bad("not readable"))?;
-    let host: Authority = host.parse().map_err(|_| bad("not a host name or address"))?;
-    if host.as_str().contains('@') || uri.authority().is_some_and(|target| *target != host) {
-        return Err(bad("not the host of this request"));
-    }
-    Ok(host)
-}
-
-fn host_allowed(host: &Authority, local: SocketAddr, settings: &Settings) -> bool {
-    let name = host.host();
-    let named = settings.names.iter().any(|allowed| {
-        allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host.as_str())
-    });
-    if named {
-        return true;
-    }
-    if host.port_u16().unwrap_or(settings.scheme().default_port()) != local.port() {
-        return false;
-    }
-    let local = local.ip().to_canonical();
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-        Ok(ip) => ip == local || (ip.is_loopback() && local.is_loopback()),
-        Err(_) => name.eq_ignore_ascii_case("localhost") && local.is_loopback(),
-    }
-}
-
-/// Refuses any `Origin` but our own.
-fn origin(
-    headers: &HeaderMap,
-    host: &Authority,
-    schemes: &[Scheme],
-) -> Result<RequestOrigin, Problem> {
-    let mut origins = headers.get_all(header::ORIGIN).iter();
-    let Some(origin) = origins.next() else {
-        return Ok(RequestOrigin::Unsaid);
-    };
-    let refused = Problem::new(Code::OriginNotAllowed, "requests of other pages are refused");
-    let same = origin.to_str().ok().and_then(|text| text.split_once("://")).is_some_and(
-        |(scheme, authority)| {
-            schemes.iter().any(|ours| ours.name() == scheme)
-                && authority.eq_ignore_ascii_case(host.as_str())
-        },
-    );
-    if same && origins.next().is_none() { Ok(RequestOrigin::Own) } else { Err(refused) }
-}
-
-/// What a cookie carries that must not cross the network in clear text: `Secure`, where the browser
-/// came over TLS.
-pub(super) fn cookie_security(settings: &Settings, headers: &HeaderMap) -> &'static str {
-    let forwarded = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
-    match settings.scheme() {
-        Scheme::Https => "; Secure",
-        Scheme::Http if settings.behind_proxy && forwarded => "; Secure",
-        Scheme::Http => "",
-    }
-}
-
-/// `Sec-Fetch-Site`, which only the browser itself can set.
-fn site(headers: &HeaderMap) -> Option<&'static str> {
-    let value = headers.get("sec-fetch-site")?;
-    Some(match value.as_bytes() {
-        b"same-origin" => "own",
-        b"none" => "person",
-        _ => "other",
-    })
-}
-
 /// Who a request is from.
 enum Identity {
     /// Whose server it is.
@@ -437,11 +365,13 @@ fn identify(
             None => Err(unauthorized(app, "expected Authorization: Bearer TOKEN")),
         };
     }
-    let signed_in = cookie(headers, &app.cookie).is_some_and(|given| app.auth.session(given));
+    let signed_in =
+        cookie::value(headers, &app.cookie).is_some_and(|given| app.auth.session(given));
     let who = if signed_in {
         Identity::Owner(Principal::Browser)
     } else {
-        let pass = cookie(headers, &app.share_cookie()).and_then(|given| app.shares.pass(given));
+        let pass =
+            cookie::value(headers, &app.share_cookie()).and_then(|given| app.shares.pass(given));
         match pass {
             Some(pass) => Identity::Guest(pass),
             None => return Ok(None),
@@ -450,12 +380,12 @@ fn identify(
     // Browsers leave Origin out of their own plain GETs; there Sec-Fetch-Site stands for it.
     let upgrade = headers.contains_key(header::UPGRADE);
     let reading = matches!(*request.method(), Method::GET | Method::HEAD) && !upgrade;
+    let initiated_here =
+        matches!(fetch_site(headers), Some(FetchSite::SameOrigin | FetchSite::User));
     match origin {
         RequestOrigin::Own => Ok(Some(who)),
-        RequestOrigin::Unsaid if reading && matches!(site(headers), Some("own" | "person")) => {
-            Ok(Some(who))
-        }
-        RequestOrigin::Unsaid => Err(Problem::new(
+        RequestOrigin::Absent if reading && initiated_here => Ok(Some(who)),
+        RequestOrigin::Absent => Err(Problem::new(
             Code::OriginNotAllowed,
             "a request with a cookie needs an Origin header of this server",
         )),
@@ -469,126 +399,6 @@ fn unauthorized(app: &App, detail: &str) -> Problem {
     Problem::new(Code::Unauthorized, detail)
 }
 
-/// The cookie of that name.
-pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    lines
-        .flat_map(|line| line.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(key, _)| *key == name)
-        .map(|(_, value)| value)
-}
-
 fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use config::{Said, load};
-
-    fn settings(flags: &[(&str, &str)]) -> Settings {
-        let mut said = Said::default();
-        said.flag("home", "/h", "--home");
-        for (key, value) in flags {
-            said.flag(key, *value, "--set");
-        }
-        load(&said).unwrap().settings
-    }
-
-    const TLS: [(&str, &str); 2] = [("tls.cert", "/c"), ("tls.key", "/k")];
-
-    #[test]
-    fn a_host_is_an_address_we_listen_on_or_a_name_of_ours() {
-        let loopback: SocketAddr = "127.0.0.1:7832".parse().unwrap();
-        let outside: SocketAddr = "10.1.2.3:80".parse().unwrap();
-        let settings = settings(&[("names", "stead.example,front:444")]);
-        let check = |host: &str, local, expected: bool| {
-            let host: Authority = host.parse().unwrap();
-            assert_eq!(host_allowed(&host, local, &settings), expected, "{host} at {local}");
-        };
-        check("127.0.0.1:7832", loopback, true);
-        check("localhost:7832", loopback, true);
-        check("LOCALHOST:7832", loopback, true);
-        check("[::1]:7832", loopback, true);
-        check("127.0.0.1:7833", loopback, false);
-        check("127.0.0.1", loopback, false);
-        check("10.1.2.3:7832", loopback, false);
-        check("evil.example:7832", loopback, false);
-        check("localhost.evil.example:7832", loopback, false);
-        check("stead.example", loopback, true);
-        check("stead.example:9", loopback, true);
-        check("front:444", loopback, true);
-        check("front:445", loopback, false);
-        check("10.1.2.3", outside, true);
-        check("10.1.2.3:80", outside, true);
-        check("localhost:80", outside, false);
-        check("127.0.0.1:80", outside, false);
-        check("[::ffff:10.1.2.3]:80", outside, true);
-    }
-
-    #[test]
-    fn a_host_without_a_port_is_on_the_port_of_the_scheme() {
-        let (local, host) = ("10.1.2.3:443".parse().unwrap(), "10.1.2.3".parse().unwrap());
-        assert!(host_allowed(&host, local, &settings(&TLS)));
-        assert!(!host_allowed(&host, local, &settings(&[])));
-    }
-
-    #[test]
-    fn only_our_own_origin_passes() {
-        let host: Authority = "localhost:7832".parse().unwrap();
-        let origin_of = |value: Option<&str>, settings: &Settings| {
-            let mut headers = HeaderMap::new();
-            if let Some(value) = value {
-                headers.insert(header::ORIGIN, HeaderValue::from_str(value).unwrap());
-            }
-            origin(&headers, &host, settings.origin_schemes()).ok()
-        };
-        let (plain, tls) = (settings(&[]), settings(&TLS));
-        let proxied = settings(&[("behind_proxy", "true")]);
-        let check = |value: Option<&str>, expected: Option<RequestOrigin>| {
-            assert_eq!(origin_of(value, &plain), expected, "{value:?}");
-        };
-        check(None, Some(RequestOrigin::Unsaid));
-        check(Some("http://localhost:7832"), Some(RequestOrigin::Own));
-        check(Some("https://localhost:7832"), None);
-        assert_eq!(origin_of(Some("https://localhost:7832"), &tls), Some(RequestOrigin::Own));
-        assert_eq!(origin_of(Some("http://localhost:7832"), &tls), None);
-        assert_eq!(origin_of(Some("https://localhost:7832"), &proxied), Some(RequestOrigin::Own));
-        let named = settings(&[("names", "stead.example")]);
-        assert_eq!(origin_of(Some("https://localhost:7832"), &named), Some(RequestOrigin::Own));
-        assert_eq!(origin_of(Some("ftp://localhost:7832"), &proxied), None);
-        check(Some("http://localhost:7833"), None);
-        check(Some("http://127.0.0.1:7832"), None);
-        check(Some("http://localhost:7832.evil.example"), None);
-        check(Some("http://evil.example"), None);
-        check(Some("null"), None);
-        check(Some(""), None);
-    }
-
-    #[test]
-    fn a_cookie_is_secure_where_the_browser_came_over_tls() {
-        let forwarded = HeaderMap::from_iter([(
-            HeaderName::from_static("x-forwarded-proto"),
-            HeaderValue::from_static("https"),
-        )]);
-        let proxied = settings(&[("behind_proxy", "true")]);
-        let none = HeaderMap::new();
-        assert_eq!(cookie_security(&settings(&TLS), &none), "; Secure");
-        assert_eq!(cookie_security(&settings(&[]), &none), "");
-        assert_eq!(cookie_security(&settings(&[]), &forwarded), "");
-        assert_eq!(cookie_security(&proxied, &forwarded), "; Secure");
-        assert_eq!(cookie_security(&proxied, &none), "");
-    }
-
-    #[test]
-    fn a_cookie_is_found_among_others() {
-        let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, HeaderValue::from_static("a=1; stead_1=x=y"));
-        headers.append(header::COOKIE, HeaderValue::from_static("b=2"));
-        assert_eq!(cookie(&headers, "stead_1"), Some("x=y"));
-        assert_eq!(cookie(&headers, "b"), Some("2"));
-        assert_eq!(cookie(&headers, "stead_2"), None);
-    }
 }

@@ -33,7 +33,7 @@ pub(super) enum Pictures {
 }
 
 /// Compresses answers for clients that say `Accept-Encoding: gzip`.
-pub(super) fn for_those_who_ask() -> CompressionLayer {
+pub(super) fn responses() -> CompressionLayer {
     CompressionLayer::new().quality(CompressionLevel::Fastest)
 }
 

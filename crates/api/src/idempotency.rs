@@ -12,7 +12,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -25,10 +25,11 @@ use axum::{
     response::Response,
 };
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::{
-    App,
     door::Addressee,
     error::{Code, Problem},
     extract::BodyLimits,
@@ -64,8 +65,8 @@ struct InFlight {
 }
 
 impl Answers {
-    fn turn(&self, key: &str, fingerprint: Fingerprint) -> Result<KeyClaim, Problem> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+    fn claim(&self, key: &str, fingerprint: Fingerprint) -> Result<KeyClaim, Problem> {
+        let mut running = self.running.lock();
         if let Some((other, done)) = running.get(key) {
             return if *other == fingerprint {
                 Ok(KeyClaim::Wait(done.clone()))
@@ -77,11 +78,58 @@ impl Answers {
         running.insert(key.to_owned(), (fingerprint, receiver));
         Ok(KeyClaim::Mine(InFlight { answers: self.clone(), key: key.to_owned(), _done: sender }))
     }
+
+    /// Answers a request that carries a key.
+    pub(super) async fn once(
+        &self,
+        (store, tasks): (&Store, &TaskTracker),
+        scope: Scope<'_>,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, Problem> {
+        let key = scope.key(key(request.headers())?);
+        let (mut parts, body) = request.into_parts();
+        let limits = *parts.extensions.get::<BodyLimits>().expect("the guard sets the limits");
+        let body = limits.read(body).await?;
+        let fingerprint = fingerprint(&parts, &body);
+        let running = loop {
+            match self.claim(&key, fingerprint)? {
+                KeyClaim::Mine(running) => break running,
+                KeyClaim::Wait(mut done) => {
+                    // An error says the sender is gone, which is what is waited for.
+                    let _ = done.changed().await;
+                }
+            }
+        };
+        let begun = match store.claim_key(&key, fingerprint, Timestamp::now()).await? {
+            Claim::Fresh => None,
+            Claim::Answered(stored) => return Ok(response(stored)),
+            Claim::OtherRequest => return Err(reused()),
+            Claim::Unfinished { subject: Some(subject) } => Some(subject),
+            // A command is named before anything runs: nothing has.
+            Claim::Unfinished { subject: None } if parts.uri.path().ends_with("/exec") => None,
+            Claim::Unfinished { subject: None } => {
+                return Err(Problem::new(
+                    Code::OutcomeUnknown,
+                    "the server stopped while it answered the first request; look before asking again",
+                ));
+            }
+        };
+        let named = Arc::new(AtomicBool::new(begun.is_some()));
+        parts.extensions.insert(Keyed { key, begun, named: named.clone() });
+        let request = Request::from_parts(parts, Body::from(body));
+        let store = store.clone();
+        let task = tasks.spawn(async move { answer(running, &named, &store, request, next).await });
+        match task.await {
+            Ok(answered) => answered,
+            Err(error) => Err(Problem::internal("cannot answer a request with a key", &error)),
+        }
+    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut running = self.answers.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.answers.running.lock();
         running.remove(&self.key);
     }
 }
@@ -135,52 +183,6 @@ impl Scope<'_> {
 /// In the extensions of an answer that holds a secret: it is never written down.
 #[derive(Debug, Clone, Copy)]
 pub struct NotStored;
-
-/// Answers a request that carries a key.
-pub(super) async fn once(
-    app: &App,
-    scope: Scope<'_>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let key = scope.key(key(request.headers())?);
-    let (mut parts, body) = request.into_parts();
-    let limits = *parts.extensions.get::<BodyLimits>().expect("the guard sets the limits");
-    let body = limits.read(body).await?;
-    let fingerprint = fingerprint(&parts, &body);
-    let running = loop {
-        match app.answers.turn(&key, fingerprint)? {
-            KeyClaim::Mine(running) => break running,
-            KeyClaim::Wait(mut done) => {
-                // An error says the sender is gone, which is what is waited for.
-                let _ = done.changed().await;
-            }
-        }
-    };
-    let begun = match app.store.claim_key(&key, fingerprint, Timestamp::now()).await? {
-        Claim::Fresh => None,
-        Claim::Answered(stored) => return Ok(response(stored)),
-        Claim::OtherRequest => return Err(reused()),
-        Claim::Unfinished { subject: Some(subject) } => Some(subject),
-        // A command is named before anything runs: nothing has.
-        Claim::Unfinished { subject: None } if parts.uri.path().ends_with("/exec") => None,
-        Claim::Unfinished { subject: None } => {
-            return Err(Problem::new(
-                Code::OutcomeUnknown,
-                "the server stopped while it answered the first request; look before asking again",
-            ));
-        }
-    };
-    let named = Arc::new(AtomicBool::new(begun.is_some()));
-    parts.extensions.insert(Keyed { key, begun, named: named.clone() });
-    let request = Request::from_parts(parts, Body::from(body));
-    let store = app.store.clone();
-    let task = app.tasks.spawn(async move { answer(running, &named, &store, request, next).await });
-    match task.await {
-        Ok(answered) => answered,
-        Err(error) => Err(Problem::internal("cannot answer a request with a key", &error)),
-    }
-}
 
 async fn answer(
     running: InFlight,
@@ -272,12 +274,12 @@ mod tests {
     #[tokio::test]
     async fn the_second_waits_for_the_first_and_looks_again() {
         let answers = Answers::default();
-        let Ok(KeyClaim::Mine(first)) = answers.turn("k", [0; 32]) else { panic!("free") };
-        let Ok(KeyClaim::Wait(mut done)) = answers.turn("k", [0; 32]) else { panic!("taken") };
-        assert!(matches!(answers.turn("k", [1; 32]), Err(problem) if problem == reused()));
-        assert!(matches!(answers.turn("l", [1; 32]), Ok(KeyClaim::Mine(_))));
+        let Ok(KeyClaim::Mine(first)) = answers.claim("k", [0; 32]) else { panic!("free") };
+        let Ok(KeyClaim::Wait(mut done)) = answers.claim("k", [0; 32]) else { panic!("taken") };
+        assert!(matches!(answers.claim("k", [1; 32]), Err(problem) if problem == reused()));
+        assert!(matches!(answers.claim("l", [1; 32]), Ok(KeyClaim::Mine(_))));
         drop(first);
         assert!(done.changed().await.is_err());
-        assert!(matches!(answers.turn("k", [0; 32]), Ok(KeyClaim::Mine(_))));
+        assert!(matches!(answers.claim("k", [0; 32]), Ok(KeyClaim::Mine(_))));
     }
 }

@@ -1,15 +1,12 @@
 //! A terminal as a person uses it: type, resize, look, record.
 //!
-//! Every route here exists twice, under `/api/terminals/{id}` and, as clients of the older
-//! protocol call it, under `/session/{sid}/pty/{id}`.
+//! `older` serves the same handlers under `/session/{sid}/pty/{id}`.
 
 use axum::{
-    Router,
     body::Body,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -41,23 +38,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
             OpenApiRouter::new()
                 .routes(routes!(snapshot))
                 .routes(routes!(recording))
-                .layer(gzip::for_those_who_ask()),
-        )
-}
-
-/// The same under the older names; `openapi` copies their documentation.
-pub(super) fn older_routes() -> Router<App> {
-    Router::new()
-        .route("/session/{sid}/pty/{id}/input", post(input))
-        .route("/session/{sid}/pty/{id}/resize", post(resize))
-        .route("/session/{sid}/pty/{id}/signal", post(signal_terminal))
-        .route("/session/{sid}/pty/{id}/stream", get(sse::watch))
-        .route("/session/{sid}/pty/{id}/ws", get(ws::connect))
-        .merge(
-            Router::new()
-                .route("/session/{sid}/pty/{id}/snapshot", get(snapshot))
-                .route("/session/{sid}/pty/{id}/recording", get(recording))
-                .layer(gzip::for_those_who_ask()),
+                .layer(gzip::responses()),
         )
 }
 
@@ -65,7 +46,7 @@ pub(super) fn older_routes() -> Router<App> {
 #[utoipa::path(post, path = "/api/terminals/{id}/input", tag = "interactive",
     params(TerminalPath), request_body = TypedInput,
     responses((status = 204, description = "It was typed, once")))]
-async fn input(
+pub(super) async fn input(
     State(app): State<App>,
     Target(terminal): Target,
     Json(input): Json<TypedInput>,
@@ -81,7 +62,7 @@ async fn input(
 #[utoipa::path(post, path = "/api/terminals/{id}/resize", tag = "interactive",
     params(TerminalPath), request_body = TerminalSize,
     responses((status = 200, description = "It has this size", body = TerminalSize)))]
-async fn resize(
+pub(super) async fn resize(
     State(app): State<App>,
     Target(terminal): Target,
     Json(size): Json<TerminalSize>,
@@ -95,7 +76,7 @@ async fn resize(
 #[utoipa::path(post, path = "/api/terminals/{id}/signal", tag = "interactive",
     params(TerminalPath), request_body = signal::SignalRequest,
     responses((status = 204, description = "It was sent")))]
-async fn signal_terminal(
+pub(super) async fn signal_terminal(
     State(app): State<App>,
     Target(terminal): Target,
     Json(signal): Json<signal::SignalRequest>,
@@ -108,7 +89,7 @@ async fn signal_terminal(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct SnapshotQuery {
+pub(super) struct SnapshotQuery {
     /// `ansi` (default), `text` or `html`.
     format: Option<String>,
     /// Lines above the screen; all of them with `ansi`, none with the others by default.
@@ -150,7 +131,7 @@ struct CursorView {
     params(TerminalPath, SnapshotQuery),
     responses((status = 200, description = "The picture; `text` and `html` come as they are",
         body = ScreenSnapshot)))]
-async fn snapshot(
+pub(super) async fn snapshot(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<SnapshotQuery>,
@@ -187,7 +168,7 @@ async fn snapshot(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct RecordingQuery {
+pub(super) struct RecordingQuery {
     /// Whether each output carries, as a fourth value, the offset at which it ends.
     offsets: Option<bool>,
 }
@@ -197,7 +178,7 @@ struct RecordingQuery {
     params(TerminalPath, RecordingQuery),
     responses((status = 200, description = "One JSON value a line", body = String,
         content_type = "application/x-asciicast")))]
-async fn recording(
+pub(super) async fn recording(
     State(app): State<App>,
     Target(terminal): Target,
     Query(query): Query<RecordingQuery>,

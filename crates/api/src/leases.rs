@@ -9,13 +9,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     error::Problem,
-    extract::{Json, OptionalJson, Path, Query},
+    extract::{OptionalJson, Path, Query},
     page::{self, List},
     params::LeasePath,
 };
-use machine::namespace::is_image_name;
 use model::{InstanceState, Lease, LeaseId, ThreadId};
-use provider::{Capabilities, Fidelity, Metrics};
+use provider::{Fidelity, Metrics};
 use store::LeaseFilter;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -27,10 +26,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(destroy))
         .routes(routes!(suspend))
         .routes(routes!(fork))
-        .routes(routes!(snapshot))
-        .routes(routes!(snapshots))
-        .routes(routes!(remove_snapshot))
-        .routes(routes!(providers))
 }
 
 /// A lease and what runs under it.
@@ -264,152 +259,13 @@ async fn fork(
     Ok((StatusCode::CREATED, axum::Json(leased(&app, lease, None).await?)))
 }
 
-/// What a snapshot is to be called.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewSnapshot {
-    /// Letters, digits, `.`, `_` and `-`; takes the place of one that has it.
-    name: String,
-}
-
-/// A snapshot of a lease's files. A thread begins with them that is made with
-/// `sandbox: {"snapshot": NAME}`.
-#[derive(Debug, Serialize, ToSchema)]
-struct SnapshotView {
-    /// Its name.
-    name: String,
-    /// The provider that has it.
-    provider: String,
-    /// What it takes on disk.
-    bytes: u64,
-    /// When it was made.
-    #[schema(value_type = String)]
-    created_at: Timestamp,
-}
-
-/// Keep a copy of a lease's files under a name.
-#[utoipa::path(post, path = "/api/leases/{id}/snapshot", tag = "leases",
-    params(LeasePath), request_body = NewSnapshot,
-    responses((status = 201, description = "The snapshot", body = SnapshotView)))]
-async fn snapshot(
-    State(app): State<App>,
-    Path(id): Path<LeaseName>,
-    Json(new): Json<NewSnapshot>,
-) -> Result<(StatusCode, axum::Json<SnapshotView>), Problem> {
-    if !is_image_name(&new.name) {
-        return Err(Problem::body("/name", "must be 1 to 64 letters, digits, '.', '_' or '-'"));
-    }
-    app.leases.snapshot(&id.lease()?, &new.name).await?;
-    let all = every_snapshot(&app).await?;
-    let made = all.into_iter().find(|snapshot| snapshot.name == new.name);
-    let made = made.ok_or_else(|| Problem::missing("snapshot", &new.name))?;
-    Ok((StatusCode::CREATED, axum::Json(made)))
-}
-
-async fn every_snapshot(app: &App) -> Result<Vec<SnapshotView>, Problem> {
-    let mut all = Vec::new();
-    for provider in app.leases.providers().all() {
-        let found = provider
-            .snapshots()
-            .await
-            .map_err(|error| Problem::internal("look for snapshots", &error))?;
-        all.extend(found.into_iter().map(|snapshot| SnapshotView {
-            name: snapshot.name,
-            provider: provider.name().to_owned(),
-            bytes: snapshot.bytes,
-            created_at: snapshot.at,
-        }));
-    }
-    Ok(all)
-}
-
-/// The snapshots there are.
-#[utoipa::path(get, path = "/api/snapshots", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<SnapshotView>)))]
-async fn snapshots(State(app): State<App>) -> Result<axum::Json<List<SnapshotView>>, Problem> {
-    Ok(axum::Json(List::whole(every_snapshot(&app).await?)))
-}
-
-/// Remove a snapshot. What began with it keeps its files.
-#[utoipa::path(delete, path = "/api/snapshots/{name}", tag = "leases",
-    params(("name" = String, Path, description = "The snapshot")),
-    responses((status = 204, description = "It is gone")))]
-async fn remove_snapshot(
-    State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<StatusCode, Problem> {
-    let mut removed = false;
-    for provider in app.leases.providers().all() {
-        removed |= provider
-            .remove_snapshot(&name)
-            .await
-            .map_err(|error| Problem::internal("remove a snapshot", &error))?;
-    }
-    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
-}
-
 /// An id of a lease as it stands in a path: one that cannot be an id names no lease.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct LeaseName(String);
+pub(super) struct LeaseName(String);
 
 impl LeaseName {
-    fn lease(&self) -> Result<LeaseId, Problem> {
+    pub(super) fn lease(&self) -> Result<LeaseId, Problem> {
         self.0.parse().map_err(|_| Problem::missing("lease", &self.0))
     }
-}
-
-/// A provider.
-#[derive(Debug, Serialize, ToSchema)]
-struct ProviderView {
-    /// Its name.
-    name: String,
-    /// Whether threads that name none get it.
-    default: bool,
-    /// Whether it can be had on this machine.
-    available: bool,
-    /// What it can do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Object)]
-    capabilities: Option<Capabilities>,
-    /// What is kept of an instance when its lease is suspended: `filesystem` or `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    suspend: Option<Fidelity>,
-    /// How many instances wait for a thread that needs one, where some are kept ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ready: Option<usize>,
-    /// What this machine lacks for it.
-    missing: Vec<String>,
-}
-
-/// The providers there are, and what each can do.
-#[utoipa::path(get, path = "/api/providers", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<ProviderView>)))]
-async fn providers(State(app): State<App>) -> axum::Json<List<ProviderView>> {
-    let providers = app.leases.providers();
-    let mut items = Vec::new();
-    for provider in providers.all() {
-        let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
-        items.push(ProviderView {
-            name: provider.name().to_owned(),
-            default: provider.name() == app.provider,
-            available: missing.is_empty(),
-            capabilities: missing.is_empty().then(|| provider.capabilities()),
-            suspend: Some(provider.keeps()),
-            ready: provider.ready(),
-            missing,
-        });
-    }
-    let absent = providers.absent().map(|(name, lacks)| ProviderView {
-        name: name.to_owned(),
-        default: false,
-        available: false,
-        capabilities: None,
-        suspend: None,
-        ready: None,
-        missing: lacks.to_vec(),
-    });
-    items.extend(absent);
-    axum::Json(List::whole(items))
 }

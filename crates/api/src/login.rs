@@ -14,9 +14,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     auth::{CODE_TIME, SESSION_TIME},
+    cookie,
     error::{Code, Problem},
     extract::Query,
-    guard,
 };
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -88,7 +88,7 @@ async fn new_link(State(app): State<App>) -> Result<Response, Problem> {
 #[utoipa::path(post, path = "/api/logout", tag = "server",
     responses((status = 204, description = "Signed out")))]
 async fn logout(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
-    if let Some(session) = guard::cookie(&headers, &app.cookie) {
+    if let Some(session) = cookie::value(&headers, &app.cookie) {
         let ended = app.auth.sign_out(session).await;
         ended.map_err(|error| Problem::internal("cannot end the session", &error))?;
     }
@@ -98,7 +98,7 @@ async fn logout(State(app): State<App>, headers: HeaderMap) -> Result<Response, 
 }
 
 fn set_cookie(app: &App, headers: &HeaderMap, value: &str, age_seconds: u64) -> HeaderValue {
-    let (name, secure) = (&app.cookie, guard::cookie_security(&app.settings, headers));
+    let (name, secure) = (&app.cookie, cookie::secure_attribute(&app.settings, headers));
     let text =
         format!("{name}={value}; Path=/; Max-Age={age_seconds}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::try_from(text).expect("our secrets are plain ASCII")

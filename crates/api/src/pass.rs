@@ -3,16 +3,13 @@
 //! A guest is whoever holds the secret of a share. The guard lets a guest ask for what
 //! [`Pass::shows`] lists and nothing else, and handlers that stream end when the pass is over.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     extract::FromRequestParts,
     http::{Method, request::Parts},
 };
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::{AuthError, Digest, secret};
@@ -115,7 +112,7 @@ impl Shares {
     /// The pass with this secret, while it holds.
     pub fn pass(&self, given: &str) -> Option<Arc<Pass>> {
         let (given, now) = (Digest::of(given), Timestamp::now());
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         // No early return: how long it takes must not tell which one it was.
         let found = known.iter().fold(None, |found, one| {
             if one.digest.is(&given) & one.holds(now) { Some(one) } else { found }
@@ -126,10 +123,10 @@ impl Shares {
     /// Makes a share; its secret, which is told this once. One that is there gets another secret.
     pub async fn add(&self, share: &Share) -> Result<String, ShareError> {
         let now = Timestamp::now();
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).len() >= MOST {
+        if self.known.read().len() >= MOST {
             self.forget(|one| !one.holds(now));
         }
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).len() >= MOST {
+        if self.known.read().len() >= MOST {
             return Err(ShareError::Full);
         }
         let secret = secret().map_err(AuthError::from)?;
@@ -137,7 +134,7 @@ impl Shares {
         self.store.put_share(share, digest.bytes()).await.map_err(AuthError::from)?;
         self.forget(|one| one.share.share_id == share.share_id);
         let pass = pass(share.clone(), digest);
-        self.known.write().unwrap_or_else(PoisonError::into_inner).push(pass);
+        self.known.write().push(pass);
         Ok(secret)
     }
 
@@ -149,7 +146,7 @@ impl Shares {
     }
 
     fn forget(&self, which: impl Fn(&Pass) -> bool) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.extract_if(.., |one| which(one)).for_each(|one| one.revoked.cancel());
     }
 }

@@ -12,18 +12,17 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Display,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use axum::http::StatusCode;
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
 
-use super::App;
-use base::event::Happened;
 use engine::{
     lease::{LeaseError, Leases},
     terminal::Terminals,
@@ -72,7 +71,7 @@ fn name(noun: &str, id: &dyn Display) -> String {
 impl Removals {
     /// The removal of something, if it is under way.
     pub(super) fn of(&self, noun: &str, id: &dyn Display) -> Option<Removal> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(&name(noun, id))?.last().cloned()
     }
 
@@ -86,14 +85,14 @@ impl Removals {
 }
 
 impl Removing {
-    fn add(&mut self, noun: &str, id: &dyn Display) {
+    pub(super) fn add(&mut self, noun: &str, id: &dyn Display) {
         let name = name(noun, id);
-        let mut all = self.removals.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.removals.0.lock();
         all.entry(name.clone()).or_default().push(self.removal());
         self.names.push(name);
     }
 
-    fn removal(&self) -> Removal {
+    pub(super) fn removal(&self) -> Removal {
         Removal(self.done.subscribe())
     }
 }
@@ -101,7 +100,7 @@ impl Removing {
 impl Drop for Removing {
     fn drop(&mut self) {
         let own = self.removal();
-        let mut all = self.removals.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.removals.0.lock();
         for name in self.names.drain(..) {
             if let Some(known) = all.get_mut(&name) {
                 known.retain(|other| !other.0.same_channel(&own.0));
@@ -129,27 +128,6 @@ impl Removal {
         }
         self.wait().await;
         StatusCode::NO_CONTENT
-    }
-}
-
-impl App {
-    /// Ends what deleted rows leave behind, in a task of the server.
-    pub(super) fn end_gone(&self, mut removing: Removing, gone: Gone) -> Removal {
-        for (terminal_id, _) in &gone.terminals {
-            removing.add("terminal", terminal_id);
-            self.events.tell(Happened::TerminalDeleted { terminal_id: terminal_id.clone() });
-        }
-        let removal = removing.removal();
-        let (terminals, leases) = (self.terminals.clone(), self.leases.clone());
-        let stopping = self.stopping.clone();
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = stopping.cancelled() => {}
-                () = end(&terminals, &leases, gone) => {}
-            }
-            drop(removing);
-        });
-        removal
     }
 }
 

@@ -1,22 +1,77 @@
 //! Sessions over all threads.
 
 use axum::extract::State;
-use serde::Deserialize;
-use utoipa::IntoParams;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
     error::Problem,
-    extract::Query,
+    extract::{Path, Query},
     page::{self, List},
-    threads::SessionView,
+    params::ThreadPath,
 };
-use model::SessionStatus;
+use model::{ChatSession, Ended, SessionPolicy, SessionState, SessionStatus, ThreadId};
 use store::Page;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list_sessions))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show))
+        .routes(routes!(touch))
+        .routes(routes!(close))
+}
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+struct SessionView {
+    /// The thread.
+    thread_id: String,
+    /// Its id.
+    session_id: String,
+    /// The thread's default terminal.
+    terminal_id: String,
+    /// `active`, `idle`, `expired` or `closed`.
+    #[schema(value_type = String)]
+    status: SessionStatus,
+    /// Which limit of its policy ended one that has expired: `idle_timeout`, `max_duration`, `max_running` or
+    /// `max_cost`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    ended: Option<Ended>,
+    /// When it was opened.
+    #[schema(value_type = String)]
+    created_at: Timestamp,
+    /// When something was last done in it.
+    #[schema(value_type = String)]
+    last_active_at: Timestamp,
+    /// When it ends if nothing more is done, or ended.
+    #[schema(value_type = String)]
+    expires_at: Timestamp,
+    /// Its policy.
+    #[schema(value_type = Object)]
+    policy: SessionPolicy,
+}
+
+impl From<ChatSession> for SessionView {
+    fn from(session: ChatSession) -> SessionView {
+        SessionView {
+            thread_id: session.thread_id.to_string(),
+            session_id: session.session_id.to_string(),
+            terminal_id: session.terminal_id.to_string(),
+            status: session.status(),
+            ended: match session.state {
+                SessionState::Expired { ended, .. } => Some(ended),
+                SessionState::Active | SessionState::Idle | SessionState::Closed { .. } => None,
+            },
+            created_at: session.created.at,
+            last_active_at: session.last_active.at,
+            expires_at: session.expires_at(),
+            policy: session.policy,
+        }
+    }
 }
 
 /// Which sessions.
@@ -36,7 +91,7 @@ struct SessionsQuery {
 /// items than `limit`; the list ends where `next_cursor` is null.
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery),
     responses((status = 200, description = "A page of sessions", body = List<SessionView>)))]
-async fn list_sessions(
+async fn list(
     State(app): State<App>,
     Query(query): Query<SessionsQuery>,
 ) -> Result<axum::Json<List<SessionView>>, Problem> {
@@ -54,4 +109,48 @@ async fn list_sessions(
     let Page { items, next } = app.sessions.list(status, request).await?;
     let items = items.into_iter().map(SessionView::from).collect();
     Ok(axum::Json(Page { items, next }.into()))
+}
+
+async fn require_thread(app: &App, id: &ThreadId) -> Result<(), Problem> {
+    let found = app.store.thread(id).await?;
+    found.map(drop).ok_or_else(|| Problem::missing("thread", id))
+}
+
+/// The session of a thread: the open one, or the last.
+#[utoipa::path(get, path = "/api/threads/{tid}/session", tag = "threads",
+    params(ThreadPath),
+    responses((status = 200, description = "It", body = SessionView)))]
+async fn show(
+    State(app): State<App>,
+    Path(id): Path<ThreadId>,
+) -> Result<axum::Json<SessionView>, Problem> {
+    require_thread(&app, &id).await?;
+    let session = app.sessions.current(&id).await?;
+    let session = session.ok_or_else(|| Problem::missing("session of thread", &id))?;
+    Ok(axum::Json(session.into()))
+}
+
+/// Say that the thread is in use; a session opens if none is open.
+#[utoipa::path(post, path = "/api/threads/{tid}/session/touch", tag = "threads",
+    params(ThreadPath),
+    responses((status = 200, description = "The session", body = SessionView)))]
+async fn touch(
+    State(app): State<App>,
+    Path(id): Path<ThreadId>,
+) -> Result<axum::Json<SessionView>, Problem> {
+    require_thread(&app, &id).await?;
+    app.open_chain(&id).await?;
+    Ok(axum::Json(app.sessions.touch_durably(&id).await?.into()))
+}
+
+/// Close the session; the next use opens another.
+#[utoipa::path(post, path = "/api/threads/{tid}/session/close", tag = "threads",
+    params(ThreadPath),
+    responses((status = 200, description = "The session", body = SessionView)))]
+async fn close(
+    State(app): State<App>,
+    Path(id): Path<ThreadId>,
+) -> Result<axum::Json<SessionView>, Problem> {
+    require_thread(&app, &id).await?;
+    Ok(axum::Json(app.sessions.close(&id).await?.into()))
 }

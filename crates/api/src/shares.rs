@@ -16,10 +16,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    App,
+    App, cookie,
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
-    guard,
     idempotency::{Keyed, NotStored},
     page::{self, List},
     params::TerminalPath,
@@ -237,7 +236,7 @@ fn cookie(app: &App, headers: &HeaderMap, pass: &Pass, secret: &str) -> HeaderVa
         "{}={secret}; Path=/api/terminals/{}; Max-Age={left}; HttpOnly; SameSite=Strict{}",
         app.share_cookie(),
         pass.share().terminal_id,
-        guard::cookie_security(&app.settings, headers),
+        cookie::secure_attribute(&app.settings, headers),
     );
     HeaderValue::try_from(text).expect("our secrets and ids are plain ASCII")
 }
@@ -253,7 +252,7 @@ async fn mine(
     headers: HeaderMap,
 ) -> Result<axum::Json<ShareView>, Problem> {
     // The owner may look at a link of theirs, too.
-    let cookie = || guard::cookie(&headers, &app.share_cookie()).and_then(|it| app.shares.pass(it));
+    let cookie = || cookie::value(&headers, &app.share_cookie()).and_then(|it| app.shares.pass(it));
     let pass: Option<Arc<Pass>> = guest.0.or_else(cookie);
     pass.filter(|pass| pass.share().terminal_id == terminal.terminal_id)
         .map(|pass| axum::Json(ShareView::new(pass.share())))

@@ -5,6 +5,8 @@
 //! says `"encoding": "gzip"`, which only a client that asked for it is told; `bytes` is the length
 //! of the picture itself. Binary frames from the client are typed. See the messages below for the rest.
 
+use std::time::Duration;
+
 use axum::{
     extract::{
         State,
@@ -37,6 +39,8 @@ use base::event::Happened;
 use engine::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher, utf8::Cutter};
 use model::Terminal;
 
+/// How long a client may take to read that the server stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Control messages that wait to be sent; a client that asks faster is cut off.
 const CONTROL: usize = 64;
 
@@ -102,7 +106,7 @@ async fn serve(
         // The client finds out why when it comes back.
         () = guest.over() => {}
         // `tell` says so to the client; this is for one that does not read.
-        () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
+        () = async { stopping.cancelled().await; tokio::time::sleep(STOP_TIMEOUT).await } => {}
     }
     app.events.tell(watched());
 }
