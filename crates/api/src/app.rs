@@ -23,7 +23,7 @@ use super::{
     budget::Budgets,
     detach::Detached,
     error::Problem,
-    idempotency::Answers,
+    idempotency::KeyedRequests,
     pass::{Pass, Shares},
     removal::{self, Removal, Removals, Removing},
 };
@@ -31,56 +31,46 @@ use super::{
 /// The size of a terminal until its first client reports one, in columns and rows.
 const INITIAL_SIZE: (u16, u16) = (80, 24);
 
-/// What every handler can reach. Cheap to clone.
+/// The state of the server, as every handler has it. Cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
 
-/// The inside of [`App`].
+/// The fields of [`App`].
 pub struct Parts {
     /// The settings the server was started with.
     pub settings: Settings,
-    /// The durable rows.
     pub store: Store,
-    /// What runs behind the API.
     engine: Engine,
-    /// What is counted.
     pub metrics: Metrics,
-    /// Who may come in.
+    /// Tokens and browser sessions.
     pub auth: Auth,
-    /// Who may look at one terminal.
+    /// Share links, each with read-only access to one terminal.
     pub shares: Shares,
-    /// Cancelled when the server stops: streams say so and end.
+    /// Cancelled when the server stops: streams send a notice and end.
     pub stopping: CancellationToken,
-    /// Tasks that outlive their request (upgraded sockets); stopping waits for them.
+    /// Tasks that outlive their request, such as upgraded sockets; shutdown waits for them.
     pub tasks: TaskTracker,
-    /// Name of the browser's cookie. Cookies ignore the port, so it is in the name.
+    /// Name of the session cookie. Browsers ignore the port of a cookie, so the name contains it.
     pub cookie: String,
-    /// URL that clients reach the server at, without a path.
+    /// The URL of the server for clients, without a path.
     pub url: String,
-    /// What each class of caller may use at once.
+    /// Limits on concurrent requests and connections of each class of caller.
     pub budgets: Budgets,
-    /// Requests that run on without their clients.
+    /// Runs requests that continue after their clients disconnect.
     pub(super) detached: Detached,
-    /// What was deleted and is not gone yet.
     pub(super) removals: Removals,
-    pub(super) answers: Answers,
+    pub(super) keyed: KeyedRequests,
 }
 
-/// What runs behind the API. Its fields are those of [`App`], too.
+/// What the API serves. [`App`] dereferences to it.
 pub struct Engine {
-    /// What is beneath terminals.
     pub leases: Leases,
-    /// Windows of policy.
     pub sessions: Sessions,
-    /// Terminals that are alive.
     pub terminals: Terminals,
-    /// Bodies of work: their files and memories.
     pub projects: Projects,
-    /// What happens.
     pub events: Events,
-    /// The time.
     pub clock: Clock,
-    /// The provider of a thread that names none.
+    /// Name of the default provider.
     pub provider: String,
 }
 
@@ -101,7 +91,7 @@ impl Deref for App {
 }
 
 impl App {
-    /// Puts the parts together. `address` is the one really listened on.
+    /// `address` is the bound address, with the actual port.
     pub fn new(
         settings: Settings,
         address: SocketAddr,
@@ -119,7 +109,7 @@ impl App {
             ),
             detached: Detached::new(settings.limits.requests),
             removals: Removals::default(),
-            answers: Answers::default(),
+            keyed: KeyedRequests::default(),
             cookie: format!("stead_{}", address.port()),
             url: settings.public_url(address),
             settings,
@@ -133,23 +123,22 @@ impl App {
         }))
     }
 
-    /// Name of the cookie of a browser that came by a share link.
+    /// Name of the cookie that a share link is exchanged for.
     pub fn share_cookie(&self) -> String {
         format!("{}_share", self.cookie)
     }
 
-    /// A link that signs one browser in, once.
+    /// Creates a link that signs one browser in, once.
     pub fn sign_in_link(&self) -> Result<String, getrandom::Error> {
         let code = self.auth.code(Instant::now())?;
         Ok(format!("{}/login?code={code}", self.url))
     }
 
-    /// The time.
     pub fn now(&self) -> Moment {
         self.clock.now()
     }
 
-    /// The policy of a thread that chooses none.
+    /// The default session policy.
     pub fn policy(&self) -> SessionPolicy {
         let policy = &self.settings.policy;
         SessionPolicy {
@@ -165,7 +154,7 @@ impl App {
         }
     }
 
-    /// What brings a thread into being.
+    /// The request to the store that creates a thread if it does not exist.
     pub fn first_use(&self, thread: &ThreadId, choices: ThreadChoices) -> FirstUse {
         FirstUse {
             thread_id: thread.clone(),
@@ -178,23 +167,22 @@ impl App {
         }
     }
 
-    /// A thread with its session, default terminal and lease; what is missing comes into being.
+    /// Returns a thread with its session, default terminal and lease; creates those that do not exist.
     pub async fn open_chain(&self, thread: &ThreadId) -> Result<Chain, Problem> {
         let chain = self.sessions.open(self.first_use(thread, ThreadChoices::default())).await?;
         self.sessions.touch(&chain.session.session_id);
         Ok(chain)
     }
 
-    /// Notes that somebody does something in a thread. A failure costs a little of the session's
-    /// time and nothing else.
+    /// Records activity in a thread. A failure is logged; it only brings the session's expiry forward.
     pub async fn used(&self, thread: &ThreadId) {
         if let Err(problem) = self.open_chain(thread).await {
-            tracing::warn!(%thread, detail = problem.detail(), "cannot note activity");
+            tracing::warn!(%thread, detail = problem.detail(), "cannot record activity");
         }
     }
 
-    /// A guest's place in a terminal. It starts nothing and is no use of the thread.
-    pub async fn look(
+    /// Watches a terminal as the holder of a share link. Starts nothing, and does not count as activity.
+    pub async fn watch_as_guest(
         &self,
         terminal: &Terminal,
         pass: &Pass,
@@ -207,9 +195,9 @@ impl App {
         Ok(self.terminals.look(terminal, name, from).await?)
     }
 
-    /// Counts somebody in who watches a terminal, until the first answer is dropped; says what to do
-    /// about an instance that does not run.
-    pub async fn attend(
+    /// Registers a client as attached to the project of a terminal, until the returned [`Attached`] is dropped.
+    /// Also returns whether watching may start a stopped instance.
+    pub async fn attach(
         &self,
         terminal: &Terminal,
         resume: Resume,
@@ -224,7 +212,7 @@ impl App {
         })
     }
 
-    /// Deletes a terminal. Its rows are gone when this returns; its processes go with the removal.
+    /// Deletes a terminal. Its rows are deleted when this returns; the removal ends its processes.
     pub async fn delete_terminal(&self, terminal: &Terminal) -> Result<Removal, Problem> {
         let id = &terminal.terminal_id;
         let removing = self.removals.begin("terminal", id);
@@ -238,8 +226,8 @@ impl App {
         }
     }
 
-    /// Deletes a thread and everything only it used. The rows are gone when this returns; what they stood
-    /// for goes with the removal.
+    /// Deletes a thread and everything that only it used. The rows are deleted when this returns; the removal
+    /// ends processes and instances.
     pub async fn delete_thread(&self, id: &ThreadId) -> Result<Removal, Problem> {
         let removing = self.removals.begin("thread", id);
         match self.store.delete_thread(id, self.now().at).await {
@@ -253,7 +241,7 @@ impl App {
         }
     }
 
-    /// The removal by another request, where the rows were gone already.
+    /// Returns the removal that another request started, if that is why the rows are missing.
     fn removed_by_another(
         &self,
         own: Removing,
@@ -265,7 +253,7 @@ impl App {
         self.removals.of(noun, id).ok_or_else(|| error.into())
     }
 
-    /// Ends what deleted rows leave behind, in a task of the server.
+    /// Ends the processes and instances of deleted rows in a task of the server.
     pub(super) fn end_gone(&self, mut removing: Removing, gone: Gone) -> Removal {
         for (terminal_id, _) in &gone.terminals {
             removing.add("terminal", terminal_id);
@@ -285,16 +273,13 @@ impl App {
     }
 }
 
-/// The runtimes of threads, as sessions see them.
+/// Ends the shells of a thread when its session expires.
 pub struct ThreadRuntimes {
-    /// Which terminals a thread has.
     pub store: Store,
-    /// Those that are alive.
     pub terminals: Terminals,
 }
 
 impl ThreadRuntimes {
-    /// Shared, for whoever asks.
     pub fn shared(store: Store, terminals: Terminals) -> Arc<dyn Runtimes> {
         Arc::new(ThreadRuntimes { store, terminals })
     }
@@ -310,7 +295,7 @@ impl Runtimes for ThreadRuntimes {
             let all = match self.store.thread_terminals(thread).await {
                 Ok(all) => all,
                 Err(error) => {
-                    tracing::warn!(%thread, %error, "cannot tell which terminals to end");
+                    tracing::warn!(%thread, %error, "cannot list the terminals to end");
                     return;
                 }
             };

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What kind of refusal it is. Clients decide by it, so a name never changes its meaning.
+/// The kind of a problem, for programs. The meaning of a code never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
@@ -59,84 +59,82 @@ pub enum Code {
 }
 
 impl Code {
-    /// The status and the title: the only such table there is.
+    /// Returns the status and the title.
     pub fn status(self) -> (StatusCode, &'static str) {
         match self {
             Code::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
-            Code::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Code::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not valid JSON"),
             Code::InvalidBody => (StatusCode::BAD_REQUEST, "The body is not valid"),
             Code::InvalidQuery => (StatusCode::BAD_REQUEST, "The query is not valid"),
             Code::InvalidPath => (StatusCode::BAD_REQUEST, "The path is not valid"),
             Code::InvalidHeader => (StatusCode::BAD_REQUEST, "A header is not valid"),
-            Code::Unauthorized => (StatusCode::UNAUTHORIZED, "A valid token is needed"),
-            Code::HostNotAllowed => (StatusCode::FORBIDDEN, "This Host is not served here"),
-            Code::OriginNotAllowed => (StatusCode::FORBIDDEN, "This Origin is not allowed"),
+            Code::Unauthorized => (StatusCode::UNAUTHORIZED, "Authentication required"),
+            Code::HostNotAllowed => (StatusCode::FORBIDDEN, "Unknown host"),
+            Code::OriginNotAllowed => (StatusCode::FORBIDDEN, "Origin not allowed"),
             Code::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
-            Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
-            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "There is no such route"),
-            Code::MethodNotAllowed => {
-                (StatusCode::METHOD_NOT_ALLOWED, "The route does not know this method")
-            }
+            Code::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "No such route"),
+            Code::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
             Code::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
-            Code::Conflict => (StatusCode::CONFLICT, "The state does not allow it"),
+            Code::Conflict => (StatusCode::CONFLICT, "Conflict with the current state"),
             Code::Busy => (StatusCode::CONFLICT, "The terminal is busy"),
-            Code::VersionConflict => (StatusCode::CONFLICT, "It was changed meanwhile"),
+            Code::VersionConflict => (StatusCode::CONFLICT, "Changed concurrently"),
             Code::LeasePaused => (StatusCode::CONFLICT, "The lease is paused"),
-            Code::NotDriver => (StatusCode::CONFLICT, "Somebody else has the keyboard"),
-            Code::NotSupported => (StatusCode::CONFLICT, "The provider cannot do this"),
-            Code::NotRunning => (StatusCode::CONFLICT, "It is not running"),
+            Code::NotDriver => (StatusCode::CONFLICT, "Another client has control of the terminal"),
+            Code::NotSupported => (StatusCode::CONFLICT, "Not supported by the provider"),
+            Code::NotRunning => (StatusCode::CONFLICT, "Not running"),
             Code::OutcomeUnknown => {
                 (StatusCode::CONFLICT, "The first request with this key was interrupted")
             }
             Code::InFlight => {
-                (StatusCode::CONFLICT, "The first request with this key is still being answered")
+                (StatusCode::CONFLICT, "The first request with this key is still in progress")
             }
-            Code::Gone => (StatusCode::GONE, "It is no longer kept"),
+            Code::Gone => (StatusCode::GONE, "No longer available"),
             Code::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Code::RangeNotSatisfiable => {
-                (StatusCode::RANGE_NOT_SATISFIABLE, "The range begins after the end")
+                (StatusCode::RANGE_NOT_SATISFIABLE, "The range starts after the end of the file")
             }
-            Code::OutsideRoute => (StatusCode::FORBIDDEN, "The path leads out of its route"),
-            Code::NotAFile => (StatusCode::CONFLICT, "It is not a file"),
-            Code::IsADirectory => (StatusCode::CONFLICT, "It is a directory"),
-            Code::NotADirectory => (StatusCode::CONFLICT, "It is not a directory"),
+            Code::OutsideRoute => (StatusCode::FORBIDDEN, "The path leaves its route"),
+            Code::NotAFile => (StatusCode::CONFLICT, "Not a file"),
+            Code::IsADirectory => (StatusCode::CONFLICT, "Is a directory"),
+            Code::NotADirectory => (StatusCode::CONFLICT, "Not a directory"),
             Code::NotEmpty => (StatusCode::CONFLICT, "The directory is not empty"),
-            Code::AlreadyExists => (StatusCode::CONFLICT, "It exists already"),
-            Code::QuotaExceeded => (StatusCode::CONFLICT, "There is no room for more"),
+            Code::AlreadyExists => (StatusCode::CONFLICT, "Already exists"),
+            Code::QuotaExceeded => (StatusCode::CONFLICT, "Quota exceeded"),
             Code::UnsupportedMediaType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "This content type is not accepted")
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported content type")
             }
             Code::KeyReused => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "The Idempotency-Key was used with another request",
             ),
-            Code::Unprocessable => (StatusCode::UNPROCESSABLE_ENTITY, "It cannot be done"),
+            Code::Unprocessable => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "The request cannot be processed")
+            }
             Code::TooManyTerminals => (StatusCode::TOO_MANY_REQUESTS, "Too many terminals"),
             Code::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
             Code::TooManyFailures => (StatusCode::TOO_MANY_REQUESTS, "Too many failed attempts"),
-            Code::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "Too much to do just now"),
+            Code::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "The server is overloaded"),
             Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
-            Code::StoreUnavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The store cannot be written")
-            }
+            Code::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "The store is unavailable"),
             Code::ProviderUnavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The provider does not answer")
+                (StatusCode::SERVICE_UNAVAILABLE, "The provider is unavailable")
             }
             Code::Unreachable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The host of this lease does not answer")
+                (StatusCode::SERVICE_UNAVAILABLE, "The host of the lease is unreachable")
             }
             Code::OutOfTerminals => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more terminals")
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of terminals")
             }
             Code::OutOfDescriptors => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more descriptors")
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of file descriptors")
             }
             Code::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "The disk is full"),
-            Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong inside"),
+            Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
         }
     }
 
-    /// The name clients see.
+    /// Returns the code as clients see it, such as `not_found`.
     pub fn name(self) -> String {
         let quoted = serde_json::to_string(&self).expect("a unit variant is a JSON string");
         quoted.trim_matches('"').to_owned()

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 
 use config::{Scheme, Settings};
 
-/// The cookie of that name.
+/// Returns the value of a cookie.
 pub(super) fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     lines
@@ -14,8 +14,7 @@ pub(super) fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// What a cookie carries that must not cross the network in clear text: `Secure`, where the browser
-/// came over TLS.
+/// Returns the `Secure` attribute if the browser uses TLS.
 pub(super) fn secure_attribute(settings: &Settings, headers: &HeaderMap) -> &'static str {
     let forwarded = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
     match settings.scheme() {
@@ -33,18 +32,18 @@ mod tests {
     use config::{Said, load};
 
     fn settings(flags: &[(&str, &str)]) -> Settings {
-        let mut said = Said::default();
-        said.flag("home", "/h", "--home");
+        let mut sources = Said::default();
+        sources.flag("home", "/h", "--home");
         for (key, value) in flags {
-            said.flag(key, *value, "--set");
+            sources.flag(key, *value, "--set");
         }
-        load(&said).unwrap().settings
+        load(&sources).unwrap().settings
     }
 
     const TLS: [(&str, &str); 2] = [("tls.cert", "/c"), ("tls.key", "/k")];
 
     #[test]
-    fn a_cookie_is_secure_where_the_browser_came_over_tls() {
+    fn a_cookie_is_secure_if_the_browser_uses_tls() {
         let forwarded = HeaderMap::from_iter([(
             HeaderName::from_static("x-forwarded-proto"),
             HeaderValue::from_static("https"),

@@ -1,9 +1,9 @@
-//! Runs what a request asks for in a task of the server, so that a client that leaves changes nothing.
+//! Runs requests in tasks of the server, so that a disconnecting client does not interrupt them.
 //!
 //! A handler that runs in the connection's own future is dropped at its next `.await` when the client
-//! disconnects: rows may be written and the work they call for never started. Every request that changes
-//! something therefore runs here, apart from `exec`: a command that is still queued is withdrawn when its
-//! caller leaves, so that handler has to notice.
+//! disconnects: rows may be written and the work they describe never started. Every request that changes
+//! something therefore runs here, except `exec`: a queued command is withdrawn when its client
+//! disconnects, so that handler must notice.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::error::{Code, Problem};
 
-/// Bounds the requests that run on after their clients have left.
+/// Bounds the requests that continue after their clients disconnect.
 #[derive(Debug, Clone)]
 pub(super) struct Detached(Arc<Semaphore>);
 
@@ -42,7 +42,7 @@ impl Detached {
     }
 }
 
-/// Returns whether a request runs to its end without its client.
+/// Whether a request runs to its end without its client.
 pub(super) fn outlives_client(request: &Request) -> bool {
     let changes = match *request.method() {
         Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_exec_notices_that_its_client_has_left() {
+    fn only_exec_notices_that_its_client_disconnected() {
         let check = |method: &str, path: &str, expected: bool| {
             let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
             assert_eq!(outlives_client(&request), expected, "{method} {path}");

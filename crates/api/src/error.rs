@@ -1,8 +1,8 @@
-//! Every refusal, and the one place that gives it a status.
+//! Problems: the errors of the API, and the conversion of every inner error into one.
 //!
-//! A handler returns `Result<_, Problem>`. A problem has a [`Code`], which decides status and
-//! title, and a detail that names the thing. What went wrong inside is logged here, once, with its
-//! whole chain, and never shown to the client.
+//! A handler returns `Result<_, Problem>`. A problem has a [`Code`], which decides status and title, and a
+//! detail that names the resource. Internal errors are logged here, once, with their whole chain, and never
+//! sent to the client.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -19,16 +19,16 @@ use model::Refused;
 use provider::ProviderError;
 use store::StoreError;
 
-/// One thing that is wrong with the input.
+/// An error in one field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FieldError {
     /// JSON pointer into the body; for a parameter, its name after a slash.
     pub pointer: String,
-    /// What is wrong there.
+    /// What is wrong with the value.
     pub detail: String,
 }
 
-/// A refusal, answered as `application/problem+json`.
+/// An error response, sent as `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     code: Code,
@@ -37,30 +37,29 @@ pub struct Problem {
     retry_after_seconds: Option<u64>,
 }
 
-/// The JSON of a [`Problem`].
+/// An error response (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProblemBody {
-    /// Names the kind of problem; the same as `code`, as a relative URI.
+    /// The kind of problem as a relative URI; corresponds to `code`.
     #[serde(rename = "type")]
     #[schema(example = "/docs#not_found")]
     kind: String,
-    /// The kind of problem in words.
+    /// The kind of problem as text.
     title: &'static str,
     /// The HTTP status.
     #[schema(example = 404)]
     status: u16,
-    /// What happened this time.
+    /// What went wrong with this request.
     detail: String,
-    /// What kind of refusal it is.
+    /// The kind of problem, for programs.
     code: Code,
-    /// For bad input: each thing that is wrong.
+    /// For invalid input: every invalid field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     errors: Vec<FieldError>,
 }
 
 impl Problem {
-    /// A refusal of that kind.
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         let retry_after_seconds = match code.status().0 {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
@@ -69,7 +68,7 @@ impl Problem {
         Problem { code, detail: detail.into(), errors: Vec::new(), retry_after_seconds }
     }
 
-    /// Bad input at one place.
+    /// An invalid field of the input.
     pub fn field(code: Code, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         let (pointer, detail) = (pointer.into(), detail.into());
         let whole =
@@ -77,17 +76,17 @@ impl Problem {
         Problem::new(code, whole).with(pointer, detail)
     }
 
-    /// A field of the body that parses but has a value we refuse.
+    /// A field of the body with an invalid value.
     pub fn body(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         Problem::field(Code::InvalidBody, pointer, detail)
     }
 
-    /// A query parameter that parses but has a value we refuse.
+    /// A query parameter with an invalid value.
     pub fn query(name: &str, detail: impl Into<String>) -> Problem {
         Problem::field(Code::InvalidQuery, format!("/{name}"), detail)
     }
 
-    /// Nothing of that name: `Problem::missing("terminal", &id)`.
+    /// A resource that does not exist: `Problem::missing("terminal", &id)`.
     pub fn missing(noun: &str, id: impl std::fmt::Display) -> Problem {
         let mut id = id.to_string();
         if id.len() > 80 {
@@ -98,7 +97,7 @@ impl Problem {
         Problem::new(Code::NotFound, format!("there is no {noun} {id:?}"))
     }
 
-    /// Our own fault. The chain of `error` is logged; the client is told nothing of it.
+    /// An internal error. The chain of `error` is logged and not sent to the client.
     pub fn internal(doing: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
         let mut chain = error.to_string();
         let mut source = error.source();
@@ -111,26 +110,24 @@ impl Problem {
         Problem::new(Code::Internal, format!("{doing}: see the server's log"))
     }
 
-    /// Adds one more thing that is wrong.
+    /// Adds an invalid field.
     #[must_use]
     pub fn with(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
         self
     }
 
-    /// Says when to come again.
+    /// Sets `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Problem {
         self.retry_after_seconds = Some(seconds.max(1));
         self
     }
 
-    /// What kind of refusal it is.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What happened.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -202,7 +199,7 @@ impl From<TerminalError> for Problem {
             TerminalError::Lease(_) => {
                 return match error {
                     TerminalError::Lease(error) => Problem::from(error),
-                    other => Problem::internal("cannot tell what went wrong", &other),
+                    other => Problem::internal("unexpected error", &other),
                 };
             }
             TerminalError::Remove { .. } => {
@@ -241,7 +238,7 @@ impl From<FileError> for Problem {
             FileError::NotSupported { .. } => Code::NotSupported,
             FileError::NoSpace => Code::DiskFull,
             FileError::Unavailable { reason } => {
-                tracing::warn!(reason, "files cannot be used");
+                tracing::warn!(reason, "the file store is unavailable");
                 Code::StoreUnavailable
             }
             FileError::Io { .. } => return Problem::internal("cannot use a file", &error),
@@ -274,8 +271,8 @@ impl From<StoreError> for Problem {
                 Problem::new(Code::StoreUnavailable, error.to_string())
             }
             StoreError::Unavailable { .. } => {
-                tracing::warn!(%error, "the store refused");
-                Problem::new(Code::StoreUnavailable, "the store cannot be used for the moment")
+                tracing::warn!(%error, "the store is unavailable");
+                Problem::new(Code::StoreUnavailable, "the store is temporarily unavailable")
             }
             StoreError::Damaged { .. } => Problem::internal("cannot read the store", &error),
         }
@@ -339,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_when_to_come_again() {
+    fn a_temporary_problem_carries_retry_after() {
         for code in [Code::TooManyRequests, Code::Overloaded, Code::DiskFull] {
             let response = Problem::new(code, "x").into_response();
             assert!(response.headers().contains_key("retry-after"), "{code:?}");

@@ -1,5 +1,7 @@
 //! Changes of files as server-sent events.
 
+use std::ops::ControlFlow;
+
 use axum::{extract::State, response::Response};
 use futures_util::stream;
 use serde::Deserialize;
@@ -22,24 +24,25 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(watch))
 }
 
-/// What to watch.
+/// Selects the files to watch.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WatchFilesQuery {
-    /// The file or directory.
+    /// Path of the file or directory.
     path: String,
-    /// Watch all below it, not only what is in it.
+    /// Watch all levels below a directory, not only its entries.
     #[serde(default)]
     recursive: bool,
 }
 
-/// Changes of files as they happen: `ready` first, then `created`, `modified`, `removed` with
-/// `{path}`; `lost` when some were left out, `partial` when there are too many directories, and
-/// `gone` at the end.
+/// Stream changes of files.
+///
+/// Sends `ready` first, then `created`, `modified` and `removed` with `{path}`. `lost` means that events were
+/// dropped, `partial` that there are too many directories to watch all; `gone` ends the stream.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/watch", tag = "files",
-    params(ThreadPath, WatchFilesQuery),
-    responses((status = 200, description = "Events", body = String,
+    operation_id = "files.watch", params(ThreadPath, WatchFilesQuery),
+    responses((status = 200, description = "A stream of server-sent events", body = String,
         content_type = "text/event-stream")))]
 async fn watch(
     State(app): State<App>,
@@ -56,14 +59,14 @@ async fn watch(
             return Some((ready, (None, watch)));
         }
         let mut watch = watch?;
-        let (event, goes_on) = next(&mut watch).await;
-        Some((event, (None, goes_on.then_some(watch))))
+        let (event, flow) = next(&mut watch).await;
+        Some((event, (None, flow.is_continue().then_some(watch))))
     });
     Ok(sse::stream(&app, events))
 }
 
-/// The next event, and whether others follow.
-async fn next(watch: &mut TreeWatch) -> (sse::Event, bool) {
+/// Returns the next event, and whether the stream continues after it.
+async fn next(watch: &mut TreeWatch) -> (sse::Event, ControlFlow<()>) {
     match watch.next().await {
         Ok(Watched::Event(event)) => {
             let name = match event.what {
@@ -71,18 +74,29 @@ async fn next(watch: &mut TreeWatch) -> (sse::Event, bool) {
                 Happened::Modified | Happened::Permitted => "modified",
                 Happened::Removed | Happened::MovedAway => "removed",
             };
-            (sse::event(name, &json!({"path": event.path})), true)
+            (sse::event(name, &json!({"path": event.path})), ControlFlow::Continue(()))
         }
-        Ok(Watched::Lost) => {
-            (sse::event("lost", &json!({"detail": "some events were left out; list again"})), true)
-        }
-        Ok(Watched::Partly) => {
-            (sse::event("partial", &json!({"detail": "not all directories are watched"})), true)
-        }
-        Ok(Watched::Gone) => (sse::event("gone", &json!({"detail": "it is gone"})), false),
+        Ok(Watched::Lost) => (
+            sse::event(
+                "lost",
+                &json!({"detail": "some events were dropped; list the directory again"}),
+            ),
+            ControlFlow::Continue(()),
+        ),
+        Ok(Watched::Partly) => (
+            sse::event("partial", &json!({"detail": "not all directories are watched"})),
+            ControlFlow::Continue(()),
+        ),
+        Ok(Watched::Gone) => (
+            sse::event("gone", &json!({"detail": "the watched path was removed"})),
+            ControlFlow::Break(()),
+        ),
         Err(error) => {
-            tracing::warn!(%error, "cannot go on watching");
-            (sse::event("gone", &json!({"detail": "it cannot be watched any more"})), false)
+            tracing::warn!(%error, "cannot watch files any longer");
+            (
+                sse::event("gone", &json!({"detail": "the path cannot be watched any longer"})),
+                ControlFlow::Break(()),
+            )
         }
     }
 }

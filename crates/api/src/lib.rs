@@ -1,8 +1,8 @@
-//! HTTP, SSE and WebSocket: the only way in.
+//! The HTTP API: REST, server-sent events and WebSocket.
 //!
-//! `guard` stands before every route; `error` holds every status code; each noun has a file of
-//! routes. Handlers parse, call inward, and answer: what they do is decided further in. Nothing
-//! here starts or owns a shell.
+//! `guard` protects every route; `code` has every status; each noun has a file of routes. Handlers parse the
+//! request, call `engine`, and respond; they make no decisions of their own. Nothing here starts or owns a
+//! shell.
 
 mod app;
 pub mod auth;
@@ -71,15 +71,15 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use app::{App, Engine, Parts, ThreadRuntimes};
 pub use door::{Door, Doors};
-pub use guard::{Assets, Entrance};
+pub use guard::{Assets, GuardState};
 pub use removal::end;
 pub use terminals::check_env;
 
 use error::{Code, Problem};
 
-/// Every native route with its documentation, those of other APIs, and the guard before all of them.
-pub fn router(entrance: Entrance, others: Router) -> Router {
-    let Entrance { app, assets, .. } = entrance.clone();
+/// Returns all native routes with their document, and the routes of other APIs, behind the guard.
+pub fn router(state: GuardState, others: Router) -> Router {
+    let GuardState { app, assets, .. } = state.clone();
     let (router, document) = OpenApiRouter::with_openapi(openapi::base())
         .merge(health::routes())
         .merge(login::routes())
@@ -106,7 +106,7 @@ pub fn router(entrance: Entrance, others: Router) -> Router {
         .merge(files::routes())
         .merge(file_events::routes())
         .split_for_parts();
-    let document = openapi::text(&openapi::finish(document));
+    let document = openapi::text(&openapi::finish(document, &app.url));
     router
         .merge(older::routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
@@ -116,20 +116,19 @@ pub fn router(entrance: Entrance, others: Router) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .with_state(app)
         .merge(others)
-        // Inside the guard, which passes on what programs behind a port answer as it is.
+        // Inside the guard, so that responses of programs in sandboxes are forwarded unchanged.
         .layer(middleware::from_fn(gzip::events))
-        .layer(middleware::from_fn_with_state(entrance, guard::guard))
+        .layer(middleware::from_fn_with_state(state, guard::guard))
 }
 
 async fn wrong_method(method: Method) -> Problem {
-    Problem::new(Code::MethodNotAllowed, format!("{method} is not known here"))
+    Problem::new(Code::MethodNotAllowed, format!("this route does not support {method}"))
 }
 
-/// What is asked of a path that no route has.
-pub(crate) fn no_route(request: &Request) -> Response {
+fn no_route(request: &Request) -> Response {
     missing_route(request.uri()).into_response()
 }
 
 fn missing_route(uri: &Uri) -> Problem {
-    Problem::new(Code::NoSuchRoute, format!("nothing is at {:?}", uri.path()))
+    Problem::new(Code::NoSuchRoute, format!("there is no route {:?}", uri.path()))
 }

@@ -21,20 +21,20 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list, add))
 }
 
-/// The longest message.
+/// Longest content of a message.
 const MAX_CONTENT_BYTES: usize = 1 << 20;
 
-/// One thing said.
+/// A message of a thread.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct MessageView {
-    /// Its id.
+    /// Id of the message.
     message_id: String,
     /// `system`, `user`, `assistant` or `tool`.
     #[schema(value_type = String)]
     role: Role,
-    /// What was said.
+    /// Text of the message.
     content: String,
-    /// When.
+    /// Time of the message.
     #[schema(value_type = String)]
     at: Timestamp,
 }
@@ -46,9 +46,9 @@ impl From<Message> for MessageView {
     }
 }
 
-/// What was said in a thread, oldest first.
+/// List the messages of a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(ThreadPath, PageQuery),
+    operation_id = "messages.list", params(ThreadPath, PageQuery),
     responses((status = 200, description = "A page of messages", body = List<MessageView>)))]
 async fn list(
     State(app): State<App>,
@@ -63,28 +63,34 @@ async fn list(
     Ok(axum::Json(page.map(MessageView::from).into()))
 }
 
-/// Something to new.
+/// A message to add.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"role": "user", "content": "Run the tests."}))]
 struct NewMessage {
     /// `system`, `user`, `assistant` or `tool`.
     #[schema(value_type = String)]
     role: Role,
-    /// What.
+    /// Text of the message.
     content: String,
 }
 
-/// Add to the conversation. The thread comes into being if it is not there.
+/// Add a message to a thread.
+///
+/// Creates the thread if it does not exist.
 #[utoipa::path(post, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(ThreadPath), request_body = NewMessage,
-    responses((status = 201, description = "It was said", body = MessageView)))]
+    operation_id = "messages.create", params(ThreadPath), request_body = NewMessage,
+    responses((status = 201, description = "The message", body = MessageView)))]
 async fn add(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
     Json(new): Json<NewMessage>,
 ) -> Result<(StatusCode, axum::Json<MessageView>), Problem> {
     if new.content.len() > MAX_CONTENT_BYTES {
-        return Err(Problem::body("/content", format!("may have {MAX_CONTENT_BYTES} bytes")));
+        return Err(Problem::body(
+            "/content",
+            format!("must have at most {MAX_CONTENT_BYTES} bytes"),
+        ));
     }
     app.store.put_thread(app.first_use(&id, ThreadChoices::default())).await?;
     let message = Message {

@@ -18,7 +18,7 @@ use super::{
     page::{List, PageQuery},
     removal::RemovalQuery,
     stream,
-    target::{Deletable, Target},
+    target::{Deletable, TargetTerminal},
     terminals::{self, CreateTerminal, TerminalView},
     ws,
 };
@@ -57,7 +57,7 @@ async fn create(
     terminals::open(&app, &thread, new).await
 }
 
-async fn show(app: State<App>, target: Target) -> axum::Json<TerminalView> {
+async fn show(app: State<App>, target: TargetTerminal) -> axum::Json<TerminalView> {
     terminals::show(app, target).await
 }
 

@@ -7,26 +7,26 @@ use axum::http::{HeaderMap, Uri, header, uri::Authority};
 use super::error::{Code, Problem};
 use config::{Scheme, Settings};
 
-/// What the request says about where it comes from.
+/// The `Origin` of a request that is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestOrigin {
-    /// A page of ours says so.
+    /// A page of this server.
     Own,
-    /// It does not say.
+    /// There is no `Origin` header.
     Absent,
 }
 
-/// The one `Host`; the target's authority, if it has one, must agree.
+/// Returns the `Host` header, which must match the authority of the target, if it has one.
 pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Problem> {
     let bad = |detail: &str| Problem::field(Code::InvalidHeader, "/host", detail);
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(bad("there must be exactly one Host header"));
     };
-    let host = host.to_str().map_err(|_| bad("not readable"))?;
+    let host = host.to_str().map_err(|_| bad("not visible ASCII"))?;
     let host: Authority = host.parse().map_err(|_| bad("not a host name or address"))?;
     if host.as_str().contains('@') || uri.authority().is_some_and(|target| *target != host) {
-        return Err(bad("not the host of this request"));
+        return Err(bad("differs from the host of the request target"));
     }
     Ok(host)
 }
@@ -50,7 +50,7 @@ pub(super) fn host_allowed(host: &Authority, local: SocketAddr, settings: &Setti
     }
 }
 
-/// Refuses any `Origin` but our own.
+/// Refuses any `Origin` except this server's own.
 pub(super) fn origin(
     headers: &HeaderMap,
     host: &Authority,
@@ -60,7 +60,8 @@ pub(super) fn origin(
     let Some(origin) = origins.next() else {
         return Ok(RequestOrigin::Absent);
     };
-    let refused = Problem::new(Code::OriginNotAllowed, "requests of other pages are refused");
+    let refused =
+        Problem::new(Code::OriginNotAllowed, "requests from pages of other origins are refused");
     let same = origin.to_str().ok().and_then(|text| text.split_once("://")).is_some_and(
         |(scheme, authority)| {
             schemes.iter().any(|ours| ours.name() == scheme)
@@ -70,7 +71,7 @@ pub(super) fn origin(
     if same && origins.next().is_none() { Ok(RequestOrigin::Own) } else { Err(refused) }
 }
 
-/// Where a browser says that a request was initiated, by `Sec-Fetch-Site`, which only the browser itself can set.
+/// The initiator of a request according to `Sec-Fetch-Site`, which only the browser itself can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchSite {
     /// A page of this server.
@@ -99,18 +100,18 @@ mod tests {
     use config::{Said, load};
 
     fn settings(flags: &[(&str, &str)]) -> Settings {
-        let mut said = Said::default();
-        said.flag("home", "/h", "--home");
+        let mut sources = Said::default();
+        sources.flag("home", "/h", "--home");
         for (key, value) in flags {
-            said.flag(key, *value, "--set");
+            sources.flag(key, *value, "--set");
         }
-        load(&said).unwrap().settings
+        load(&sources).unwrap().settings
     }
 
     const TLS: [(&str, &str); 2] = [("tls.cert", "/c"), ("tls.key", "/k")];
 
     #[test]
-    fn a_host_is_an_address_we_listen_on_or_a_name_of_ours() {
+    fn a_host_is_a_listening_address_or_a_configured_name() {
         let loopback: SocketAddr = "127.0.0.1:7832".parse().unwrap();
         let outside: SocketAddr = "10.1.2.3:80".parse().unwrap();
         let settings = settings(&[("names", "stead.example,front:444")]);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_origin_passes() {
+    fn only_the_own_origin_is_allowed() {
         let host: Authority = "localhost:7832".parse().unwrap();
         let origin_of = |value: Option<&str>, settings: &Settings| {
             let mut headers = HeaderMap::new();

@@ -15,7 +15,7 @@ use super::{
     error::Problem,
     extract::Path,
     params::ProjectPath,
-    projects::{ProjectView, shown},
+    projects::{ProjectView, project_view},
     transfer::{BodyReader, BodyWriter, Chunks},
 };
 use engine::project::ImportLimits;
@@ -26,10 +26,10 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(import)).routes(routes!(export))
 }
 
-/// The whole project in one file: a tar compressed with zstd.
+/// Export a project as a zstd-compressed tar archive.
 #[utoipa::path(get, path = "/api/projects/{id}/export", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "The archive", body = Vec<u8>,
+    operation_id = "projects.export", params(ProjectPath),
+    responses((status = 200, description = "The archive. `X-Disk-Bytes` is the size of the project on disk", body = Vec<u8>,
         content_type = "application/zstd")))]
 async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Response, Problem> {
     app.projects.project(&id).await?;
@@ -38,8 +38,8 @@ async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Res
     let (projects, project) = (app.projects.clone(), id.clone());
     app.tasks.spawn(async move {
         if let Err(error) = projects.export(&project, writer).await {
-            tracing::warn!(%project, %error, "an export was not finished");
-            // The client sees a broken body, not one that merely ends.
+            tracing::warn!(%project, %error, "an export failed");
+            // The client sees a broken body instead of a short archive.
             let _ = failure.send(Err(std::io::Error::other("the export failed"))).await;
         }
     });
@@ -54,63 +54,65 @@ async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Res
     Ok(response)
 }
 
-/// What an archive came to.
+/// The result of an import.
 #[derive(Debug, Serialize, ToSchema)]
 struct ImportedProject {
-    /// The project as it is here.
+    /// The imported project.
     project: ProjectView,
-    /// Its threads here.
+    /// Ids of its threads.
     threads: Vec<String>,
-    /// Files, directories and links that came in.
+    /// Number of imported files, directories and links.
     entries: u64,
-    /// Their bytes.
+    /// Total size in bytes.
     bytes: u64,
-    /// What the exporting machine could not take along.
+    /// What the export could not include.
     left_out: Vec<String>,
 }
 
-/// Take in a project that was exported. It keeps its id where that is free.
+/// Import an exported project.
+///
+/// The project keeps its id unless the id is taken.
 #[utoipa::path(post, path = "/api/projects/import", tag = "projects",
-    request_body(content = Vec<u8>, content_type = "application/zstd"),
-    responses((status = 201, description = "It is here", body = ImportedProject)))]
+    operation_id = "projects.import", request_body(content = Vec<u8>, content_type = "application/zstd"),
+    responses((status = 201, description = "The imported project", body = ImportedProject)))]
 async fn import(
     State(app): State<App>,
     body: Body,
 ) -> Result<(StatusCode, axum::Json<ImportedProject>), Problem> {
     let limits =
         ImportLimits { bytes: app.settings.project.import_bytes, ..ImportLimits::default() };
-    let (reader, pieces) = BodyReader::new();
+    let (reader, sender) = BodyReader::new();
     let projects = app.projects.clone();
     let importing = tokio::spawn(async move { projects.import(reader, limits).await });
     let mut chunks = Chunks::new(&app, body);
     loop {
         match chunks.next().await {
             Ok(Some(chunk)) => {
-                // It needs no more, or has refused: its answer says which.
-                if pieces.send(Ok(chunk)).await.is_err() {
+                // The import has ended: its result says why.
+                if sender.send(Ok(chunk)).await.is_err() {
                     break;
                 }
             }
             Ok(None) => break,
             Err(problem) => {
-                let _ = pieces.send(Err(std::io::Error::other("the upload broke off"))).await;
-                drop(pieces);
+                let _ = sender.send(Err(std::io::Error::other("the upload was interrupted"))).await;
+                drop(sender);
                 let _ = importing.await;
                 return Err(problem);
             }
         }
     }
-    drop(pieces);
+    drop(sender);
     let imported =
-        importing.await.map_err(|error| Problem::internal("an import did not end", &error))??;
+        importing.await.map_err(|error| Problem::internal("an import failed", &error))??;
     let filter = ThreadFilter { project_id: Some(imported.project.project_id.clone()) };
     let threads = app.store.threads(filter, PageRequest::first(1000)).await?;
-    let arrived = ImportedProject {
+    let result = ImportedProject {
         threads: threads.items.into_iter().map(|thread| thread.thread_id.to_string()).collect(),
-        project: shown(&app, imported.project),
+        project: project_view(&app, imported.project),
         entries: imported.entries,
         bytes: imported.bytes,
         left_out: imported.left_out,
     };
-    Ok((StatusCode::CREATED, axum::Json(arrived)))
+    Ok((StatusCode::CREATED, axum::Json(result)))
 }

@@ -12,7 +12,7 @@ use super::{
     extract::{Path, Query},
     page::List,
     params::ProjectPath,
-    projects::{ProjectView, shown},
+    projects::{ProjectView, project_view},
 };
 use engine::project::{CleanupItem, Mode, cleanup::Decision};
 use model::{ProjectId, Trashed};
@@ -21,21 +21,21 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(plan, run)).routes(routes!(trash)).routes(routes!(restore))
 }
 
-/// What clean-up does, or would do, with one project.
+/// An action of the clean-up on one project.
 #[derive(Debug, Serialize, ToSchema)]
 struct CleanupCandidate {
-    /// The project.
+    /// Id of the project.
     project_id: String,
     /// `warn` or `delete`.
     action: &'static str,
-    /// When it is deleted.
+    /// Time of the deletion.
     #[schema(value_type = String)]
     at: Timestamp,
-    /// On which day from now, counted from 1; 0 is at once.
+    /// Days until the deletion, counted from 1; 0 means now.
     days_left: u32,
-    /// Why.
+    /// Reason of the action.
     reason: String,
-    /// When something was last done in it.
+    /// Time of the last activity.
     #[schema(value_type = String)]
     last_access: Timestamp,
 }
@@ -49,24 +49,28 @@ fn item(now: Timestamp, item: CleanupItem) -> CleanupCandidate {
     CleanupCandidate { project_id, action, at, days_left, reason, last_access: item.last_used_at }
 }
 
-/// Whether to act.
+/// Options of the clean-up.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct CleanupReport {
-    /// Only say what would be done.
+struct CleanupQuery {
+    /// Report the actions without performing them.
     dry_run: Option<bool>,
 }
 
-/// What clean-up would do at this instant, and why.
-#[utoipa::path(get, path = "/api/projects/cleanup", tag = "projects", params(CleanupReport),
-    responses((status = 200, description = "What would be done", body = List<CleanupCandidate>)))]
+/// List the projects that a clean-up would warn about or delete now.
+#[utoipa::path(get, path = "/api/projects/cleanup", tag = "projects",
+    operation_id = "projects.plan_cleanup", params(CleanupQuery),
+    responses((status = 200, description = "The planned actions with their reasons", body = List<CleanupCandidate>)))]
 async fn plan(
     State(app): State<App>,
-    Query(query): Query<CleanupReport>,
+    Query(query): Query<CleanupQuery>,
 ) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
     if query.dry_run == Some(false) {
-        return Err(Problem::query("dry_run", "a GET changes nothing; POST cleans up"));
+        return Err(Problem::query(
+            "dry_run",
+            "must be true for GET; use POST to run the clean-up",
+        ));
     }
     let (items, _) = app.projects.clean_up(Mode::DryRun).await?;
     let now = app.now().at;
@@ -74,12 +78,15 @@ async fn plan(
     Ok(axum::Json(List::whole(items)))
 }
 
-/// Look at all projects at once, as is done every day.
-#[utoipa::path(post, path = "/api/projects/cleanup", tag = "projects", params(CleanupReport),
-    responses((status = 200, description = "What was done", body = List<CleanupCandidate>)))]
+/// Run the clean-up of unused projects now.
+///
+/// The server also runs it once a day.
+#[utoipa::path(post, path = "/api/projects/cleanup", tag = "projects",
+    operation_id = "projects.run_cleanup", params(CleanupQuery),
+    responses((status = 200, description = "The actions with their reasons", body = List<CleanupCandidate>)))]
 async fn run(
     State(app): State<App>,
-    Query(query): Query<CleanupReport>,
+    Query(query): Query<CleanupQuery>,
 ) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
     let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
     let (items, gone) = app.projects.clean_up(mode).await?;
@@ -93,23 +100,23 @@ async fn run(
 /// A deleted project.
 #[derive(Debug, Serialize, ToSchema)]
 struct TrashedProject {
-    /// Its id.
+    /// Id of the project.
     project_id: String,
-    /// What it was.
+    /// Description of the project.
     description: String,
-    /// When it was deleted.
+    /// Time of the deletion.
     #[schema(value_type = String)]
     deleted_at: Timestamp,
-    /// Until when it can be restored.
+    /// Time until which the project can be restored.
     #[schema(value_type = String)]
     restorable_until: Timestamp,
-    /// Why it was deleted.
+    /// Reason of the deletion.
     reason: String,
 }
 
-/// Deleted projects that can be restored.
+/// List the deleted projects that can be restored.
 #[utoipa::path(get, path = "/api/projects/trash", tag = "projects",
-    responses((status = 200, description = "All of them", body = List<TrashedProject>)))]
+    operation_id = "projects.list_trash", responses((status = 200, description = "All deleted projects", body = List<TrashedProject>)))]
 async fn trash(State(app): State<App>) -> Result<axum::Json<List<TrashedProject>>, Problem> {
     let keep = app.projects.settings().trash;
     let deleted = |trashed: Trashed| TrashedProject {
@@ -123,13 +130,15 @@ async fn trash(State(app): State<App>) -> Result<axum::Json<List<TrashedProject>
     Ok(axum::Json(List::whole(all.into_iter().map(deleted).collect())))
 }
 
-/// Bring a deleted project back, with its threads, terminals' states, memories and files.
+/// Restore a deleted project.
+///
+/// Restores its threads, the state of their terminals, its memories and its files.
 #[utoipa::path(post, path = "/api/projects/{id}/restore", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "It is back", body = ProjectView)))]
+    operation_id = "projects.restore", params(ProjectPath),
+    responses((status = 200, description = "The restored project", body = ProjectView)))]
 async fn restore(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    Ok(axum::Json(shown(&app, app.projects.restore(&id).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.restore(&id).await?)))
 }

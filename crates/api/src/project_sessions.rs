@@ -24,19 +24,19 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 /// The record of a session.
 #[derive(Debug, Serialize, ToSchema)]
 struct SessionRecordView {
-    /// Its id.
+    /// Id of the session.
     session_id: String,
-    /// The thread it is, or was, a window on.
+    /// Id of its thread.
     thread_id: String,
     /// `active`, `idle`, `expired` or `closed`.
     status: &'static str,
-    /// When it was opened.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When something was last done in it.
+    /// Time of the last activity.
     #[schema(value_type = String)]
     last_active_at: Timestamp,
-    /// When it ended, if it has.
+    /// Time of its end; null while it is open.
     #[schema(value_type = Option<String>)]
     ended_at: Option<Timestamp>,
 }
@@ -60,10 +60,12 @@ impl From<SessionRecord> for SessionRecordView {
     }
 }
 
-/// The sessions of a project, newest first; ended ones, and those of deleted threads, too.
+/// List the sessions of a project, newest first.
+///
+/// Includes ended sessions and those of deleted threads.
 #[utoipa::path(get, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(ProjectPath, PageQuery),
-    responses((status = 200, description = "A page of records", body = List<SessionRecordView>)))]
+    operation_id = "projects.list_sessions", params(ProjectPath, PageQuery),
+    responses((status = 200, description = "A page of session records", body = List<SessionRecordView>)))]
 async fn list(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
@@ -78,45 +80,48 @@ async fn list(
 /// A session to open.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct OpenProject {
-    /// The thread; a new one if not given.
+#[schema(example = json!({"thread_id": "agent-1"}))]
+struct NewProjectSession {
+    /// Id of the thread; a new thread by default.
     #[schema(value_type = Option<String>)]
     thread_id: Option<ThreadId>,
 }
 
 /// A thread with an open session.
 #[derive(Debug, Serialize, ToSchema)]
-struct OpenedProject {
-    /// The project.
+struct ProjectSession {
+    /// Id of the project.
     project_id: String,
-    /// The thread.
+    /// Id of the thread.
     thread_id: String,
-    /// Its session.
+    /// Id of the session.
     session_id: String,
-    /// Its default terminal.
+    /// Id of the default terminal.
     terminal_id: String,
-    /// Its lease.
+    /// Id of the lease.
     lease_id: String,
-    /// When the session ends if nothing is done in it.
+    /// Time at which the session expires without activity.
     #[schema(value_type = String)]
     expires_at: Timestamp,
 }
 
-/// Open a session: a thread of this project, with its session, terminal and lease.
+/// Open a session in a project.
+///
+/// Creates a thread with its session, terminal and lease, or opens a session of an existing thread.
 #[utoipa::path(post, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(ProjectPath), request_body = OpenProject,
-    responses((status = 201, description = "It is open", body = OpenedProject)))]
+    operation_id = "projects.open_session", params(ProjectPath), request_body = NewProjectSession,
+    responses((status = 201, description = "The thread with its open session", body = ProjectSession)))]
 async fn open(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
-    OptionalJson(request): OptionalJson<OpenProject>,
-) -> Result<(StatusCode, axum::Json<OpenedProject>), Problem> {
+    OptionalJson(request): OptionalJson<NewProjectSession>,
+) -> Result<(StatusCode, axum::Json<ProjectSession>), Problem> {
     app.projects.project(&id).await?;
     let thread_id = match request.thread_id {
         Some(thread_id) => thread_id,
         None => format!("{id}-{}", uuid::Uuid::now_v7().simple())
             .parse()
-            .map_err(|error| Problem::internal("cannot name a thread", &error))?,
+            .map_err(|error| Problem::internal("cannot generate a thread id", &error))?,
     };
     if let Some(thread) = app.store.thread(&thread_id).await?
         && thread.project_id != id
@@ -125,12 +130,12 @@ async fn open(
         return Err(Problem::new(Code::Conflict, detail));
     }
     let choices = ThreadChoices { project_id: Some(id.clone()), ..ThreadChoices::default() };
-    let (_, made) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
-    if made {
+    let (_, created) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
+    if created {
         app.events.tell(Happened::ThreadCreated { thread_id: thread_id.clone() });
     }
     let chain = app.open_chain(&thread_id).await?;
-    let opened = OpenedProject {
+    let opened = ProjectSession {
         project_id: id.to_string(),
         thread_id: thread_id.to_string(),
         session_id: chain.session.session_id.to_string(),

@@ -1,4 +1,4 @@
-//! Projects: make, find, change, keep, delete, restore, move.
+//! Projects: create, list, change, pin, delete.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,7 @@ use super::{
     params::ProjectPath,
     removal::RemovalQuery,
 };
-use engine::project::{
-    ProjectChoices,
-    cleanup::{self},
-};
+use engine::project::{ProjectChoices, cleanup};
 use model::{Project, ProjectConfig, ProjectId};
 use store::ProjectFilter;
 
@@ -32,56 +29,56 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(unpin))
 }
 
-/// A project.
+/// A project and its statistics.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ProjectView {
-    /// Its id.
+    /// Id of the project.
     project_id: String,
-    /// The part of it that was chosen.
+    /// The chosen prefix of the id.
     prefix: String,
-    /// What it is.
+    /// Description of the project.
     description: String,
-    /// A client's own words for it.
+    /// Tags set by clients.
     tags: BTreeSet<String>,
-    /// What it does otherwise than others.
+    /// Settings of this project that differ from the defaults.
     #[schema(value_type = Object)]
     config: ProjectConfig,
-    /// Whether clean-up leaves it alone for good.
+    /// Whether the project is exempt from automatic deletion.
     pinned: bool,
-    /// When it is deleted if nothing more is done in it; null is never.
+    /// Time of its automatic deletion without further activity; null means never.
     #[schema(value_type = Option<String>)]
     deletes_at: Option<Timestamp>,
-    /// When it was first warned of that.
+    /// Time of the first warning about its deletion.
     #[schema(value_type = Option<String>)]
     warned_at: Option<Timestamp>,
-    /// What was done in it.
+    /// Activity in the project.
     statistics: ProjectCounts,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// What was done in a project.
+/// Activity in a project.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProjectCounts {
-    /// Sessions opened.
+    /// Number of sessions.
     sessions: u64,
-    /// Commands run.
+    /// Number of commands.
     commands: u64,
-    /// Bytes of their output.
+    /// Bytes of command output.
     bytes: u64,
-    /// Bytes of its files on disk; only where one project is shown.
+    /// Size of its files on disk in bytes; omitted in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_bytes: Option<u64>,
-    /// When something was last done in it.
+    /// Time of the last activity.
     #[schema(value_type = String)]
     last_access: Timestamp,
 }
 
-pub(super) fn shown(app: &App, project: Project) -> ProjectView {
+pub(super) fn project_view(app: &App, project: Project) -> ProjectView {
     let policy = &app.projects.settings().cleanup;
     ProjectView {
         deletes_at: cleanup::deletes_at(&project, policy),
@@ -104,23 +101,24 @@ pub(super) fn shown(app: &App, project: Project) -> ProjectView {
     }
 }
 
-/// Which projects.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ProjectsQuery {
-    /// Only those whose id begins with this.
+    /// Only projects whose id starts with this.
     prefix: Option<String>,
-    /// Only those with this tag.
+    /// Only projects with this tag.
     tag: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// All projects, in the order they were made.
-#[utoipa::path(get, path = "/api/projects", tag = "projects", params(ProjectsQuery),
+/// List all projects in the order of their creation.
+#[utoipa::path(get, path = "/api/projects", tag = "projects",
+    operation_id = "projects.list", params(ProjectsQuery),
     responses((status = 200, description = "A page of projects", body = List<ProjectView>)))]
 async fn list(
     State(app): State<App>,
@@ -129,27 +127,31 @@ async fn list(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = ProjectFilter { prefix: query.prefix, tag: query.tag };
     let page = app.projects.list(filter, request).await?;
-    Ok(axum::Json(page.map(|project| shown(&app, project)).into()))
+    Ok(axum::Json(page.map(|project| project_view(&app, project)).into()))
 }
 
-/// A project to make.
+/// A project to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"prefix": "demo", "description": "A demonstration", "tags": ["example"]}))]
 struct NewProject {
-    /// What its id begins with: `^[a-z][a-z0-9-]{0,31}$`.
+    /// Prefix of its id: `^[a-z][a-z0-9-]{0,31}$`.
     prefix: String,
-    /// What it is.
+    /// Description of the project.
     description: Option<String>,
-    /// A client's own words for it.
+    /// Tags set by clients.
     tags: Option<BTreeSet<String>>,
-    /// What it does otherwise than others.
+    /// Settings of this project that differ from the defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<ProjectConfig>,
 }
 
-/// Make a project. Its id is the prefix, a dash and eight hexadecimal digits.
-#[utoipa::path(post, path = "/api/projects", tag = "projects", request_body = NewProject,
-    responses((status = 201, description = "It was made", body = ProjectView)))]
+/// Create a project.
+///
+/// Its id is the prefix, a dash and eight hexadecimal digits.
+#[utoipa::path(post, path = "/api/projects", tag = "projects",
+    operation_id = "projects.create", request_body = NewProject,
+    responses((status = 201, description = "The project", body = ProjectView)))]
 async fn create(
     State(app): State<App>,
     Json(create): Json<NewProject>,
@@ -157,39 +159,40 @@ async fn create(
     let NewProject { prefix, description, tags, config } = create;
     let choices = ProjectChoices { description, tags, config };
     let project = app.projects.create(&prefix, choices).await?;
-    Ok((StatusCode::CREATED, axum::Json(shown(&app, project))))
+    Ok((StatusCode::CREATED, axum::Json(project_view(&app, project))))
 }
 
-/// A project.
+/// Get a project.
 #[utoipa::path(get, path = "/api/projects/{id}", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "It", body = ProjectView)))]
+    operation_id = "projects.get", params(ProjectPath),
+    responses((status = 200, description = "The project", body = ProjectView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    let mut shown = shown(&app, app.projects.project(&id).await?);
-    shown.statistics.disk_bytes = Some(app.projects.disk_bytes(&id).await?);
-    Ok(axum::Json(shown))
+    let mut view = project_view(&app, app.projects.project(&id).await?);
+    view.statistics.disk_bytes = Some(app.projects.disk_bytes(&id).await?);
+    Ok(axum::Json(view))
 }
 
-/// What to change; what is left out stays.
+/// The fields to change; omitted fields stay as they are.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"description": "A demonstration"}))]
 struct ProjectPatch {
-    /// What it is.
+    /// Description of the project.
     description: Option<String>,
-    /// A client's own words for it.
+    /// Tags set by clients.
     tags: Option<BTreeSet<String>>,
-    /// What it does otherwise than others.
+    /// Settings of this project that differ from the defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<ProjectConfig>,
 }
 
 /// Change a project.
 #[utoipa::path(patch, path = "/api/projects/{id}", tag = "projects",
-    params(ProjectPath), request_body = ProjectPatch,
-    responses((status = 200, description = "It was changed", body = ProjectView)))]
+    operation_id = "projects.update", params(ProjectPath), request_body = ProjectPatch,
+    responses((status = 200, description = "The changed project", body = ProjectView)))]
 async fn change(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
@@ -197,40 +200,43 @@ async fn change(
 ) -> Result<axum::Json<ProjectView>, Problem> {
     let ProjectPatch { description, tags, config } = change;
     let choices = ProjectChoices { description, tags, config };
-    Ok(axum::Json(shown(&app, app.projects.change(&id, choices).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.change(&id, choices).await?)))
 }
 
-/// Delete a project with its threads. It can be restored for some days.
+/// Delete a project with its threads.
+///
+/// A deleted project stays in the trash for some days and can be restored.
 #[utoipa::path(delete, path = "/api/projects/{id}", tag = "projects",
-    params(ProjectPath, RemovalQuery),
+    operation_id = "projects.delete", params(ProjectPath, RemovalQuery),
     responses((status = 204, description = "The project is in the trash"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+        (status = 202, description = "The deletion was recorded (`wait=false`)")))]
 async fn delete(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
     Query(query): Query<RemovalQuery>,
 ) -> Result<StatusCode, Problem> {
     if let Err(error) = app.projects.project(&id).await {
-        let under_way = app.removals.of("project", &id).ok_or(error)?;
-        return Ok(under_way.answer(query).await);
+        let in_progress = app.removals.of("project", &id).ok_or(error)?;
+        return Ok(in_progress.answer(query).await);
     }
     let removing = app.removals.begin("project", &id);
     let gone = app.projects.delete(&id, "deleted by a client").await?;
     Ok(app.end_gone(removing, gone).answer(query).await)
 }
 
-/// How much longer.
+/// The time to keep a project.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"days": 30}))]
 struct ExtendProject {
-    /// Days, 1 to 3650.
+    /// Number of days, 1 to 3650.
     days: u32,
 }
 
-/// Move the clean-up of a project away.
+/// Postpone the automatic deletion of a project.
 #[utoipa::path(post, path = "/api/projects/{id}/extend", tag = "projects",
-    params(ProjectPath), request_body = ExtendProject,
-    responses((status = 200, description = "It is kept longer", body = ProjectView)))]
+    operation_id = "projects.extend", params(ProjectPath), request_body = ExtendProject,
+    responses((status = 200, description = "The project with its new `deletes_at`", body = ProjectView)))]
 async fn extend(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
@@ -239,27 +245,27 @@ async fn extend(
     if extend.days == 0 || extend.days > 3650 {
         return Err(Problem::body("/days", "must be 1 to 3650"));
     }
-    Ok(axum::Json(shown(&app, app.projects.extend(&id, extend.days).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.extend(&id, extend.days).await?)))
 }
 
-/// Keep a project for good.
+/// Exempt a project from automatic deletion.
 #[utoipa::path(post, path = "/api/projects/{id}/pin", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "Clean-up leaves it alone", body = ProjectView)))]
+    operation_id = "projects.pin", params(ProjectPath),
+    responses((status = 200, description = "The pinned project", body = ProjectView)))]
 async fn pin(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    Ok(axum::Json(shown(&app, app.projects.pin(&id).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.pin(&id).await?)))
 }
 
-/// Keep a project no longer than others.
+/// Make a project subject to automatic deletion again.
 #[utoipa::path(post, path = "/api/projects/{id}/unpin", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "Clean-up takes it as any other", body = ProjectView)))]
+    operation_id = "projects.unpin", params(ProjectPath),
+    responses((status = 200, description = "The unpinned project", body = ProjectView)))]
 async fn unpin(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    Ok(axum::Json(shown(&app, app.projects.unpin(&id).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.unpin(&id).await?)))
 }

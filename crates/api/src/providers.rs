@@ -12,33 +12,33 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// A provider.
+/// A provider of compute.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProviderView {
-    /// Its name.
+    /// Name of the provider.
     name: String,
-    /// Whether threads that name none get it.
+    /// Whether it is the default provider.
     default: bool,
-    /// Whether it can be had on this machine.
+    /// Whether it can be used on this machine.
     available: bool,
-    /// What it can do.
+    /// Its capabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     capabilities: Option<Capabilities>,
-    /// What is kept of an instance when its lease is suspended: `filesystem` or `none`.
+    /// What a suspended instance keeps: `filesystem`, `memory` or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     suspend: Option<Fidelity>,
-    /// How many instances wait for a thread that needs one, where some are kept ready.
+    /// Number of instances in the warm pool, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<usize>,
-    /// What this machine lacks for it.
+    /// What this machine lacks to use it.
     missing: Vec<String>,
 }
 
-/// The providers there are, and what each can do.
+/// List the providers and their capabilities.
 #[utoipa::path(get, path = "/api/providers", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<ProviderView>)))]
+    operation_id = "providers.list", responses((status = 200, description = "All providers", body = List<ProviderView>)))]
 async fn list(State(app): State<App>) -> axum::Json<List<ProviderView>> {
     let providers = app.leases.providers();
     let mut items = Vec::new();

@@ -1,4 +1,4 @@
-//! Sessions over all threads.
+//! Sessions: of one thread, and of all.
 
 use axum::extract::State;
 use jiff::Timestamp;
@@ -24,33 +24,32 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(close))
 }
 
-/// A session.
+/// A session of a thread.
 #[derive(Debug, Serialize, ToSchema)]
 struct SessionView {
-    /// The thread.
+    /// Id of the thread.
     thread_id: String,
-    /// Its id.
+    /// Id of the session.
     session_id: String,
-    /// The thread's default terminal.
+    /// Id of the thread's default terminal.
     terminal_id: String,
     /// `active`, `idle`, `expired` or `closed`.
     #[schema(value_type = String)]
     status: SessionStatus,
-    /// Which limit of its policy ended one that has expired: `idle_timeout`, `max_duration`, `max_running` or
-    /// `max_cost`.
+    /// The limit that expired the session: `idle_timeout`, `max_duration`, `max_running` or `max_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     ended: Option<Ended>,
-    /// When it was opened.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When something was last done in it.
+    /// Time of the last activity.
     #[schema(value_type = String)]
     last_active_at: Timestamp,
-    /// When it ends if nothing more is done, or ended.
+    /// Time at which the session expires without further activity, or at which it ended.
     #[schema(value_type = String)]
     expires_at: Timestamp,
-    /// Its policy.
+    /// Limits of the session.
     #[schema(value_type = Object)]
     policy: SessionPolicy,
 }
@@ -74,22 +73,25 @@ impl From<ChatSession> for SessionView {
     }
 }
 
-/// Which sessions.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SessionsQuery {
-    /// Only those with this status: `active`, `idle`, `expired` or `closed`.
+    /// Only sessions with this status: `active`, `idle`, `expired` or `closed`.
     status: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// The sessions of all threads, ended ones too, newest first. With `status` a page may hold fewer
-/// items than `limit`; the list ends where `next_cursor` is null.
-#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery),
+/// List the sessions of all threads, newest first.
+///
+/// Includes ended sessions. With `status` a page may hold fewer items than `limit`; the list ends where
+/// `next_cursor` is null.
+#[utoipa::path(get, path = "/api/sessions", tag = "sessions",
+    operation_id = "sessions.list", params(SessionsQuery),
     responses((status = 200, description = "A page of sessions", body = List<SessionView>)))]
 async fn list(
     State(app): State<App>,
@@ -116,10 +118,12 @@ async fn require_thread(app: &App, id: &ThreadId) -> Result<(), Problem> {
     found.map(drop).ok_or_else(|| Problem::missing("thread", id))
 }
 
-/// The session of a thread: the open one, or the last.
+/// Get the session of a thread.
+///
+/// Returns the open session or, if there is none, the last one.
 #[utoipa::path(get, path = "/api/threads/{tid}/session", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = SessionView)))]
+    operation_id = "sessions.get", params(ThreadPath),
+    responses((status = 200, description = "The session", body = SessionView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -130,9 +134,11 @@ async fn show(
     Ok(axum::Json(session.into()))
 }
 
-/// Say that the thread is in use; a session opens if none is open.
+/// Keep the session of a thread alive.
+///
+/// Resets its idle timeout; opens a session if none is open.
 #[utoipa::path(post, path = "/api/threads/{tid}/session/touch", tag = "threads",
-    params(ThreadPath),
+    operation_id = "sessions.touch", params(ThreadPath),
     responses((status = 200, description = "The session", body = SessionView)))]
 async fn touch(
     State(app): State<App>,
@@ -143,10 +149,12 @@ async fn touch(
     Ok(axum::Json(app.sessions.touch_durably(&id).await?.into()))
 }
 
-/// Close the session; the next use opens another.
+/// Close the session of a thread.
+///
+/// The next use of the thread opens a new session.
 #[utoipa::path(post, path = "/api/threads/{tid}/session/close", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "The session", body = SessionView)))]
+    operation_id = "sessions.close", params(ThreadPath),
+    responses((status = 200, description = "The closed session", body = SessionView)))]
 async fn close(
     State(app): State<App>,
     Path(id): Path<ThreadId>,

@@ -20,32 +20,32 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(create)).routes(routes!(list)).routes(routes!(delete))
 }
 
-/// What a snapshot is to be called.
+/// A snapshot to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"name": "with-dependencies"}))]
 struct NewSnapshot {
-    /// Letters, digits, `.`, `_` and `-`; takes the place of one that has it.
+    /// Name of 1 to 64 letters, digits, `.`, `_` and `-`. An existing snapshot of this name is replaced.
     name: String,
 }
 
-/// A snapshot of a lease's files. A thread begins with them that is made with
-/// `sandbox: {"snapshot": NAME}`.
+/// A snapshot of the files of a lease. A thread with `sandbox: {"snapshot": NAME}` starts from it.
 #[derive(Debug, Serialize, ToSchema)]
 struct SnapshotView {
-    /// Its name.
+    /// Name of the snapshot.
     name: String,
-    /// The provider that has it.
+    /// Name of its provider.
     provider: String,
-    /// What it takes on disk.
+    /// Size on disk in bytes.
     bytes: u64,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
 }
 
-/// Keep a copy of a lease's files under a name.
+/// Create a named snapshot of the files of a lease.
 #[utoipa::path(post, path = "/api/leases/{id}/snapshot", tag = "leases",
-    params(LeasePath), request_body = NewSnapshot,
+    operation_id = "snapshots.create", params(LeasePath), request_body = NewSnapshot,
     responses((status = 201, description = "The snapshot", body = SnapshotView)))]
 async fn create(
     State(app): State<App>,
@@ -57,9 +57,9 @@ async fn create(
     }
     app.leases.snapshot(&id.lease()?, &new.name).await?;
     let all = all_snapshots(&app).await?;
-    let made = all.into_iter().find(|snapshot| snapshot.name == new.name);
-    let made = made.ok_or_else(|| Problem::missing("snapshot", &new.name))?;
-    Ok((StatusCode::CREATED, axum::Json(made)))
+    let created = all.into_iter().find(|snapshot| snapshot.name == new.name);
+    let created = created.ok_or_else(|| Problem::missing("snapshot", &new.name))?;
+    Ok((StatusCode::CREATED, axum::Json(created)))
 }
 
 async fn all_snapshots(app: &App) -> Result<Vec<SnapshotView>, Problem> {
@@ -68,7 +68,7 @@ async fn all_snapshots(app: &App) -> Result<Vec<SnapshotView>, Problem> {
         let found = provider
             .snapshots()
             .await
-            .map_err(|error| Problem::internal("look for snapshots", &error))?;
+            .map_err(|error| Problem::internal("cannot list the snapshots", &error))?;
         all.extend(found.into_iter().map(|snapshot| SnapshotView {
             name: snapshot.name,
             provider: provider.name().to_owned(),
@@ -79,24 +79,26 @@ async fn all_snapshots(app: &App) -> Result<Vec<SnapshotView>, Problem> {
     Ok(all)
 }
 
-/// The snapshots there are.
+/// List all snapshots.
 #[utoipa::path(get, path = "/api/snapshots", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<SnapshotView>)))]
+    operation_id = "snapshots.list", responses((status = 200, description = "All snapshots", body = List<SnapshotView>)))]
 async fn list(State(app): State<App>) -> Result<axum::Json<List<SnapshotView>>, Problem> {
     Ok(axum::Json(List::whole(all_snapshots(&app).await?)))
 }
 
-/// Remove a snapshot. What began with it keeps its files.
+/// Delete a snapshot.
+///
+/// Instances that were created from it keep their files.
 #[utoipa::path(delete, path = "/api/snapshots/{name}", tag = "leases",
-    params(("name" = String, Path, description = "The snapshot")),
-    responses((status = 204, description = "It is gone")))]
+    operation_id = "snapshots.delete", params(("name" = String, Path, description = "Name of the snapshot")),
+    responses((status = 204, description = "The snapshot was deleted")))]
 async fn delete(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
     let mut removed = false;
     for provider in app.leases.providers().all() {
         removed |= provider
             .remove_snapshot(&name)
             .await
-            .map_err(|error| Problem::internal("remove a snapshot", &error))?;
+            .map_err(|error| Problem::internal("cannot delete a snapshot", &error))?;
     }
     if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
 }

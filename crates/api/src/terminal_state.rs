@@ -14,7 +14,7 @@ use super::{
     extract::{Json, OptionalJson, Path, Query},
     page::{List, PageQuery},
     params::TerminalPath,
-    target::Target,
+    target::TargetTerminal,
     terminals::{TerminalView, check_env, check_name},
 };
 use engine::terminal::state;
@@ -29,28 +29,29 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(fork))
 }
 
-/// A change of the exported environment.
+/// Changes to the exported environment.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"set": {"RUST_LOG": "debug"}, "unset": ["DEBUG"]}))]
 struct EnvPatch {
-    /// What to set.
+    /// Variables to set.
     #[serde(default)]
     set: Env,
-    /// What to remove.
+    /// Names of the variables to remove.
     #[serde(default)]
     unset: Vec<String>,
 }
 
-/// A terminal's state.
+/// The state of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 struct TerminalStateView {
-    /// The terminal.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The version.
+    /// Number of the version.
     version: u64,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
-    /// What its environment has beyond what it started with; null for what was removed.
+    /// Changes of the environment since the start; null for a removed variable.
     #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
 }
@@ -67,11 +68,11 @@ async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<TerminalState
 
 /// Set and remove exported variables in the live shell.
 #[utoipa::path(patch, path = "/api/terminals/{id}/env", tag = "terminals",
-    params(TerminalPath), request_body = EnvPatch,
-    responses((status = 200, description = "The state after it", body = TerminalStateView)))]
+    operation_id = "terminals.update_env", params(TerminalPath), request_body = EnvPatch,
+    responses((status = 200, description = "The new state", body = TerminalStateView)))]
 async fn patch_env(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Json(patch): Json<EnvPatch>,
 ) -> Result<axum::Json<TerminalStateView>, Problem> {
     check_env(Some(&patch.set), "/set")?;
@@ -85,17 +86,17 @@ async fn patch_env(
 /// One version of a terminal's state.
 #[derive(Debug, Serialize, ToSchema)]
 struct VersionView {
-    /// The version.
+    /// Number of the version.
     version: u64,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
-    /// Why it came to be.
+    /// What caused the version.
     #[schema(value_type = Object)]
     cause: Cause,
-    /// When.
+    /// Creation time.
     #[schema(value_type = String)]
     at: Timestamp,
-    /// Which parts of the state differ from the version before.
+    /// Sections of the state that differ from the previous version.
     changed: Vec<String>,
 }
 
@@ -107,13 +108,13 @@ impl From<StateVersion> for VersionView {
     }
 }
 
-/// A terminal's state over time, newest first.
+/// List the versions of the state of a terminal, newest first.
 #[utoipa::path(get, path = "/api/terminals/{id}/versions", tag = "terminals",
-    params(TerminalPath, PageQuery),
+    operation_id = "terminals.list_versions", params(TerminalPath, PageQuery),
     responses((status = 200, description = "A page of versions", body = List<VersionView>)))]
 async fn versions(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<PageQuery>,
 ) -> Result<axum::Json<List<VersionView>>, Problem> {
     let request = query.request()?;
@@ -121,49 +122,51 @@ async fn versions(
     Ok(axum::Json(page.map(VersionView::from).into()))
 }
 
-/// Everything in one version of a terminal's state.
+/// The content of one version of a terminal's state.
 #[derive(Debug, Serialize, ToSchema)]
 struct VersionDetail {
-    /// The terminal.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The version.
+    /// Number of the version.
     version: u64,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
     /// The exported environment.
     #[schema(value_type = Object)]
     env: Env,
-    /// The parts of the state as the shell would be told them, by name.
+    /// Sections of the state as shell source, by name.
     #[schema(value_type = Object)]
     sections: BTreeMap<String, String>,
-    /// What the version it is held against exported and this one does not.
+    /// With `since`: variables that only the other version exports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unset: Vec<String>,
 }
 
-/// Where a version is.
+/// The path parameter of a version.
 #[derive(Debug, Deserialize)]
 struct VersionPath {
     v: u64,
 }
 
-/// Which version, held against which.
+/// Selects a version to compare with.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct VersionQuery {
-    /// Only what differs from this version.
+    /// Return only the differences from this version.
     since: Option<u64>,
 }
 
-/// One version of a terminal's state, whole or held against another.
+/// Get one version of the state of a terminal.
+///
+/// With `since`, only the differences from that version.
 #[utoipa::path(get, path = "/api/terminals/{id}/versions/{v}", tag = "terminals",
-    params(TerminalPath,
-        ("v" = u64, Path, description = "The version"), VersionQuery),
-    responses((status = 200, description = "It", body = VersionDetail)))]
+    operation_id = "terminals.get_version", params(TerminalPath,
+        ("v" = u64, Path, description = "Number of the version"), VersionQuery),
+    responses((status = 200, description = "The version", body = VersionDetail)))]
 async fn version(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Path(path): Path<VersionPath>,
     Query(query): Query<VersionQuery>,
 ) -> Result<axum::Json<VersionDetail>, Problem> {
@@ -188,53 +191,57 @@ async fn version(
     Ok(axum::Json(VersionDetail { terminal_id, version: state.version, cwd, env, sections, unset }))
 }
 
-/// Which version to go back to.
+/// The version to restore.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"version": 3}))]
 struct RollbackRequest {
-    /// The version.
+    /// Number of the version.
     version: u64,
 }
 
-/// Take up an earlier version again, as a version of its own.
+/// Restore an earlier version of the state of a terminal.
+///
+/// The restored state becomes a new version.
 #[utoipa::path(post, path = "/api/terminals/{id}/rollback", tag = "terminals",
-    params(TerminalPath), request_body = RollbackRequest,
-    responses((status = 200, description = "The state after it", body = TerminalStateView)))]
+    operation_id = "terminals.rollback", params(TerminalPath), request_body = RollbackRequest,
+    responses((status = 200, description = "The new state", body = TerminalStateView)))]
 async fn rollback(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Json(rollback): Json<RollbackRequest>,
 ) -> Result<axum::Json<TerminalStateView>, Problem> {
-    known_version(&terminal, rollback.version)?;
+    check_version(&terminal, rollback.version)?;
     app.terminals.rollback(&terminal, rollback.version).await?;
     state_of(&app, &terminal.terminal_id).await
 }
 
-/// Which version to begin with.
+/// Options of a fork.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"version": 3}))]
 struct ForkRequest {
-    /// The version; the present one by default.
+    /// Number of the version; the current one by default.
     version: Option<u64>,
 }
 
-/// Make another terminal of the same thread that begins with this one's state.
+/// Create a terminal in the same thread from the state of this one.
 #[utoipa::path(post, path = "/api/terminals/{id}/fork", tag = "terminals",
-    params(TerminalPath), request_body = ForkRequest,
-    responses((status = 201, description = "The other terminal", body = TerminalView)))]
+    operation_id = "terminals.fork", params(TerminalPath), request_body = ForkRequest,
+    responses((status = 201, description = "The new terminal", body = TerminalView)))]
 async fn fork(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     OptionalJson(fork): OptionalJson<ForkRequest>,
 ) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
     let version = fork.version.unwrap_or(terminal.version);
-    known_version(&terminal, version)?;
+    check_version(&terminal, version)?;
     let other = app.terminals.fork(&terminal, version).await?;
     let facts = app.terminals.facts(&other).await;
     Ok((StatusCode::CREATED, axum::Json(TerminalView::new(other, facts))))
 }
 
-fn known_version(terminal: &Terminal, version: u64) -> Result<(), Problem> {
+fn check_version(terminal: &Terminal, version: u64) -> Result<(), Problem> {
     if version == 0 || version > terminal.version {
         let detail = format!("the terminal has versions 1 to {}", terminal.version);
         return Err(Problem::field(Code::InvalidBody, "/version", detail));

@@ -1,4 +1,4 @@
-//! Terminals as things: made, listed, deleted, and their state over time.
+//! Terminals: create, list, delete.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{
     params::{TerminalPath, ThreadPath},
     removal::RemovalQuery,
     signal,
-    target::{Deletable, Target},
+    target::{Deletable, TargetTerminal},
 };
 use engine::terminal::{Facts, NewTerminal};
 use model::{Env, ShellKind, Terminal, TerminalStatus, ThreadId};
@@ -30,76 +30,77 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(show, delete))
 }
 
-/// A terminal to make.
+/// A terminal to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"cols": 120, "rows": 40, "cwd": "/workspace"}))]
 pub(super) struct CreateTerminal {
-    /// The program and its arguments; the shell by default.
+    /// Program and arguments; the shell by default.
     cmd: Option<Vec<String>>,
-    /// Columns; 80 by default.
+    /// Number of columns; 80 by default.
     cols: Option<u16>,
-    /// Rows; 24 by default.
+    /// Number of rows; 24 by default.
     rows: Option<u16>,
-    /// Where it starts; the thread's directory by default.
+    /// Initial working directory; the thread's directory by default.
     cwd: Option<String>,
-    /// Variables of its environment.
+    /// Additional environment variables.
     env: Option<Env>,
     /// `bash` (default), `zsh` or `sh`.
     #[schema(value_type = Option<String>)]
     shell: Option<ShellKind>,
 }
 
-/// A terminal.
+/// A terminal and its live state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TerminalView {
-    /// Its id.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The same, as the older protocol calls it.
+    /// The same id, for clients of the older protocol.
     #[serde(rename = "ptyID")]
     pty_id: String,
-    /// The thread it belongs to.
+    /// Id of its thread.
     thread_id: String,
-    /// The compute it stands on.
+    /// Id of its lease.
     lease_id: String,
-    /// Whether it is the thread's default one.
+    /// Whether it is the default terminal of the thread.
     is_default: bool,
-    /// `live`, `exited` or `restorable`: no process, but the next use starts one from its state.
+    /// `live`, `exited` or `restorable`; the next use of a restorable terminal starts a shell from its state.
     status: &'static str,
-    /// What runs in it; empty means the shell.
+    /// Program and arguments; empty for the shell.
     cmd: Vec<String>,
-    /// Which kind of shell.
+    /// `bash`, `zsh` or `sh`.
     #[schema(value_type = String)]
     shell: ShellKind,
-    /// Columns.
+    /// Number of columns.
     cols: u16,
-    /// Rows.
+    /// Number of rows.
     rows: u16,
-    /// The window title.
+    /// Window title.
     title: String,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
-    /// What its environment has beyond what it started with; null for what was removed.
+    /// Changes of the environment since the start; null for a removed variable.
     #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
-    /// The version of its state.
+    /// Version of its state.
     version: u64,
-    /// Connected clients.
+    /// Number of attached clients.
     clients: usize,
-    /// Who has the keyboard.
+    /// Name of the client that has control.
     driver: Option<String>,
-    /// The offset after its last byte of output.
+    /// Offset after the last byte of output.
     offset: u64,
-    /// How its program ended.
+    /// Exit code of its program.
     exit_code: Option<i32>,
-    /// The signal that ended its program.
+    /// Name of the signal that ended its program.
     signal: Option<String>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
-    /// When there was last input or output.
+    /// Time of the last input or output.
     #[schema(value_type = String)]
     last_activity_at: Timestamp,
 }
@@ -140,12 +141,12 @@ impl TerminalView {
     }
 }
 
-/// Refuses names and values no environment can hold.
+/// Refuses invalid names and values of environment variables.
 pub fn check_env(env: Option<&Env>, pointer: &str) -> Result<(), Problem> {
     for (name, value) in env.into_iter().flatten() {
         check_name(name, &format!("{pointer}/{name}"))?;
         if value.contains('\0') {
-            return Err(Problem::body(format!("{pointer}/{name}"), "may not contain NUL"));
+            return Err(Problem::body(format!("{pointer}/{name}"), "must not contain NUL"));
         }
     }
     Ok(())
@@ -155,7 +156,7 @@ pub(super) fn check_name(name: &str, pointer: &str) -> Result<(), Problem> {
     let mut letters = name.bytes();
     let first = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if !first || !letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return Err(Problem::body(pointer, "is not a name a variable can have"));
+        return Err(Problem::body(pointer, "not a valid variable name"));
     }
     Ok(())
 }
@@ -171,32 +172,34 @@ pub(super) async fn list_page(
 
 async fn with_facts(app: &App, page: Page<Terminal>) -> Page<TerminalView> {
     let Page { items, next } = page;
-    let mut shown = Vec::new();
+    let mut views = Vec::new();
     for terminal in items {
         let facts = app.terminals.facts(&terminal).await;
-        shown.push(TerminalView::new(terminal, facts));
+        views.push(TerminalView::new(terminal, facts));
     }
-    Page { items: shown, next }
+    Page { items: views, next }
 }
 
-/// Which terminals.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct TerminalsQuery {
-    /// Only those of this thread.
+    /// Only terminals of this thread.
     thread_id: Option<String>,
-    /// Only those with this status: `live`, `exited` or `restorable`.
+    /// Only terminals with this status: `live`, `exited` or `restorable`.
     status: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// The terminals of all threads, oldest first. With `status` a page may hold fewer items than
-/// `limit`; the list ends where `next_cursor` is null.
-#[utoipa::path(get, path = "/api/terminals", tag = "terminals", params(TerminalsQuery),
+/// List the terminals of all threads, oldest first.
+///
+/// With `status` a page may hold fewer items than `limit`; the list ends where `next_cursor` is null.
+#[utoipa::path(get, path = "/api/terminals", tag = "terminals",
+    operation_id = "terminals.list", params(TerminalsQuery),
     responses((status = 200, description = "A page of terminals", body = List<TerminalView>)))]
 async fn list_terminals(
     State(app): State<App>,
@@ -209,9 +212,8 @@ async fn list_terminals(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let page = match &query.thread_id {
         Some(thread) => {
-            let thread: ThreadId = thread
-                .parse()
-                .map_err(|_| Problem::query("thread_id", "is not the id of a thread"))?;
+            let thread: ThreadId =
+                thread.parse().map_err(|_| Problem::query("thread_id", "not a valid thread id"))?;
             app.store.thread_terminals_page(&thread, request).await?
         }
         None => app.store.terminals(request).await?,
@@ -234,10 +236,10 @@ pub(super) async fn open(
         return Err(Problem::body("/cmd", "must name a program"));
     }
     if new.cmd.iter().flatten().any(|word| word.contains('\0')) {
-        return Err(Problem::body("/cmd", "may not contain NUL"));
+        return Err(Problem::body("/cmd", "must not contain NUL"));
     }
     if new.cwd.as_deref().is_some_and(|cwd| cwd.contains('\0')) {
-        return Err(Problem::body("/cwd", "may not contain NUL"));
+        return Err(Problem::body("/cwd", "must not contain NUL"));
     }
     let chain = app.open_chain(thread).await?;
     let terminal = app
@@ -256,10 +258,10 @@ pub(super) async fn open(
     Ok((StatusCode::CREATED, axum::Json(TerminalView::new(terminal, facts))))
 }
 
-/// The terminals of a thread, oldest first.
+/// List the terminals of a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(ThreadPath, PageQuery),
-    responses((status = 200, description = "A page of them", body = List<TerminalView>)))]
+    operation_id = "threads.list_terminals", params(ThreadPath, PageQuery),
+    responses((status = 200, description = "A page of terminals", body = List<TerminalView>)))]
 async fn list(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
@@ -271,10 +273,12 @@ async fn list(
     Ok(axum::Json(list_page(&app, &thread, query.request()?).await?))
 }
 
-/// Make one more terminal. The thread comes into being if it is not there.
+/// Create a terminal in a thread.
+///
+/// Creates the thread if it does not exist.
 #[utoipa::path(post, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(ThreadPath), request_body = CreateTerminal,
-    responses((status = 201, description = "It runs", body = TerminalView)))]
+    operation_id = "threads.create_terminal", params(ThreadPath), request_body = CreateTerminal,
+    responses((status = 201, description = "The terminal", body = TerminalView)))]
 async fn create(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
@@ -283,13 +287,13 @@ async fn create(
     open(&app, &thread, new).await
 }
 
-/// A terminal.
+/// Get a terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}", tag = "terminals",
-    params(TerminalPath),
-    responses((status = 200, description = "It", body = TerminalView)))]
+    operation_id = "terminals.get", params(TerminalPath),
+    responses((status = 200, description = "The terminal", body = TerminalView)))]
 pub(super) async fn show(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
 ) -> axum::Json<TerminalView> {
     let facts = app.terminals.facts(&terminal).await;
     axum::Json(TerminalView::new(terminal, facts))
@@ -297,17 +301,17 @@ pub(super) async fn show(
 
 /// Delete a terminal and end all its processes.
 #[utoipa::path(delete, path = "/api/terminals/{id}", tag = "terminals",
-    params(TerminalPath, RemovalQuery),
+    operation_id = "terminals.delete", params(TerminalPath, RemovalQuery),
     responses((status = 204, description = "The terminal is deleted"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+        (status = 202, description = "The deletion was recorded (`wait=false`)")))]
 pub(super) async fn delete(
     State(app): State<App>,
     target: Deletable,
     Query(query): Query<RemovalQuery>,
 ) -> Result<StatusCode, Problem> {
     let removal = match target {
-        Deletable::There(terminal) => app.delete_terminal(&terminal).await?,
-        Deletable::Going(removal) => removal,
+        Deletable::Present(terminal) => app.delete_terminal(&terminal).await?,
+        Deletable::InProgress(removal) => removal,
     };
     Ok(removal.answer(query).await)
 }

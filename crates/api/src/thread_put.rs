@@ -12,7 +12,7 @@ use super::{
     error::Problem,
     extract::{OptionalJson, Path},
     terminals::check_env,
-    threads::{ThreadView, shown},
+    threads::{ThreadView, thread_view},
 };
 use base::event::Happened;
 use model::{Env, Hours, LeaseId, Money, OnExpiry, ProjectId, SessionPolicy, ThreadId};
@@ -23,57 +23,57 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(put))
 }
 
-/// A policy, or the parts of one.
+/// The limits of sessions; omitted fields keep their defaults.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PolicyRequest {
-    /// Seconds without activity after which a session expires.
+    /// Idle timeout in seconds.
     idle_timeout_s: Option<u64>,
-    /// Seconds after which it expires in any case.
+    /// Maximum duration of a session in seconds.
     max_duration_s: Option<u64>,
-    /// What its end does to the compute: `keep`, `pause` or `stop`.
+    /// What happens to the instance when a session expires: `keep`, `pause` or `stop`.
     #[schema(value_type = Option<String>)]
     on_expiry: Option<OnExpiry>,
-    /// Hours that the compute beneath may run during a session; 0 is as many as it likes.
+    /// Maximum running time of the instance during a session, in hours; 0 means no limit.
     max_running_hours: Option<f64>,
-    /// What the compute beneath may cost during a session, by the price that its provider has in the
-    /// settings; 0 is as much as it likes.
+    /// Maximum cost of the instance during a session, at the configured price; 0 means no limit.
     max_cost: Option<f64>,
 }
 
-/// Choices for a thread; all optional.
+/// Options of a thread; all are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"project_id": "demo-0a1b2c3d", "policy": {"idle_timeout_s": 3600}, "env": {"CI": "1"}}))]
 struct ThreadRequest {
-    /// The project it belongs to.
+    /// Id of its project.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// The provider its lease is a claim on; cannot be changed later.
+    /// Provider of its lease; cannot be changed later.
     provider: Option<String>,
-    /// Limits and egress of its sandbox, `{memory, cpus, processes, disk, egress, image}`; cannot be
+    /// Image, limits and egress of its sandbox, `{image, memory, cpus, processes, disk, egress}`; cannot be
     /// changed later.
     #[schema(value_type = Option<Object>)]
     sandbox: Option<serde_json::Value>,
-    /// A lease to share; cannot be changed later.
+    /// Id of a lease to share; cannot be changed later.
     #[schema(value_type = Option<String>)]
     lease_id: Option<LeaseId>,
-    /// The policy of its sessions.
+    /// Limits of its sessions.
     policy: Option<PolicyRequest>,
-    /// What its shells have in their environment from the start.
+    /// Environment variables of its shells.
     #[schema(value_type = Option<Object>)]
     env: Option<Env>,
-    /// Where its shells start.
+    /// Initial working directory of its shells.
     cwd: Option<String>,
-    /// A client's own notes.
+    /// Labels set by clients.
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Make a thread with choices, or change one.
+/// Create a thread with options, or change one.
 #[utoipa::path(put, path = "/api/threads/{tid}", tag = "threads",
-    params(("tid" = String, Path, description = "The thread; its id is the client's choice")),
+    operation_id = "threads.put", params(("tid" = String, Path, description = "Id of the thread, chosen by the client")),
     request_body = ThreadRequest,
-    responses((status = 200, description = "It was changed", body = ThreadView),
-        (status = 201, description = "It was made", body = ThreadView)))]
+    responses((status = 200, description = "The changed thread", body = ThreadView),
+        (status = 201, description = "The new thread", body = ThreadView)))]
 async fn put(
     State(app): State<App>,
     Path(thread_id): Path<ThreadId>,
@@ -90,11 +90,14 @@ async fn put(
         let detail = format!("must be one of {}", known.join(", "));
         return Err(Problem::body("/provider", detail));
     }
-    let nothing = |spec: &serde_json::Value| spec.as_object().is_some_and(|spec| spec.is_empty());
-    choices.sandbox = choices.sandbox.filter(|spec| !nothing(spec));
+    let is_empty = |spec: &serde_json::Value| spec.as_object().is_some_and(|spec| spec.is_empty());
+    choices.sandbox = choices.sandbox.filter(|spec| !is_empty(spec));
     if let Some(spec) = &choices.sandbox {
         if choices.lease_id.is_some() {
-            return Err(Problem::body("/sandbox", "is that of the lease to be shared"));
+            return Err(Problem::body(
+                "/sandbox",
+                "cannot be combined with lease_id: a shared lease has its own sandbox",
+            ));
         }
         let known = app.store.thread(&thread_id).await?.and_then(|thread| thread.provider);
         let name = choices.provider.as_ref().or(known.as_ref()).unwrap_or(&app.provider);
@@ -149,13 +152,13 @@ async fn put(
         labels: choices.labels,
     };
     let changes_policy = choices.policy.is_some();
-    let (thread, made) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
+    let (thread, created) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
     if changes_policy {
         app.sessions.policy_changed(&thread_id).await?;
     }
-    if made {
+    if created {
         app.events.tell(Happened::ThreadCreated { thread_id });
     }
-    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(shown(&app, thread).await?)))
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, axum::Json(thread_view(&app, thread).await?)))
 }

@@ -1,4 +1,4 @@
-//! Threads, their conversation, and what hangs on them: session, default terminal, lease.
+//! Threads with their default terminal and lease.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
     App,
     error::Problem,
     extract::{Path, Query},
-    leases::{LeaseView, instance_word, leased},
+    leases::{LeaseView, instance_state, lease_view},
     messages::MessageView,
     page::{self, List},
     params::ThreadPath,
@@ -31,81 +31,81 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(resume))
 }
 
-/// Messages shown with a thread; the rest is at `/messages`.
-const SHOWN_MESSAGES: u32 = 100;
+/// Messages in a thread's view; `/messages` has the rest.
+const MAX_VIEW_MESSAGES: u32 = 100;
 
-/// Which threads.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ThreadsQuery {
-    /// Only those of this project.
+    /// Only threads of this project.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
 /// A thread in a list.
 #[derive(Debug, Serialize, ToSchema)]
 struct ThreadRow {
-    /// Its id.
+    /// Id of the thread.
     thread_id: String,
-    /// The project it belongs to.
+    /// Id of its project.
     project_id: String,
-    /// Its default terminal.
+    /// Id of its default terminal.
     terminal_id: String,
-    /// The lease it stands on.
+    /// Id of its lease.
     lease_id: String,
-    /// The provider that was asked for.
+    /// The requested provider; null for the default.
     provider: Option<String>,
-    /// What it stands on.
+    /// Its compute.
     sandbox: ThreadRowSandbox,
-    /// What was last run in its default terminal.
+    /// The latest command in its default terminal.
     last_command: Option<LastCommand>,
-    /// Clients that look at its terminals.
+    /// Number of clients attached to its terminals.
     clients: usize,
-    /// Who has the keyboard of one of its terminals.
+    /// Name of the client that has control of one of its terminals.
     driver: Option<String>,
-    /// A client's own notes.
+    /// Labels set by clients.
     labels: BTreeMap<String, String>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed or used.
+    /// Time of the last change or use.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// What a thread of a list stands on.
+/// The compute of a thread in a list.
 #[derive(Debug, Serialize, ToSchema)]
 struct ThreadRowSandbox {
-    /// The provider's name.
+    /// Name of the provider.
     #[serde(rename = "type")]
     kind: String,
-    /// Of the instance: `running`, `paused`, `dead` or `none`.
+    /// State of the instance: `running`, `paused`, `dead` or `none`.
     status: &'static str,
 }
 
-/// What was run last.
+/// The latest command of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 struct LastCommand {
-    /// Its id.
+    /// Id of the command.
     command_id: String,
-    /// Its text, or the beginning of a long one.
+    /// Text of the command; long texts are truncated.
     command: String,
-    /// Where it is in its life.
+    /// `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`.
     status: &'static str,
-    /// Exit code.
+    /// Exit code; null unless the command exited.
     exit_code: Option<i32>,
 }
 
-/// Characters of a command that a list shows.
-const SHOWN_COMMAND: usize = 200;
+/// Characters of a command's text in a list.
+const MAX_COMMAND_CHARS: usize = 200;
 
-/// A row; `attended` is how many look, and who drives.
+/// Returns a row of the list; `attended` is the number of clients and the name of the one in control.
 async fn row(
     app: &App,
     thread: Thread,
@@ -122,12 +122,12 @@ async fn row(
         lease_id: thread.lease_id.to_string(),
         provider: thread.provider,
         sandbox: ThreadRowSandbox {
-            status: instance_word(lease.as_ref()).unwrap_or("none"),
+            status: instance_state(lease.as_ref()).unwrap_or("none"),
             kind: lease.map_or_else(String::new, |lease| lease.provider),
         },
         last_command: page.items.into_iter().next().map(|command| LastCommand {
             command_id: command.command_id.to_string(),
-            command: command.text.chars().take(SHOWN_COMMAND).collect(),
+            command: command.text.chars().take(MAX_COMMAND_CHARS).collect(),
             status: command.status.word(),
             exit_code: command.exit_code,
         }),
@@ -139,8 +139,9 @@ async fn row(
     })
 }
 
-/// All threads, in the order they were made.
-#[utoipa::path(get, path = "/api/threads", tag = "threads", params(ThreadsQuery),
+/// List all threads in the order of their creation.
+#[utoipa::path(get, path = "/api/threads", tag = "threads",
+    operation_id = "threads.list", params(ThreadsQuery),
     responses((status = 200, description = "A page of threads", body = List<ThreadRow>)))]
 async fn list(
     State(app): State<App>,
@@ -158,40 +159,40 @@ async fn list(
     Ok(axum::Json(Page { items, next: page.next }.into()))
 }
 
-/// A thread.
+/// A thread with its messages and compute.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ThreadView {
-    /// Its id.
+    /// Id of the thread.
     thread_id: String,
-    /// The project it belongs to.
+    /// Id of its project.
     project_id: String,
-    /// What was said in it last, oldest first.
+    /// The latest messages, oldest first.
     messages: Vec<MessageView>,
-    /// What it stands on.
+    /// Its compute.
     sandbox: ThreadSandbox,
-    /// A client's own notes.
+    /// Labels set by clients.
     labels: BTreeMap<String, String>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed or used.
+    /// Time of the last change or use.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// What a thread stands on.
+/// The compute of a thread.
 #[derive(Debug, Serialize, ToSchema)]
 struct ThreadSandbox {
-    /// The provider's name.
+    /// Name of the provider.
     #[serde(rename = "type")]
     kind: String,
-    /// Of the instance: `running`, `paused`, `dead` or `none`.
+    /// State of the instance: `running`, `paused`, `dead` or `none`.
     status: &'static str,
-    /// The session that is open, or was last.
+    /// Id of the open session or, if there is none, the last one.
     session_id: Option<String>,
-    /// The default terminal.
+    /// Id of the default terminal.
     terminal_id: String,
-    /// The lease.
+    /// Id of the lease.
     lease_id: String,
 }
 
@@ -199,17 +200,17 @@ pub(super) async fn find(app: &App, id: &ThreadId) -> Result<Thread, Problem> {
     app.store.thread(id).await?.ok_or_else(|| Problem::missing("thread", id))
 }
 
-pub(super) async fn shown(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
+pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let session = app.sessions.current(&thread.thread_id).await?;
-    let page = app.store.messages(&thread.thread_id, PageRequest::first(SHOWN_MESSAGES)).await?;
+    let page = app.store.messages(&thread.thread_id, PageRequest::first(MAX_VIEW_MESSAGES)).await?;
     Ok(ThreadView {
         thread_id: thread.thread_id.to_string(),
         project_id: thread.project_id.to_string(),
         messages: page.items.into_iter().map(MessageView::from).collect(),
         sandbox: ThreadSandbox {
             kind: lease.as_ref().map_or_else(String::new, |lease| lease.provider.clone()),
-            status: instance_word(lease.as_ref()).unwrap_or("none"),
+            status: instance_state(lease.as_ref()).unwrap_or("none"),
             session_id: session.map(|session| session.session_id.to_string()),
             terminal_id: thread.terminal_id.to_string(),
             lease_id: thread.lease_id.to_string(),
@@ -220,23 +221,25 @@ pub(super) async fn shown(app: &App, thread: Thread) -> Result<ThreadView, Probl
     })
 }
 
-/// A thread.
+/// Get a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = ThreadView)))]
+    operation_id = "threads.get", params(ThreadPath),
+    responses((status = 200, description = "The thread", body = ThreadView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
 ) -> Result<axum::Json<ThreadView>, Problem> {
     let thread = find(&app, &id).await?;
-    Ok(axum::Json(shown(&app, thread).await?))
+    Ok(axum::Json(thread_view(&app, thread).await?))
 }
 
-/// Destroy a thread with its session and terminals and, if no other thread shares it, its lease.
+/// Delete a thread with its session and terminals.
+///
+/// Its lease is destroyed unless another thread shares it.
 #[utoipa::path(delete, path = "/api/threads/{tid}", tag = "threads",
-    params(ThreadPath, RemovalQuery),
+    operation_id = "threads.delete", params(ThreadPath, RemovalQuery),
     responses((status = 204, description = "The thread is deleted"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+        (status = 202, description = "The deletion was recorded (`wait=false`)")))]
 async fn delete(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -252,23 +255,23 @@ async fn delete(
 /// The default terminal of a thread.
 #[derive(Debug, Serialize, ToSchema)]
 struct DefaultTerminal {
-    /// The thread.
+    /// Id of the thread.
     thread_id: String,
-    /// Its id.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The lease it stands on.
+    /// Id of its lease.
     lease_id: String,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
-    /// What its environment has beyond what it started with; null for what was removed.
+    /// Changes of the environment since the start; null for a removed variable.
     #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
-    /// The version of its state.
+    /// Version of its state.
     version: u64,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
@@ -288,10 +291,10 @@ impl From<Terminal> for DefaultTerminal {
     }
 }
 
-/// The state of a thread's default terminal.
+/// Get the state of the default terminal of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminal", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = DefaultTerminal)))]
+    operation_id = "threads.get_terminal", params(ThreadPath),
+    responses((status = 200, description = "The default terminal", body = DefaultTerminal)))]
 async fn terminal(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -302,10 +305,10 @@ async fn terminal(
     Ok(axum::Json(terminal.into()))
 }
 
-/// The lease of a thread.
+/// Get the lease of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/lease", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = LeaseView)))]
+    operation_id = "threads.get_lease", params(ThreadPath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn lease(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -313,12 +316,12 @@ async fn lease(
     let thread = find(&app, &id).await?;
     let lease = app.store.lease(&thread.lease_id).await?;
     let lease = lease.ok_or_else(|| Problem::missing("lease of thread", &id))?;
-    Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
+    Ok(axum::Json(lease_view(&app, lease, Some(&id)).await?))
 }
 
-/// Make the instance beneath a thread hold still.
+/// Pause the instance of a thread.
 #[utoipa::path(post, path = "/api/threads/{tid}/pause", tag = "threads",
-    params(ThreadPath),
+    operation_id = "threads.pause", params(ThreadPath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn pause(
     State(app): State<App>,
@@ -326,12 +329,12 @@ async fn pause(
 ) -> Result<axum::Json<LeaseView>, Problem> {
     let thread = find(&app, &id).await?;
     let lease = app.leases.pause(&thread.lease_id).await?;
-    Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
+    Ok(axum::Json(lease_view(&app, lease, Some(&id)).await?))
 }
 
-/// Make the instance beneath a thread go on.
+/// Resume the instance of a thread.
 #[utoipa::path(post, path = "/api/threads/{tid}/resume", tag = "threads",
-    params(ThreadPath),
+    operation_id = "threads.resume", params(ThreadPath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn resume(
     State(app): State<App>,
@@ -341,5 +344,5 @@ async fn resume(
     app.leases.resume(&thread.lease_id).await?;
     let lease = app.store.lease(&thread.lease_id).await?;
     let lease = lease.ok_or_else(|| Problem::missing("lease of thread", &id))?;
-    Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
+    Ok(axum::Json(lease_view(&app, lease, Some(&id)).await?))
 }

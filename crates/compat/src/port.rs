@@ -23,7 +23,7 @@ use super::{
 use crate::Compat;
 use api::{
     error::Problem,
-    slow_body::{self, Progress, Rate},
+    slow_body::{self, Rate, ReceivedBytes},
 };
 use config::Scheme;
 use model::ThreadId;
@@ -158,7 +158,7 @@ async fn pass_on(
 /// being sent is something.
 async fn answer_in_time<T>(
     answer: impl Future<Output = T>,
-    sent: &Progress,
+    sent: &ReceivedBytes,
     patience: Duration,
 ) -> Option<T> {
     let mut answer = pin!(answer);
