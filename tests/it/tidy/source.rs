@@ -55,6 +55,23 @@ pub fn product(text: &str) -> String {
     code(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default())
 }
 
+/// The attributes directly above a line, as one text.
+pub fn attributes(lines: &[&str], index: usize) -> String {
+    let (mut found, mut open) = (Vec::new(), 0i32);
+    for line in lines[..index].iter().rev() {
+        let line = line.trim();
+        let closes = line.ends_with(']');
+        if open == 0 && (!closes || line.starts_with("///")) {
+            break;
+        }
+        open += i32::from(closes && !line.starts_with("#["));
+        open -= i32::from(line.starts_with("#[") && !closes);
+        found.push(line);
+    }
+    found.reverse();
+    found.join("\n")
+}
+
 /// The files of one crate by module path, such as `["shell", "driver"]`; the root is the empty path.
 pub struct Modules(BTreeMap<Vec<String>, (PathBuf, String)>);
 
@@ -78,8 +95,12 @@ impl Modules {
     }
 
     /// Which files each file imports from. An item re-exported by a parent is followed to the file that
-    /// defines it; `mod` and `pub use` of children are the table of contents and no import.
-    pub fn imports(&self) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
+    /// defines it; `mod` and `pub use` of children are the table of contents and no import. Where `all_paths`
+    /// holds for a file, its children and the paths in its code count as well as its `use` of other files.
+    pub fn imports(
+        &self,
+        all_paths: impl Fn(&Path) -> bool,
+    ) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
         let mut imports = BTreeMap::new();
         for (module, (path, code)) in &self.0 {
             let mut used = BTreeSet::new();
@@ -93,6 +114,18 @@ impl Modules {
                     {
                         used.insert(self.0[&target].0.clone());
                     }
+                }
+            }
+            if all_paths(path) {
+                let private = statements(code).into_iter().filter(|statement| !statement.public);
+                let uses = private.flat_map(|statement| flatten(&statement.tree));
+                for full in uses.chain(inline_paths(code)) {
+                    let child = self.child_path(&full, module);
+                    let Some(absolute) = child.or_else(|| absolute(&full, module)) else {
+                        continue;
+                    };
+                    let target = self.defining(&absolute, 0).filter(|target| target != module);
+                    used.extend(target.map(|target| self.0[&target].0.clone()));
                 }
             }
             imports.insert(path.clone(), used);
@@ -154,6 +187,29 @@ fn statements(code: &str) -> Vec<Use> {
         let Some(end) = code[at..].find(';') else { continue };
         let tree = code[at + 4..at + end].split_whitespace().collect::<Vec<_>>().join(" ");
         found.push(Use { public: !visibility.is_empty(), tree });
+    }
+    found
+}
+
+/// The paths in code outside `use`, such as `child::function`.
+fn inline_paths(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut in_use = false;
+    for line in code.lines() {
+        let trimmed = line.trim();
+        let visibility = trimmed.split("use ").next().unwrap_or_default().trim();
+        in_use |=
+            trimmed.contains("use ") && (visibility.is_empty() || visibility.starts_with("pub"));
+        if !in_use {
+            let tokens = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+            for token in tokens.filter(|token| token.contains("::")) {
+                let path: Vec<String> = token.split("::").map(str::to_owned).collect();
+                if path.iter().all(|part| !part.is_empty()) {
+                    found.push(path);
+                }
+            }
+        }
+        in_use &= !trimmed.ends_with(';');
     }
     found
 }
@@ -240,6 +296,13 @@ fn a_use_tree_is_taken_apart() {
     let found: Vec<String> =
         flatten("crate::{a::{x, y as z}, b, self}").iter().map(|path| path.join("::")).collect();
     assert_eq!(found, ["crate::a::x", "crate::a::y", "crate::b", "crate"]);
+}
+
+#[test]
+fn paths_in_code_are_found() {
+    let code = "pub use a::B;\nuse c::{\n    D,\n};\nlet x = child::make(super::other::Y);\n";
+    let found: Vec<String> = inline_paths(code).iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["child::make", "super::other::Y"]);
 }
 
 #[test]
