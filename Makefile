@@ -2,22 +2,23 @@
 
 export CARGO ?= cargo
 HOST := $(shell rustc --print host-tuple)
-# What tests drive: built for the time between an edit and its result, with assertions on.
+# The binary that tests run: an unoptimized build with assertions, for a short time between edit and result.
 TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
+RELEASE := target/$(HOST)/release
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS ?=
-# Of `make chaos` and `make power-cut`; an empty seed is taken from the clock and printed.
+# Options of `make chaos` and `make power-cut`; an empty seed is taken from the clock and printed.
 SECONDS ?= 1800
 SEED ?=
 CUTS ?= 200
-# Of `make flaky`.
+# Options of `make flaky`.
 TEST ?=
 N ?= 50
 CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors
 CHAOS_BIN ?= target/release/stead
-# Programs some tests drive; without them those tests say that they are skipped.
+# Programs that some tests need; a test without its program is skipped with a message.
 TOOLS := zsh busybox tmux strace
-# The same for sandboxes: program and package.
+# Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
 .PHONY: help run build test-bin web test check rust nextest flaky sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
@@ -54,9 +55,9 @@ tools:
 	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
 	      || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
 	      || echo "tools: cannot install$$missing; tests that need them are skipped"; \
-	  else echo "tools: without$$missing some tests are skipped"; fi; fi
+	  else echo "tools: some tests are skipped without$$missing"; fi; fi
 
-check: ## formatting and lints
+check: ## check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@if command -v npm >/dev/null; then cd web && npm run --silent lint && npm test --silent; else echo "check: no npm; web lints and tests skipped"; fi
@@ -73,34 +74,33 @@ flaky: nextest ## run TEST N (50) times, to reproduce a test that failed once
 test-bin:
 	$(CARGO) build
 
-sdk: test-bin ## other people's clients, from their registries, against the real binary
+sdk: test-bin ## run the SDKs of E2B and Daytona, from their registries, against the real binary
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
 	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
 	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/sdk/run; \
 	else echo "sdk: no python3; skipped"; fi
 
-browser: test-bin ## the web app in a real browser, against the real binary
+browser: test-bin ## test the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
 	else $(MAKE) --no-print-directory tools TOOLS=chromium; \
 	  if command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
 	  else echo "browser: no chromium; skipped"; fi; fi
 
-screenshots: web build ## pictures of the main views into docs/screenshots
+screenshots: web build ## write screenshots of the main views to docs/screenshots
 	@$(MAKE) --no-print-directory tools TOOLS=chromium
 	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent screenshots
 
-screen: ## the screen against xterm.js, if node is here
+screen: ## compare the screen with xterm.js; needs node
 	@if command -v npm >/dev/null; then sh crates/vt/tests/xterm/run.sh; \
 	else echo "screen: no npm; skipped"; fi
 
 short-fuzz:
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20 FUZZ_FLAGS=-seed=1
 
-# The code behind the targets has no `unsafe` of its own, so no sanitizer is needed, and with that
-# no nightly compiler.
-fuzz: ## each fuzz target for FUZZ_SECONDS (60)
+# The fuzzed code contains no `unsafe`, so it needs no sanitizer and no nightly compiler.
+fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	@if ! command -v cargo-fuzz >/dev/null && ! (cd / && $(CARGO) install --quiet cargo-fuzz); then \
-	  echo "fuzz: skipped, cargo-fuzz is not here and cannot be installed"; \
+	  echo "fuzz: skipped, cargo-fuzz cannot be installed"; \
 	else for target in $$($(CARGO) fuzz list); do \
 	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
 	  mkdir -p fuzz/corpus/$$target; seeds=; [ ! -d fuzz/seeds/$$target ] || seeds=fuzz/seeds/$$target; \
@@ -109,35 +109,35 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
-bench: bench-terminals bench-containers bench-sdk ## the numbers of the README, then each part alone
+bench: bench-terminals bench-containers bench-sdk ## run all benchmarks, including those of the README
 	$(CARGO) bench --workspace
 	benches/vt/run.sh
 
-bench-terminals: build ## terminals and commands beside tmux and node, as in the README
+bench-terminals: build ## benchmark terminals and commands against tmux and node, as in the README
 	benches/run
 
-bench-containers: build tools ## a fresh thread in Docker and in Podman, beside the engines alone
+bench-containers: build tools ## benchmark a new thread in Docker and Podman against the engines alone
 	benches/containers
 
-bench-sdk: build ## what E2B's own Python client costs against us
+bench-sdk: build ## benchmark the server with E2B's Python SDK
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
 
-bench-quick: build ## the same with small numbers, in two minutes
+bench-quick: build ## run short benchmarks of terminals, in two minutes
 	benches/run --quick
 
-soak: build ## the long forms of the tests: hours, not minutes
+soak: build ## run the long forms of the tests, for hours
 	STEAD_SOAK=1 $(CARGO) test --release --workspace -- --nocapture
 
 chaos-build:
 	$(CARGO) build --release -p chaos
 
-chaos: build chaos-build ## random operations under faults for SECONDS (1800), with histories checked; SEED replays
+chaos: build chaos-build ## run random operations under faults for SECONDS (1800) and check the histories; SEED replays a run
 	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds $(SECONDS) --faults $(CHAOS_FAULTS) $(if $(SEED),--seed $(SEED))
 
-power-cut: build chaos-build ## CUTS (200) power cuts at random block writes; needs root
+power-cut: build chaos-build ## simulate CUTS (200) power cuts at random block writes; needs root
 	$(RELEASE)/chaos power-cut --bin $(CHAOS_BIN) --clients 4 --seconds 20 --cuts $(CUTS) $(if $(SEED),--seed $(SEED))
 
-# The short forms, with seeds of their own so that they test the same plan every time.
+# The short forms, with fixed seeds so that every run tests the same plan.
 short-chaos: build chaos-build
 	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds 25 --faults $(CHAOS_FAULTS) --seed 1
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then \
@@ -147,7 +147,7 @@ short-chaos: build chaos-build
 fmt: ## format everything
 	$(CARGO) fmt --all
 
-lint: check deny ## lints and licences
+lint: check deny ## check lints and licences
 
 deny:
 	@if command -v cargo-deny >/dev/null; then cargo deny check; \

@@ -7,8 +7,8 @@ mod web;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The host and a sandbox's launcher are this same file started again. They are told apart before
-    // anything else happens: no runtime, no thread and no parser of the command line may exist in them.
+    // Hosts and the launchers of sandboxes run this same executable. They are dispatched before anything else:
+    // they must not have a runtime, threads or a parser of the command line.
     let mut arguments = std::env::args_os().skip(1);
     host::ignore_file_size_signal();
     match arguments.next() {

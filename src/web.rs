@@ -1,7 +1,7 @@
-//! The web app, inside the binary.
+//! The web app, embedded in the binary.
 //!
-//! `web/dist` is embedded if it was built; if not, one page says how to build it. These files are
-//! open to anyone: they hold no data, and the app asks the API with its cookie.
+//! `web/dist` is embedded if it was built; otherwise one page explains how to build it. The files need no
+//! authentication: they contain no data, and the app authenticates to the API with its cookie.
 
 use api::Assets;
 use axum::{
@@ -12,20 +12,20 @@ use axum::{
 };
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-/// What the router asks.
+/// The files, for the router.
 pub const ASSETS: Assets = Assets { has, serve };
 
-/// What `make web` built.
+/// The output of `make web`.
 #[derive(RustEmbed)]
 #[folder = "web/dist"]
 #[allow_missing = true]
 struct Built;
 
-/// What is there without it.
+/// The page in place of an app that was not built.
 const PLACEHOLDER: &str = include_str!("../web/placeholder/index.html");
 const PLACEHOLDER_STYLE: &str = include_str!("../web/placeholder/style.css");
 
-/// Whether a file is at that path. Views of the app, under `/ui/`, are all its first page.
+/// Whether there is a file at a path. All paths under `/ui/` are views of the app and serve its first page.
 fn has(path: &str) -> bool {
     find(path).is_some()
 }
@@ -51,7 +51,7 @@ fn find(path: &str) -> Option<Found> {
     }
 }
 
-/// Answers with a file of the app; `None` if there is none at this path.
+/// Serves a file of the app; returns `None` if there is none at the path.
 fn serve(request: &Request) -> Option<Response> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
@@ -64,11 +64,11 @@ fn serve(request: &Request) -> Option<Response> {
 
 fn built(request: &Request, name: &str, file: EmbeddedFile) -> Response {
     let gzip = accepts_gzip(request).then(|| Built::get(&format!("{name}.gz"))).flatten();
-    // The packed form is another thing than the plain one, so it has another tag.
+    // The compressed representation has an entity tag of its own.
     let hash = gzip.as_ref().unwrap_or(&file).metadata.sha256_hash();
     let tag = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let tag = HeaderValue::try_from(format!("\"{tag}\"")).expect("hex in quotes is a header value");
-    // Vite puts a hash into the names under assets/: such a file never changes.
+    // Names under assets/ contain a hash of the content: such a file never changes.
     let cache = if name.starts_with("assets/") {
         "public, max-age=31536000, immutable"
     } else {
@@ -89,9 +89,9 @@ fn built(request: &Request, name: &str, file: EmbeddedFile) -> Response {
         headers.insert(header::CONTENT_TYPE, kind);
     }
     let data = match gzip {
-        Some(packed) => {
+        Some(compressed) => {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            packed.data
+            compressed.data
         }
         None => file.data,
     };

@@ -1,4 +1,4 @@
-//! What runs behind the API: leases, terminals, sessions, and the loops that look after them.
+//! Builds and recovers the engine, and starts its background tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::background::{Background, Sandboxes};
+use super::background::{Background, LocalSandboxes};
 use super::compute::Compute;
 use api::{self, Engine, ThreadRuntimes};
 use base::{clock::Clock, event::Events, metrics::Metrics};
@@ -26,7 +26,7 @@ use files::memory::{HotLimits, HotMemories};
 use model::Env;
 use store::{Gone, Retention, Store};
 
-/// Puts everything together; nothing runs yet.
+/// Builds the engine; nothing runs yet.
 pub async fn build(
     settings: &Settings,
     compute: Compute,
@@ -140,21 +140,24 @@ fn project_settings(settings: &Settings) -> ProjectSettings {
     }
 }
 
-/// How long the start waits for the hosts that were left running; those that take longer are found while
-/// the server serves.
-const RECOVERY_GRACE: Duration = Duration::from_millis(400);
+/// How long the start waits for the recovery of running hosts. Slower ones are recovered while the server is up.
+const RECOVERY_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Starts to find everything that was left running. Starting is recovering: there is no other way to
-/// start. A host, an engine or a vendor that does not answer delays nobody but its own leases.
+/// Starts the recovery of everything that kept running. Every start is a recovery. A host, an engine or a vendor
+/// that does not respond only delays its own leases.
 pub async fn recover(
     engine: &Engine,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
-    engine.leases.providers().named(&engine.provider).context("the setting `provider` is wrong")?;
-    engine.sessions.recover().await.context("cannot look after the sessions")?;
-    let recovery = engine.terminals.recover().await.context("cannot look for the terminals")?;
+    engine
+        .leases
+        .providers()
+        .named(&engine.provider)
+        .context("the setting `provider` is invalid")?;
+    engine.sessions.recover().await.context("cannot recover the sessions")?;
+    let recovery = engine.terminals.recover().await.context("cannot recover the terminals")?;
     let (leases, sessions) = (engine.leases.clone(), engine.sessions.clone());
     let (provider, stop) = (engine.provider.clone(), stop.clone());
     let (finished, waited) = tokio::sync::oneshot::channel();
@@ -163,7 +166,7 @@ pub async fn recover(
             let mut recovery = recovery;
             let ((), recovered) = tokio::join!(recovery.finished(), leases.recover());
             if let Err(error) = recovered {
-                tracing::error!(%error, "cannot look after the leases");
+                tracing::error!(%error, "cannot recover the leases");
             }
             tracing::info!(provider, elapsed = ?began.elapsed(), "recovered");
             let _ = finished.send(());
@@ -174,17 +177,17 @@ pub async fn recover(
             () = stop.cancelled() => {}
         }
     });
-    let _ = tokio::time::timeout(RECOVERY_GRACE, waited).await;
+    let _ = tokio::time::timeout(RECOVERY_WAIT_TIMEOUT, waited).await;
     Ok(())
 }
 
-/// Starts every loop.
+/// Starts all background tasks.
 pub fn start(
     engine: &Engine,
     settings: &Settings,
     store: &Store,
     metrics: &Metrics,
-    sandboxes: Sandboxes,
+    sandboxes: LocalSandboxes,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {

@@ -1,4 +1,4 @@
-//! Every periodic loop the server runs, in one list.
+//! All periodic tasks of the server.
 
 use std::{future::Future, time::Duration};
 
@@ -19,63 +19,51 @@ use machine::{
 use model::Timestamp;
 use store::{Gone, Pruned, Retention, Store};
 
-/// How often what no lease knows is looked for.
-const REAP: Duration = Duration::from_secs(60);
+/// Time between two searches for orphans.
+const REAP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// No loop of a client's choosing is faster.
-const LEAST: Duration = Duration::from_secs(1);
+/// Lower bound of the configurable intervals.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Memories unused for this long leave RAM.
-const UNUSED: Duration = Duration::from_secs(30 * 60);
+/// Hot memories are unloaded after this time without use.
+const MEMORY_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// How often what is no longer kept is let go.
-const PRUNE: Duration = Duration::from_secs(60 * 60);
+/// Time between two deletions of expired history.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// What the loops work on.
+/// The inputs of the periodic tasks.
 #[derive(Debug, Clone)]
 pub struct Background {
-    /// The rows.
     pub store: Store,
-    /// The leases.
     pub leases: Leases,
-    /// The sessions.
     pub sessions: Sessions,
-    /// The time.
     pub clock: Clock,
-    /// How much history is kept.
     pub retention: Retention,
-    /// The projects.
     pub projects: Projects,
-    /// Time between two looks at all projects.
+    /// Time between two clean-ups of unused projects.
     pub cleanup_interval: Duration,
     /// Time between two snapshots of the hot memories.
     pub snapshot_interval: Duration,
-    /// What is shut in on this machine.
-    pub sandboxes: Sandboxes,
+    pub sandboxes: LocalSandboxes,
 }
 
-/// The kinds of sandboxes, where there are any, and which wait before anybody has asked for one.
+/// The providers of local sandboxes, where available, and whether each keeps a warm pool.
 #[derive(Debug, Clone)]
-pub struct Sandboxes {
-    /// Those of namespaces.
-    pub namespace: Option<(Namespace, Warm)>,
-    /// The containers of an engine.
-    pub containers: Option<(Docker, Warm)>,
+pub struct LocalSandboxes {
+    pub namespace: Option<(Namespace, WarmPool)>,
+    pub containers: Option<(Docker, WarmPool)>,
 }
 
-/// Which sandboxes wait before anybody has asked for one.
+/// Whether default sandboxes are started before they are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Warm {
-    /// The usual ones.
-    Usual,
-    /// None.
-    None,
+pub enum WarmPool {
+    On,
+    Off,
 }
 
 impl Background {
-    /// Starts every loop; they end when `stop` is cancelled. `forget` is told which commands went, so
-    /// that their output can go too; `end` is told what deleted projects leave to be ended; `reap` removes
-    /// what terminals without a row have left.
+    /// Starts all tasks; they end when `stop` is cancelled. `forget` deletes the output of pruned commands, `end`
+    /// ends the terminals and leases of deleted projects, `reap` removes terminals without a row.
     pub fn start<F, G, H>(
         self,
         tasks: &TaskTracker,
@@ -88,8 +76,8 @@ impl Background {
         G: Future<Output = ()> + Send,
         H: Future<Output = ()> + Send,
     {
-        self.look_after_projects(tasks, stop, end);
-        self.look_after_sandboxes(tasks, stop);
+        self.start_project_tasks(tasks, stop, end);
+        self.start_sandbox_tasks(tasks, stop);
         let sessions = self.sessions.clone();
         let until = stop.clone();
         tasks.spawn(async move { sessions.run(until).await });
@@ -99,7 +87,7 @@ impl Background {
             let (leases, reap) = (leases.clone(), reap.clone());
             async move {
                 if let Err(error) = leases.reconcile_unfinished().await {
-                    warn!(%error, "cannot tell which leases are to be ended");
+                    warn!(%error, "cannot list the leases to destroy");
                 }
                 leases.reap().await;
                 reap().await;
@@ -107,19 +95,19 @@ impl Background {
         };
         let until = stop.clone();
         tasks.spawn(async move {
-            // What the last server left is there to be found at once.
+            // Orphans of the previous server can be found immediately.
             reap_all().await;
-            every(REAP, until, reap_all).await;
+            every(REAP_INTERVAL, until, reap_all).await;
         });
 
         let Self { store, clock, retention, .. } = self;
         let forget = std::sync::Arc::new(forget);
-        tasks.spawn(every(PRUNE, stop.clone(), move || {
+        tasks.spawn(every(PRUNE_INTERVAL, stop.clone(), move || {
             let (store, clock, forget) = (store.clone(), clock.clone(), forget.clone());
             async move {
                 match store.prune(retention, clock.wall()).await {
                     Ok(pruned) => forget(pruned).await,
-                    Err(error) => warn!(%error, "cannot let go of old history yet"),
+                    Err(error) => warn!(%error, "cannot prune the history"),
                 }
             }
         }));
@@ -127,24 +115,24 @@ impl Background {
 }
 
 impl Background {
-    /// What they write, how they treat each other, and those that wait for somebody.
-    fn look_after_sandboxes(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+    /// Disk quotas, orphans, the warm pools and the CPU governor.
+    fn start_sandbox_tasks(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         if let Some((containers, warm)) = self.sandboxes.containers.clone() {
             tasks.spawn(containers.clone().watch_writing(stop.clone()));
             tasks.spawn(containers.clone().watch_strays(stop.clone()));
-            tasks.spawn(containers.keep_warm(warm == Warm::Usual, stop.clone()));
+            tasks.spawn(containers.keep_warm(warm == WarmPool::On, stop.clone()));
         }
         let Some((sandboxes, warm)) = self.sandboxes.namespace.clone() else { return };
         tasks.spawn(sandboxes.clone().watch_writing(stop.clone()));
-        tasks.spawn(sandboxes.clone().keep_warm(warm == Warm::Usual, stop.clone()));
+        tasks.spawn(sandboxes.clone().keep_warm(warm == WarmPool::On, stop.clone()));
         tasks.spawn(every(COURTESY, stop.clone(), move || {
             let sandboxes = sandboxes.clone();
             async move { sandboxes.be_courteous().await }
         }));
     }
 
-    /// Clean-up, at the start and then every so often, and the hot memories' snapshots.
-    fn look_after_projects<G>(
+    /// Clean-up of unused projects, at the start and then periodically, and snapshots of the hot memories.
+    fn start_project_tasks<G>(
         &self,
         tasks: &TaskTracker,
         stop: &CancellationToken,
@@ -158,33 +146,34 @@ impl Background {
             async move {
                 match projects.clean_up(Mode::Act).await {
                     Ok((_, gone)) => end(gone).await,
-                    Err(error) => warn!(%error, "cannot clean up the projects yet"),
+                    Err(error) => warn!(%error, "cannot clean up unused projects"),
                 }
             }
         };
-        let (period, until) = (self.cleanup_interval.max(LEAST), stop.clone());
+        let (period, until) = (self.cleanup_interval.max(MIN_INTERVAL), stop.clone());
         tasks.spawn(async move {
-            // The server may have been down on the day: it looks when it is back.
+            // The server may have been down when a clean-up was due.
             clean_up().await;
             every(period, until, clean_up).await;
         });
 
         let (projects, clock) = (self.projects.clone(), self.clock.clone());
-        tasks.spawn(every(self.snapshot_interval.max(LEAST), stop.clone(), move || {
+        tasks.spawn(every(self.snapshot_interval.max(MIN_INTERVAL), stop.clone(), move || {
             let (projects, clock) = (projects.clone(), clock.clone());
             async move {
-                let idle = clock.wall().saturating_sub(UNUSED).unwrap_or(Timestamp::MIN);
+                let idle =
+                    clock.wall().saturating_sub(MEMORY_IDLE_TIMEOUT).unwrap_or(Timestamp::MIN);
                 let memories = projects.memories();
                 let done = memories.snapshot_all().await;
                 if let Err(error) = done.and(memories.unload_unused(idle).await) {
-                    warn!(%error, "cannot write the memories' snapshots yet");
+                    warn!(%error, "cannot write snapshots of the hot memories");
                 }
             }
         }));
     }
 }
 
-/// Does something again and again, first after one period.
+/// Repeats `act`, first after one period.
 async fn every<F: Future<Output = ()>>(
     period: Duration,
     stop: CancellationToken,

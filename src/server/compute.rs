@@ -1,4 +1,4 @@
-//! The providers this server has.
+//! Finds and configures the providers of this server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,31 +15,30 @@ use machine::{
 };
 use provider::{Local, Provider, Providers};
 
-/// The providers, and the one of a thread that names none.
+/// The providers, and the default one.
 pub struct Compute {
-    /// The providers.
     pub providers: Providers,
-    /// The name of the one that is taken where none is named.
+    /// Name of the default provider.
     pub chosen: String,
-    /// The sandboxes, to be kept ready, where there are any.
+    /// The namespace provider, if it is available.
     pub sandboxes: Option<Namespace>,
-    /// The containers, the same.
+    /// The container provider, if it is available.
     pub containers: Option<Docker>,
 }
 
-/// Finds out which providers this machine can have.
+/// Detects which providers this machine supports.
 pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Compute> {
     let namespace = sandboxes(settings)?;
     let confined = confined(settings)?;
     let check = match (&confined, settings.provider.as_str()) {
-        // What everything is going to stand on is tried out, not only looked at.
+        // The provider that will be used is tested by running a sandbox.
         (None, "namespace" | "auto") => Check::once_a_boot(&namespace).await,
         (None, _) => Check::look(&namespace),
         (Some(confined), "namespace") => Check::try_as_user(confined).await,
         (Some(_), _) => Check::look_as_user(),
     };
     let chosen = match settings.provider.as_str() {
-        // What a user's sandbox lacks, above all its limits, is for the operator to choose.
+        // Unprivileged sandboxes have no resource limits, so they are never chosen automatically.
         "auto" if check.passes() && confined.is_none() => "namespace".to_owned(),
         "auto" => "local".to_owned(),
         named => named.to_owned(),
@@ -50,14 +49,17 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
     if let (true, Some(confined)) = (check.passes(), confined) {
         all.push(Arc::new(confined));
     } else if check.passes() {
-        namespace.sweep().await.context("cannot end what an earlier server left half made")?;
+        namespace
+            .sweep()
+            .await
+            .context("cannot remove incomplete sandboxes of an earlier server")?;
         all.push(Arc::new(namespace.clone()));
         ready = Some(namespace);
     } else {
         let missing = check.missing();
-        tracing::info!(missing = missing.join("; "), "there are no namespace sandboxes here");
+        tracing::info!(missing = missing.join("; "), "namespace sandboxes are not available");
         if chosen == "namespace" {
-            anyhow::bail!("provider namespace cannot be had here: {}", missing.join("; "));
+            anyhow::bail!("provider namespace is not available: {}", missing.join("; "));
         }
         absent.push(("namespace".to_owned(), missing));
     }
@@ -65,18 +67,18 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
     let missing = Docker::impossible();
     if missing.is_empty() {
         let docker = containers(settings, events)?;
-        docker.sweep().await.context("cannot remove what an earlier server left half made")?;
-        // An engine may come up after us, and what ran in it is still ours.
+        docker.sweep().await.context("cannot remove incomplete containers of an earlier server")?;
+        // The engine may start after the server, with containers that belong to it.
         if chosen == docker.name() {
             for lacking in docker.lacks().await? {
-                tracing::warn!(lacking, "there are no containers here yet");
+                tracing::warn!(lacking, "containers are not available yet");
             }
         }
         all.push(Arc::new(docker.clone()));
         in_engine = Some(docker);
     } else {
         if chosen == "docker" {
-            anyhow::bail!("provider docker cannot be had here: {}", missing.join("; "));
+            anyhow::bail!("provider docker is not available: {}", missing.join("; "));
         }
         absent.push(("docker".to_owned(), missing));
     }
@@ -92,7 +94,7 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
                 let missing =
                     format!("key: set {name}.key or {}_API_KEY", name.to_ascii_uppercase());
                 if chosen == name {
-                    anyhow::bail!("provider {name} cannot be had here: {missing}");
+                    anyhow::bail!("provider {name} is not available: {missing}");
                 }
                 absent.push((name.to_owned(), vec![missing]));
             }
@@ -102,12 +104,12 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
     Ok(Compute { providers, chosen, sandboxes: ready, containers: in_engine })
 }
 
-/// What was said, unless that is `auto`.
-fn said(text: &str) -> String {
+/// Returns a setting; empty for `auto`.
+fn explicit(text: &str) -> String {
     if text == "auto" { String::new() } else { text.to_owned() }
 }
 
-/// The sandboxes of E2B, as they are configured, if there is a key to them.
+/// Returns the E2B provider if a key is configured.
 fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
     let e2b = &settings.e2b;
     if e2b.key.reveal().is_empty() {
@@ -115,8 +117,8 @@ fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
     }
     let vendor = E2bOptions {
         key: VendorKey::new(e2b.key.reveal()),
-        endpoint: said(&e2b.endpoint),
-        sandbox_url: said(&e2b.sandbox_url),
+        endpoint: explicit(&e2b.endpoint),
+        sandbox_url: explicit(&e2b.sandbox_url),
         template: e2b.template.clone(),
         timeout: e2b.timeout,
     };
@@ -124,7 +126,7 @@ fn e2b(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
     Ok(Some(Cloud::e2b(vendor, options).context("cannot use E2B")?))
 }
 
-/// The sandboxes of Daytona, the same.
+/// Returns the Daytona provider if a key is configured.
 fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
     let daytona = &settings.daytona;
     if daytona.key.reveal().is_empty() {
@@ -132,15 +134,15 @@ fn daytona(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>
     }
     let vendor = DaytonaOptions {
         key: VendorKey::new(daytona.key.reveal()),
-        endpoint: said(&daytona.endpoint),
-        snapshot: said(&daytona.snapshot),
+        endpoint: explicit(&daytona.endpoint),
+        snapshot: explicit(&daytona.snapshot),
         auto_stop: daytona.auto_stop,
     };
     let options = cloud(settings, &daytona.directory, daytona.price, daytona.runtime, events);
     Ok(Some(Cloud::daytona(vendor, options).context("cannot use Daytona")?))
 }
 
-/// The sessions of AgentBay, the same.
+/// Returns the AgentBay provider if a key is configured.
 fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud>> {
     let agentbay = &settings.agentbay;
     if agentbay.key.reveal().is_empty() {
@@ -148,7 +150,7 @@ fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud
     }
     let vendor = AgentBayOptions {
         key: VendorKey::new(agentbay.key.reveal()),
-        endpoint: said(&agentbay.endpoint),
+        endpoint: explicit(&agentbay.endpoint),
         image: agentbay.image.clone(),
         timeout: agentbay.timeout,
     };
@@ -156,7 +158,7 @@ fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud
     Ok(Some(Cloud::agentbay(vendor, options).context("cannot use AgentBay")?))
 }
 
-/// What holds for all providers that are somewhere else.
+/// The options that all cloud providers share.
 fn cloud(
     settings: &Settings,
     directory: &str,
@@ -177,22 +179,23 @@ fn cloud(
     }
 }
 
-/// The provider of containers, as it is configured.
+/// Returns the configured container provider.
 fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
     let mut options = docker::Options::new(&settings.home);
-    options.host = said(&settings.docker.host);
+    options.host = explicit(&settings.docker.host);
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
         .defaults
         .with(&limits(&settings.sandbox))
         .map_err(|bad| anyhow::anyhow!("the setting sandbox.{bad}"))?;
-    options.defaults.image = Some(said(&settings.docker.image)).filter(|image| !image.is_empty());
+    options.defaults.image =
+        Some(explicit(&settings.docker.image)).filter(|image| !image.is_empty());
     options.warm = settings.sandbox.warm;
     options.events = Some(events.clone());
     Ok(Docker::new(options))
 }
 
-/// The provider of sandboxes of a user, where the server is not root.
+/// Returns the provider of unprivileged sandboxes if the server is not root.
 pub fn confined(settings: &Settings) -> anyhow::Result<Option<Confined>> {
     if rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -200,7 +203,7 @@ pub fn confined(settings: &Settings) -> anyhow::Result<Option<Confined>> {
     Ok(Some(Confined::new(sandbox_options(settings)?)))
 }
 
-/// The provider of sandboxes, as it is configured.
+/// Returns the configured namespace provider.
 pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
     Ok(Namespace::new(sandbox_options(settings)?))
 }

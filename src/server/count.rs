@@ -1,4 +1,4 @@
-//! Counts what happens, for `GET /metrics`.
+//! Counts events for `GET /metrics`.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use base::{
 };
 use model::{SessionId, Timestamp};
 
-/// Counts until told to stop. Sessions that were open before the server started have no length.
+/// Counts until `stop` is cancelled. The duration of sessions from before the start is not measured.
 pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {
     let mut listener = events.listen(None);
     let mut opened = HashMap::new();
@@ -21,7 +21,7 @@ pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {
         };
         match heard {
             Some(Heard::Event(event)) => count(&event, &metrics, &mut opened),
-            Some(Heard::Missed(missed)) => tracing::debug!(missed, "events were not counted"),
+            Some(Heard::Missed(missed)) => tracing::debug!(missed, "events were missed"),
             None => break,
         }
     }

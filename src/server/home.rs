@@ -1,4 +1,4 @@
-//! The home directory: who may look into it, the token, and the lock that lets one server in.
+//! The home directory: its permissions, the token, and the lock that admits one server.
 
 use std::{
     fs::{self, Permissions},
@@ -13,27 +13,26 @@ use base::durable::replace;
 use model::{AccessToken, TOKEN_BYTES};
 use store::{HomeLock, LockError};
 
-/// How long the lock of another server is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the lock of another server.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A home this process holds the lock of.
+/// A home directory that this process has locked.
 pub struct Home {
     path: PathBuf,
     _lock: HomeLock,
 }
 
 impl Home {
-    /// Makes the directory if need be and takes its lock.
+    /// Creates the directory if it does not exist, and locks it.
     pub fn open(path: &Path) -> anyhow::Result<Home> {
-        let naming = || format!("cannot use {} as home", path.display());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(naming)?;
-        fs::set_permissions(path, Permissions::from_mode(0o700)).with_context(naming)?;
+        let context = || format!("cannot use {} as the home directory", path.display());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(context)?;
+        fs::set_permissions(path, Permissions::from_mode(0o700)).with_context(context)?;
         let lock = take_lock(path)?;
         Ok(Home { path: path.to_owned(), _lock: lock })
     }
 
-    /// Returns the token; generates one on the first start. Its text does not depend on which of its
-    /// forms the file has.
+    /// Returns the token in its canonical form; generates one on the first start.
     pub fn token(&self) -> anyhow::Result<String> {
         let path = self.path.join("token");
         match read_token(&self.path) {
@@ -42,15 +41,15 @@ impl Home {
                     .with_context(|| format!("cannot keep {} private", path.display()))?;
                 Ok(AccessToken::read(&token).canonical())
             }
-            Err(error) if is_missing(&error) => make_token(&path),
+            Err(error) if is_missing(&error) => generate_token(&path),
             Err(error) => Err(error),
         }
     }
 }
 
-/// A server that was just killed holds the lock until the kernel has taken it apart.
+/// Waits for the lock: a killed server holds it until the kernel has cleaned up the process.
 fn take_lock(path: &Path) -> Result<HomeLock, LockError> {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match HomeLock::take(path) {
             Err(LockError::Held { .. }) if Instant::now() < deadline => {
@@ -62,7 +61,7 @@ fn take_lock(path: &Path) -> Result<HomeLock, LockError> {
 }
 
 impl Home {
-    /// Leaves the address for the command line to find.
+    /// Writes the address for the command line.
     pub fn write_address(&self, url: &str) -> anyhow::Result<()> {
         let path = self.path.join("address");
         fs::write(&path, format!("{url}\n"))
@@ -71,18 +70,18 @@ impl Home {
 
     /// Removes the address and the certificate.
     pub fn remove_address(&self) {
-        // One that stays is harmless: nobody listens there.
+        // A leftover file is harmless: no server listens at that address.
         let _ = fs::remove_file(self.path.join("address"));
         let _ = fs::remove_file(certificate_path(&self.path));
     }
 }
 
-/// Path of the certificate that the running server presents, for the command line to compare.
+/// Path of the certificate of the running server, which the command line trusts.
 pub fn certificate_path(home: &Path) -> PathBuf {
     home.join("certificate.pem")
 }
 
-/// Replaces the certificate in that home.
+/// Replaces the certificate in a home directory.
 pub(super) fn write_certificate(home: &Path, pem: &str) -> std::io::Result<()> {
     let path = certificate_path(home);
     let beside = path.with_extension("tmp");
@@ -90,7 +89,7 @@ pub(super) fn write_certificate(home: &Path, pem: &str) -> std::io::Result<()> {
     fs::rename(&beside, &path)
 }
 
-/// The address of the server in that home, if one is or was running.
+/// Returns the address of the server of a home directory, if one is or was running.
 pub fn read_address(home: &Path) -> Option<String> {
     let text = fs::read_to_string(home.join("address")).ok()?;
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
@@ -101,25 +100,25 @@ fn is_missing(error: &anyhow::Error) -> bool {
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The token in that home, as the command line reads it.
+/// Reads the token of a home directory.
 pub fn read_token(home: &Path) -> anyhow::Result<String> {
     let path = home.join("token");
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let token = text.trim();
     if token.len() < 32 {
-        bail!("{} holds no token; remove it to have another made", path.display());
+        bail!("{} contains no valid token; delete it to generate a new one", path.display());
     }
     Ok(token.to_owned())
 }
 
-/// There is a whole token or none.
-fn make_token(path: &Path) -> anyhow::Result<String> {
-    let naming = || format!("cannot write {}", path.display());
+/// Generates a token and writes it atomically.
+fn generate_token(path: &Path) -> anyhow::Result<String> {
+    let context = || format!("cannot write {}", path.display());
     let mut bytes = [0; TOKEN_BYTES];
-    getrandom::fill(&mut bytes).context("no randomness for the token")?;
+    getrandom::fill(&mut bytes).context("cannot generate a random token")?;
     let token = AccessToken::new(bytes).canonical();
-    replace(path, format!("{token}\n").as_bytes()).with_context(naming)?;
+    replace(path, format!("{token}\n").as_bytes()).with_context(context)?;
     Ok(token)
 }
 
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_has_one_server_and_one_token() {
+    fn a_home_admits_one_server_and_has_one_token() {
         let path = std::env::temp_dir().join(format!("stead-home-{}", std::process::id()));
         let home = Home::open(&path).unwrap();
         let token = home.token().unwrap();

@@ -1,4 +1,4 @@
-//! Accepts connections and bounds what each may cost: how many, how slow, how stuck.
+//! Accepts connections, and limits their number and their timeouts.
 
 use std::{
     io,
@@ -22,25 +22,25 @@ use tokio_util::{sync::WaitForCancellationFutureOwned, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::tls::Tls;
-use api::{self, App, budget::Connection};
+use api::{self, App, budget::ClientConnection};
 
-/// Largest request head.
-const HEAD_BYTES: usize = 64 * 1024;
-/// Pause after a failed accept: out of descriptors is not over at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often failed accepts are logged.
+/// Largest head of a request.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// How long `accept` pauses after a failure, usually for lack of descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Minimum time between two log lines about failed accepts.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// A connection without traffic for this long is probed.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// Time without traffic after which a connection is probed.
+const KEEPALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Probes without an answer after which the peer is gone.
-const KEEPALIVE_PROBES: u32 = 3;
+/// Unanswered probes after which a connection is closed.
+const MAX_KEEPALIVE_PROBES: u32 = 3;
 
-/// Serves until the server stops; ends when every connection has.
+/// Serves until the server stops and every connection has ended.
 pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, router: Router, app: App) {
     let connections = TaskTracker::new();
     let room = Arc::new(Semaphore::new(app.settings.limits.connections));
-    let mut failures = Failures::default();
+    let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
             () = app.stopping.cancelled() => break,
@@ -51,15 +51,15 @@ pub(super) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, router: 
                 let (tls, router, app) = (tls.clone(), router.clone(), app.clone());
                 connections.spawn(async move {
                     app.metrics.connections.inc();
-                    talk(stream, tls, peer, permit, router, &app).await;
+                    serve_connection(stream, tls, peer, permit, router, &app).await;
                     app.metrics.connections.dec();
                 });
             }
             Err(error) => {
-                // Out of descriptors, mostly: an unauthenticated connection gives its own back.
+                // Usually out of descriptors: dropping an unauthenticated connection frees one.
                 app.budgets.evict_connection();
                 failures.log(&error);
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -72,10 +72,10 @@ async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
     app: &App,
-) -> io::Result<(TcpStream, Arc<Connection>, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, Arc<ClientConnection>, OwnedSemaphorePermit)> {
     let (stream, peer) = listener.accept().await?;
-    // A newcomer that finds all permits taken makes one unauthenticated connection leave. Those behind it
-    // wait in the kernel's queue.
+    // A connection that finds no permit evicts an unauthenticated one. Further connections wait in the
+    // kernel's queue.
     let permit = match room.clone().try_acquire_owned() {
         Ok(permit) => permit,
         Err(_) => {
@@ -84,24 +84,24 @@ async fn accept(
         }
     };
     let local = stream.local_addr()?;
-    // Keys and their echo are small and must not wait for more.
+    // Keystrokes and their echo are small and must not be delayed.
     stream.set_nodelay(true)?;
-    // A peer that vanished without a word is found out, also where we only wait for it.
+    // Detects peers that vanished, also on connections that only receive.
     sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE_TIMEOUT)?;
     sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_keepcnt(&stream, MAX_KEEPALIVE_PROBES)?;
     Ok((stream, app.budgets.connected(peer, local), permit))
 }
 
-/// Logs failures to accept, but not each: out of descriptors every attempt fails.
+/// Logs failed accepts, rate-limited: without descriptors every attempt fails.
 #[derive(Debug, Default)]
-struct Failures {
+struct AcceptFailures {
     logged_at: Option<Instant>,
     since: u64,
 }
 
-impl Failures {
+impl AcceptFailures {
     fn log(&mut self, error: &io::Error) {
         self.since += 1;
         if self.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
@@ -112,34 +112,34 @@ impl Failures {
     }
 }
 
-async fn talk(
+async fn serve_connection(
     stream: TcpStream,
     tls: Option<Arc<Tls>>,
-    peer: Arc<Connection>,
+    peer: Arc<ClientConnection>,
     permit: OwnedSemaphorePermit,
     router: Router,
     app: &App,
 ) {
-    // The permit goes with the stream, which an upgraded socket takes along.
+    // The stream holds the permit, also after an upgrade.
     let stall_time = app.settings.limits.stall_time;
     let of_stream = peer.clone();
-    let patient = move |stream| Patient::new(stream, stall_time, of_stream, permit);
+    let bounded = move |stream| StallTimeout::new(stream, stall_time, of_stream, permit);
     let Some(tls) = tls else {
-        return answer(patient(stream), peer, router, app).await;
+        return answer(bounded(stream), peer, router, app).await;
     };
-    let shaken = tokio::select! {
+    let handshake = tokio::select! {
         () = app.stopping.cancelled() => return,
         () = peer.cut().cancelled() => return,
-        shaken = tls.handshake(stream, patient) => shaken,
+        handshake = tls.handshake(stream, bounded) => handshake,
     };
-    match shaken {
+    match handshake {
         Ok(stream) => answer(stream, peer, router, app).await,
-        Err(error) => tracing::debug!(%error, peer = %peer.peer, "no TLS handshake"),
+        Err(error) => tracing::debug!(%error, peer = %peer.peer, "TLS handshake failed"),
     }
 }
 
-/// Answers requests on a stream until it ends.
-async fn answer<S>(stream: S, peer: Arc<Connection>, router: Router, app: &App)
+/// Serves the requests of a stream until it ends.
+async fn answer<S>(stream: S, peer: Arc<ClientConnection>, router: Router, app: &App)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -155,16 +155,16 @@ where
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
-        .max_header_size(HEAD_BYTES)
-        .max_buf_size(HEAD_BYTES)
-        // For programs behind a port, whose headers are passed on as they were written.
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_buf_size(MAX_HEAD_BYTES)
+        // Programs in sandboxes receive headers as they were sent.
         .preserve_header_case(true)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        // Dropping the connection drops the request it is at.
+        // Dropping the connection drops its current request.
         () = peer.cut().cancelled() => Ok(()),
         () = stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
@@ -176,30 +176,29 @@ where
     }
 }
 
-/// A stream that is cut when the other side does not read for too long, or when its connection is
-/// evicted.
-struct Patient {
+/// A stream that fails when the peer does not read for too long, or when its connection is evicted.
+struct StallTimeout {
     stream: TcpStream,
-    patience: Duration,
+    timeout: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    // Both for as long as the stream is there.
-    _peer: Arc<Connection>,
+    // Held as long as the stream lives.
+    _peer: Arc<ClientConnection>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Patient {
+impl StallTimeout {
     fn new(
         stream: TcpStream,
-        patience: Duration,
-        peer: Arc<Connection>,
+        timeout: Duration,
+        peer: Arc<ClientConnection>,
         permit: OwnedSemaphorePermit,
-    ) -> Patient {
+    ) -> StallTimeout {
         let cut = Box::pin(peer.cut().clone().cancelled_owned());
-        Patient { stream, patience, stalled: None, cut, _peer: peer, _permit: permit }
+        StallTimeout { stream, timeout, stalled: None, cut, _peer: peer, _permit: permit }
     }
 
-    /// Starts, stops or runs the clock, by whether a write got anywhere.
+    /// Resets the timer if a write made progress, otherwise starts or polls it.
     fn watch<T>(
         &mut self,
         wrote: Poll<io::Result<T>>,
@@ -209,10 +208,10 @@ impl Patient {
             self.stalled = None;
             return wrote;
         }
-        let patience = self.patience;
+        let timeout = self.timeout;
         let clock = self
             .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
         match clock.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -220,7 +219,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for StallTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -233,7 +232,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for StallTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The log on standard error. Env values, tokens and what is typed are never written to it.
+//! The log on standard error. Never contains environment values, tokens or input.
 
 use std::io::IsTerminal;
 
@@ -7,7 +7,7 @@ use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::Sub
 
 use config::{LogFormat, LogLevel};
 
-/// The crates whose log lines the chosen level is for; a test compares it with the workspace.
+/// The crates that the configured level applies to; a test compares them with the workspace.
 const OUR_CRATES: [&str; 12] = [
     "api", "base", "cloud", "compat", "config", "engine", "files", "machine", "model", "provider",
     "stead", "store",
@@ -22,7 +22,7 @@ pub fn start(format: LogFormat, level: LogLevel) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // Libraries below us log whole requests at their lower levels, headers included.
+    // Libraries log whole requests with their headers at lower levels.
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(OUR_CRATES.map(|name| (name, level)));
@@ -35,9 +35,9 @@ pub fn start(format: LogFormat, level: LogLevel) {
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     std::panic::set_hook(Box::new(|panic| {
-        let message = panic.payload_as_str().unwrap_or("a panic without words");
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let message = panic.payload_as_str().unwrap_or("panic without a message");
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let trace = std::backtrace::Backtrace::capture();
-        tracing::error!(place, %trace, "panic: {message}");
+        tracing::error!(location, %trace, "panic: {message}");
     }));
 }

@@ -1,4 +1,4 @@
-//! Tells what instances use, while somebody looks at a terminal on them and listens to events.
+//! Reports the resource usage of instances while a client watches one of their terminals and listens to events.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,12 +14,12 @@ use engine::lease::Leases;
 use model::{InstanceState, LeaseId};
 use store::Store;
 
-/// Time between two looks at the same instance.
-const EVERY: Duration = Duration::from_secs(2);
-/// Instances measured at each look; more wait for the next.
-const AT_ONCE: usize = 32;
+/// Time between two measurements of an instance.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
+/// Instances measured per interval; others follow in the next one.
+const MAX_INSTANCES_PER_INTERVAL: usize = 32;
 
-/// Measures until told to stop.
+/// Measures until `stop` is cancelled.
 pub fn run(
     engine: &Engine,
     store: Store,
@@ -28,16 +28,16 @@ pub fn run(
     let (events, leases) = (engine.events.clone(), engine.leases.clone());
     let terminals = engine.terminals.clone();
     async move {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(MEASURE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut told, mut last) = (HashMap::new(), None);
+        let (mut reported, mut last) = (HashMap::new(), None);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
             if !events.is_measuring_heard() {
-                told.clear();
+                reported.clear();
                 continue;
             }
             let mut watched = BTreeSet::new();
@@ -46,10 +46,10 @@ pub fn run(
                     watched.insert(row.lease_id);
                 }
             }
-            told.retain(|lease, _| watched.contains(lease));
-            for lease in turn(&watched, last.as_ref()) {
+            reported.retain(|lease, _| watched.contains(lease));
+            for lease in next_leases(&watched, last.as_ref()) {
                 if let Some(measured) = measure(&leases, &store, &lease).await
-                    && told.insert(lease.clone(), measured.clone()).as_ref() != Some(&measured)
+                    && reported.insert(lease.clone(), measured.clone()).as_ref() != Some(&measured)
                 {
                     events.measured(measured);
                 }
@@ -59,11 +59,11 @@ pub fn run(
     }
 }
 
-/// Whose turn it is: those after the last one, round and round.
-fn turn(watched: &BTreeSet<LeaseId>, last: Option<&LeaseId>) -> Vec<LeaseId> {
+/// Returns the next instances in round-robin order, after `last`.
+fn next_leases(watched: &BTreeSet<LeaseId>, last: Option<&LeaseId>) -> Vec<LeaseId> {
     let after = watched.iter().filter(|lease| last.is_none_or(|last| *lease > last));
     let before = watched.iter().filter(|lease| last.is_some_and(|last| *lease <= last));
-    after.chain(before).take(AT_ONCE).cloned().collect()
+    after.chain(before).take(MAX_INSTANCES_PER_INTERVAL).cloned().collect()
 }
 
 async fn measure(leases: &Leases, store: &Store, id: &LeaseId) -> Option<Measured> {
@@ -88,11 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_gets_a_turn() {
-        let all: BTreeSet<LeaseId> = (0..AT_ONCE + 5).map(|_| LeaseId::fresh()).collect();
-        let first = turn(&all, None);
-        assert_eq!(first.len(), AT_ONCE);
-        let second = turn(&all, first.last());
+    fn every_instance_is_measured_in_turn() {
+        let all: BTreeSet<LeaseId> =
+            (0..MAX_INSTANCES_PER_INTERVAL + 5).map(|_| LeaseId::fresh()).collect();
+        let first = next_leases(&all, None);
+        assert_eq!(first.len(), MAX_INSTANCES_PER_INTERVAL);
+        let second = next_leases(&all, first.last());
         let seen: BTreeSet<LeaseId> = first.into_iter().chain(second).collect();
         assert_eq!(seen, all);
     }

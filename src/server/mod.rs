@@ -1,6 +1,6 @@
-//! The running server: puts the parts together, serves, and stops in good order.
+//! The server process: assembles the parts, serves, and shuts down gracefully.
 //!
-//! Stopping ends no shell: those live in hosts, which are found again at the next start.
+//! Shutdown ends no shell: shells live in hosts, which the next start recovers.
 
 mod assembly;
 mod background;
@@ -24,11 +24,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::web::ASSETS;
 use api::{
-    App, Entrance,
+    App, GuardState,
     auth::{Auth, AuthMode},
     pass::Shares,
 };
-use background::Warm;
+use background::{LocalSandboxes, WarmPool};
 use base::{clock::Clock, event::Events, metrics::Metrics};
 use compat::Compat;
 use config::Settings;
@@ -38,38 +38,39 @@ pub use compute::{confined, sandboxes};
 pub use home::{Home, certificate_path, read_address, read_token};
 pub use log::start as start_log;
 
-/// Time given to answers that are under way when the server is told to stop.
-const DRAIN: Duration = Duration::from_secs(4);
+/// How long shutdown waits for responses in progress.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Serves until a signal says stop.
+/// Serves until SIGTERM or SIGINT.
 pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     forbid_inspection();
-    settings.limits.connections = affordable(settings.limits.connections, descriptors);
+    settings.limits.connections = limit_connections(settings.limits.connections, descriptors);
     let home = Home::open(&settings.home)?;
     let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
     let tls = tls.transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
-    let address = listener.local_addr().context("cannot tell the listening address")?;
+    let address = listener.local_addr().context("cannot determine the listening address")?;
 
     let stopping = CancellationToken::new();
     let token = home.token()?;
     for key in vendor_keys::clear_own_token(&mut settings, &token) {
-        tracing::warn!(key, "ignored: it is this server's own token, not the key of a vendor");
+        tracing::warn!(key, "ignored a vendor key that is this server's own token");
     }
-    let open = if settings.no_auth { AuthMode::ToAnyone } else { AuthMode::ToHolders };
+    let auth_mode = if settings.no_auth { AuthMode::Disabled } else { AuthMode::Required };
     let path = settings.home.clone();
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
     let store = store.context("cannot open the store")?;
-    let auth = Auth::load(store.clone(), &token, open).await.context("cannot load the tokens")?;
+    let auth =
+        Auth::load(store.clone(), &token, auth_mode).await.context("cannot load the tokens")?;
     let shares = Shares::load(store.clone()).await.context("cannot load the share links")?;
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
-    let warm = |name| if compute.chosen == name { Warm::Usual } else { Warm::None };
-    let sandboxes = background::Sandboxes {
+    let warm = |name| if compute.chosen == name { WarmPool::On } else { WarmPool::Off };
+    let sandboxes = LocalSandboxes {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),
     };
@@ -84,8 +85,8 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let (sandboxes, stop) = (app.sandboxes.clone(), stopping.clone());
     tasks.spawn(async move { sandboxes.run(stop).await });
     tasks.spawn(compat::run(compat.clone(), stopping.clone()));
-    let entrance = Entrance { app: app.clone(), doors: compat.doors(), assets: ASSETS };
-    let router = api::router(entrance, compat.routes());
+    let state = GuardState { app: app.clone(), doors: compat.doors(), assets: ASSETS };
+    let router = api::router(state, compat.routes());
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -95,7 +96,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let serving = tokio::spawn(listen::serve(listener, tls, router, app.clone()));
 
     home.write_address(&app.settings.local_url(address))?;
-    say_ready(&app, address).context("cannot say that the server is ready")?;
+    print_ready(&app, address).context("cannot write to standard output")?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
@@ -111,21 +112,21 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
         tasks.wait().await;
         app.leases.finished().await;
         if let Err(error) = app.projects.memories().snapshot_all().await {
-            tracing::warn!(%error, "no snapshot on stop; the log has everything");
+            tracing::warn!(%error, "cannot write a snapshot of the hot memories; their log is complete");
         }
     };
     tokio::select! {
         () = drained => tracing::info!("stopped"),
-        () = tokio::time::sleep(DRAIN) => tracing::warn!("stopped with answers under way"),
-        _ = terminate.recv() => tracing::warn!("stopped at once: second SIGTERM"),
-        _ = interrupt.recv() => tracing::warn!("stopped at once: second SIGINT"),
+        () = tokio::time::sleep(SHUTDOWN_TIMEOUT) => tracing::warn!("stopped with responses in progress"),
+        _ = terminate.recv() => tracing::warn!("stopped immediately: second SIGTERM"),
+        _ = interrupt.recv() => tracing::warn!("stopped immediately: second SIGINT"),
     }
     home.remove_address();
     Ok(())
 }
 
-/// One line others can wait for, then the link for a person.
-fn say_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
+/// Prints one line that scripts can wait for, then the sign-in link.
+fn print_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {}://{address}", app.settings.scheme().name())?;
     if !app.auth.is_open() {
@@ -135,8 +136,8 @@ fn say_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each watcher and each host costs a descriptor; the usual soft limit of 1,024 is soon met.
-/// Returns the limit; `None` if there is none.
+/// Raises the soft limit of open files, because each client and each host needs a descriptor and the usual limit
+/// is 1,024. Returns the new limit; `None` if it is unlimited.
 fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -148,21 +149,24 @@ fn raise_descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Keeps other processes of the same user from reading tokens and environments out of our memory, and the
+/// Prevents other processes of the same user from reading tokens and environments from our memory, and the
 /// kernel from writing them into a core file.
 fn forbid_inspection() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "cannot forbid other processes to inspect this one");
+        tracing::warn!(%error, "cannot prevent other processes from inspecting this one");
     }
 }
 
-/// The connections that leave half of the descriptors to hosts, files and the store.
-fn affordable(connections: usize, descriptors: Option<u64>) -> usize {
+/// Lowers the number of connections so that half of the descriptors remain for hosts, files and the store.
+fn limit_connections(connections: usize, descriptors: Option<u64>) -> usize {
     let half =
         descriptors.map_or(usize::MAX, |limit| usize::try_from(limit / 2).unwrap_or(usize::MAX));
     if connections > half {
-        tracing::info!(connections = half, "limits.connections is lowered: open files are limited");
+        tracing::info!(
+            connections = half,
+            "lowered limits.connections to half of the open file limit"
+        );
     }
     connections.min(half).max(1)
 }

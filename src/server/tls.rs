@@ -1,20 +1,21 @@
 //! TLS on the server's own port: rustls with `ring`, TLS 1.2 and 1.3.
 //!
-//! Certificate and key are read at start and again when either file changes. A pair that cannot be
-//! used is reported once and the pair in use stays. Connections that are open keep the certificate
-//! they began with. `HOME/certificate.pem` has what the server presents, so that the command line on
-//! this machine trusts it whoever issued it and whatever name it is for.
+//! Certificate and key are read at start and again when either file changes. An invalid pair is logged once and
+//! the current pair stays in use. Open connections keep the certificate they started with.
+//! `HOME/certificate.pem` is a copy of the certificate, so that the command line on this machine trusts it
+//! whatever its issuer and names are.
 
 use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use parking_lot::RwLock;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
@@ -33,17 +34,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::home;
 
-/// How long a client has for the handshake.
+/// Deadline of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the two files are checked for a change.
+/// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// What a client reads that speaks plain HTTP to this port.
-const PLAIN_HTTP_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\n\
+/// The response to a client that sends plain HTTP to this port.
+const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.1 400 Bad Request\r\n\
     content-type: application/problem+json\r\nconnection: close\r\ncontent-length: 161\r\n\r\n\
     {\"type\":\"about:blank\",\"title\":\"The request is not valid\",\"status\":400,\
     \"detail\":\"this port speaks TLS; the URL must begin with https://\",\"code\":\"invalid_request\"}";
 
-/// The certificate in use, and where it comes from.
+/// The current certificate, and the files it is read from.
 pub(super) struct Tls {
     cert: PathBuf,
     key: PathBuf,
@@ -56,7 +57,14 @@ struct Current {
     chain: Vec<CertificateDer<'static>>,
 }
 
-/// What a file looked like; another value means that it was written or replaced.
+/// The outcome of a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reload {
+    Replaced,
+    Unchanged,
+}
+
+/// Identifies the content of a file; changes when the file is written or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     device: u64,
@@ -67,11 +75,11 @@ struct FileStamp {
 }
 
 impl Tls {
-    /// Reads certificate and key, and leaves the certificate in `home`.
+    /// Reads certificate and key, and copies the certificate to `home`.
     pub(super) fn load((cert, key): (&Path, &Path), home: &Path) -> anyhow::Result<Tls> {
         let current = read(cert, key)?;
         home::write_certificate(home, &pem(&current.chain))
-            .with_context(|| format!("cannot leave the certificate in {}", home.display()))?;
+            .with_context(|| format!("cannot write the certificate to {}", home.display()))?;
         Ok(Tls {
             cert: cert.to_owned(),
             key: key.to_owned(),
@@ -80,8 +88,7 @@ impl Tls {
         })
     }
 
-    /// Completes the handshake on a new connection, within its deadline. `wrap` makes the stream that
-    /// TLS runs over.
+    /// Performs the handshake on a new connection, within its deadline. `wrap` converts the TCP stream first.
     pub(super) async fn handshake<S>(
         &self,
         mut stream: TcpStream,
@@ -92,15 +99,15 @@ impl Tls {
     {
         let handshake = async {
             let mut first = [0];
-            // A handshake begins with byte 22, a request with its method.
+            // A handshake starts with byte 22, a plain request with its method.
             if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
-                stream.write_all(PLAIN_HTTP_ANSWER.as_bytes()).await?;
+                stream.write_all(PLAIN_HTTP_RESPONSE.as_bytes()).await?;
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "plain HTTP to a TLS port"));
             }
             TlsAcceptor::from(self.current().config.clone()).accept(wrap(stream)).await
         };
         timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or_else(|_| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"))
         })
     }
 
@@ -108,7 +115,7 @@ impl Tls {
     pub(super) async fn reload_on_change(self: Arc<Tls>, stopping: CancellationToken) {
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Not the files at this instant: one may have changed since it was read.
+        // Not the current state of the files: they may have changed since they were read.
         let mut seen = None;
         loop {
             tokio::select! {
@@ -119,50 +126,52 @@ impl Tls {
             let checked = tokio::task::spawn_blocking(move || tls.check(seen)).await;
             match checked {
                 Ok(stamps) => seen = stamps,
-                Err(error) => tracing::error!(%error, "checking the certificate failed"),
+                Err(error) => tracing::error!(%error, "cannot check the certificate"),
             }
         }
     }
 
-    /// Loads the files if they differ from `seen`; returns what they look like.
+    /// Reloads the files if they differ from `seen`; returns their stamps.
     fn check(&self, seen: Option<[FileStamp; 2]>) -> Option<[FileStamp; 2]> {
         let stamps = stamp(&self.cert).and_then(|cert| Ok([cert, stamp(&self.key)?]));
         let stamps = match stamps {
             Ok(stamps) if Some(stamps) == seen => return seen,
             Ok(stamps) => stamps,
-            // In the middle of a replacement; one that stays away is reported by the next start.
+            // A file is being replaced. If it stays missing, the next start reports it.
             Err(error) => {
-                tracing::debug!(%error, "certificate or key is not there");
+                tracing::debug!(%error, "certificate or key is missing");
                 return seen;
             }
         };
         match self.reload() {
-            Ok(true) => tracing::info!(cert = %self.cert.display(), "certificate replaced"),
-            Ok(false) => {}
+            Ok(Reload::Replaced) => {
+                tracing::info!(cert = %self.cert.display(), "certificate replaced")
+            }
+            Ok(Reload::Unchanged) => {}
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, "the changed certificate cannot be used; the old one stays");
+                tracing::warn!(error, "the new certificate is invalid; keeping the current one");
             }
         }
         Some(stamps)
     }
 
-    /// Puts the pair in the files to use; returns `false` if it is the one in use.
-    fn reload(&self) -> anyhow::Result<bool> {
+    /// Loads the pair from the files.
+    fn reload(&self) -> anyhow::Result<Reload> {
         let next = read(&self.cert, &self.key)?;
         let previous = self.current();
         if previous.chain == next.chain {
-            return Ok(false);
+            return Ok(Reload::Unchanged);
         }
-        // Both, so that a command line that starts at this instant trusts either.
+        // Both, so that a command line that starts right now trusts either.
         let both = [next.chain.clone(), previous.chain[..1].to_vec()].concat();
-        home::write_certificate(&self.home, &pem(&both)).context("cannot leave the certificate")?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        Ok(true)
+        home::write_certificate(&self.home, &pem(&both)).context("cannot write the certificate")?;
+        *self.current.write() = Arc::new(next);
+        Ok(Reload::Replaced)
     }
 
     fn current(&self) -> Arc<Current> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 }
 
@@ -236,8 +245,8 @@ mod tests {
             Tls::load((&self.cert(), &self.key()), &self.0)
         }
 
-        /// What is left for the command line.
-        fn left(&self) -> Vec<Vec<u8>> {
+        /// The certificates in the home directory.
+        fn copied(&self) -> Vec<Vec<u8>> {
             let chain = CertificateDer::pem_file_iter(home::certificate_path(&self.0)).unwrap();
             chain.map(|certificate| certificate.unwrap().to_vec()).collect()
         }
@@ -249,20 +258,20 @@ mod tests {
         }
     }
 
-    /// Certificate and key as PEM, and the certificate as it is sent.
+    /// Returns certificate and key as PEM, and the certificate as DER.
     fn pair() -> (String, String, Vec<u8>) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         (made.cert.pem(), made.signing_key.serialize_pem(), made.cert.der().to_vec())
     }
 
     #[test]
-    fn a_changed_pair_is_used_once_both_files_fit() {
+    fn a_new_pair_is_used_once_both_files_match() {
         let files = Files::new("reload");
         let (cert, key, first) = pair();
         fs::write(files.cert(), cert).unwrap();
         fs::write(files.key(), key).unwrap();
         let tls = files.load().unwrap();
-        assert_eq!(files.left(), std::slice::from_ref(&first));
+        assert_eq!(files.copied(), std::slice::from_ref(&first));
         let seen = tls.check(None);
         assert!(seen.is_some() && tls.check(seen) == seen);
 
@@ -270,11 +279,11 @@ mod tests {
         fs::write(files.cert(), cert).unwrap();
         let half = tls.check(seen);
         assert_ne!(half, seen);
-        assert_eq!(tls.current().chain[0].as_ref(), first, "a key that does not fit is not used");
+        assert_eq!(tls.current().chain[0].as_ref(), first, "a key that does not match is not used");
         fs::write(files.key(), key).unwrap();
         let whole = tls.check(half);
         assert_eq!(tls.current().chain[0].as_ref(), second);
-        assert_eq!(files.left(), [second.clone(), first]);
+        assert_eq!(files.copied(), [second.clone(), first]);
 
         fs::remove_file(files.key()).unwrap();
         assert_eq!(tls.check(whole), whole);
@@ -282,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_the_file() {
+    fn an_error_names_the_file() {
         let files = Files::new("mistakes");
         let refused = || format!("{:#}", files.load().err().unwrap());
         assert!(refused().contains("/cert"), "{}", refused());
@@ -297,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_plain_http_has_the_length_it_says() {
-        let (head, body) = PLAIN_HTTP_ANSWER.split_once("\r\n\r\n").unwrap();
+    fn the_response_to_plain_http_has_its_declared_length() {
+        let (head, body) = PLAIN_HTTP_RESPONSE.split_once("\r\n\r\n").unwrap();
         let length: usize = head.rsplit_once(": ").unwrap().1.parse().unwrap();
         assert_eq!(body.len(), length);
     }

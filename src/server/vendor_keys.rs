@@ -1,7 +1,7 @@
-//! Keeps the server's own token from being sent to a vendor.
+//! Prevents the server's own token from being sent to a vendor.
 //!
-//! `stead env e2b` puts our token into `E2B_API_KEY`, where the server looks for the key of a vendor. A
-//! server started from such a shell would offer that vendor our token with every request.
+//! `stead env e2b` sets `E2B_API_KEY` to the server's token, and the server reads the vendor's key from the same
+//! variable. A server started from such a shell would send its token to the vendor with every request.
 
 use config::{Secret, Settings};
 use model::{AccessToken, TokenPrefix};
@@ -32,16 +32,16 @@ mod tests {
     use config::{Said, load};
 
     #[test]
-    fn a_vendor_never_gets_the_token_of_this_server_in_any_form() {
+    fn the_own_token_is_never_used_as_a_vendor_key() {
         let digits = "0123456789abcdef0123456789abcdef01234567";
         let earlier = "c29tZSBlYXJsaWVyIHRva2VuIG9mIHRoaXMgaG9tZSE";
         for own in [format!("stead_{digits}"), earlier.to_owned()] {
-            let mut said = Said::default();
-            said.flag("home", "/h", "--home");
-            said.flag("e2b.key", AccessToken::read(&own).with_prefix(TokenPrefix::E2b), "--set");
-            said.flag("daytona.key", own.clone(), "--set");
-            said.flag("agentbay.key", "e2b_0123", "--set");
-            let mut settings = load(&said).unwrap().settings;
+            let mut sources = Said::default();
+            sources.flag("home", "/h", "--home");
+            sources.flag("e2b.key", AccessToken::read(&own).with_prefix(TokenPrefix::E2b), "--set");
+            sources.flag("daytona.key", own.clone(), "--set");
+            sources.flag("agentbay.key", "e2b_0123", "--set");
+            let mut settings = load(&sources).unwrap().settings;
             assert_eq!(clear_own_token(&mut settings, &own), ["e2b.key", "daytona.key"]);
             assert_eq!(settings.e2b.key.reveal(), "");
             assert_eq!(settings.agentbay.key.reveal(), "e2b_0123");

@@ -75,7 +75,7 @@ impl Person {
         fs::write(person.home.path().join(&person.canary), &person.canary).unwrap();
         match person.begin() {
             Ok(server) => person.server = Some(server),
-            Err(said) if said.contains("cannot be had here") => {
+            Err(said) if said.contains("is not available") => {
                 eprintln!("skipped: users cannot have sandboxes on this machine: {said}");
                 return None;
             }

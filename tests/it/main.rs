@@ -1,10 +1,10 @@
-//! The real binary, driven through its front door; each test with a home and a port of its own.
+//! Tests of the real binary over HTTP; each test has a home directory and a port of its own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod compute;
 mod door;
 mod durable;
-#[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
+#[allow(dead_code, unused_imports, reason = "not every test module uses every helper")]
 mod harness;
 mod line;
 mod projects;

@@ -1,26 +1,142 @@
-//! What handlers share beyond single calls: a thread on its first use, and the end of things.
+//! The state that every handler has, and what handlers share beyond single calls: a thread on its first use,
+//! and deletion.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, ops::Deref, pin::Pin, sync::Arc, time::Instant};
 
-use engine::project::Attached;
-use engine::removal::Removal;
-use engine::session::Runtimes;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use base::{clock::Clock, event::Events, metrics::Metrics};
+use config::Settings;
+use engine::lease::Leases;
+use engine::project::{Attached, Projects};
+use engine::removal::{Removal, Removals};
+use engine::sandbox::Sandboxes;
+use engine::session::{Runtimes, Sessions};
 use engine::terminal::{From, Resume, Terminals, Watcher};
 use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
 use store::{Chain, FirstUse, Store, ThreadChoices};
 
-use super::{App, error::Problem, pass::Pass};
+use super::{
+    auth::Auth,
+    budget::Budgets,
+    detach::Detached,
+    error::Problem,
+    idempotency::KeyedRequests,
+    pass::{Pass, Shares},
+};
 
-/// The size of a terminal nobody has looked at yet.
-const FIRST_SIZE: (u16, u16) = (80, 24);
+/// The size of a terminal until its first client reports one, in columns and rows.
+const INITIAL_SIZE: (u16, u16) = (80, 24);
+
+/// The state of the server, as every handler has it. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Parts>);
+
+/// The fields of [`App`].
+pub struct Parts {
+    /// The settings the server was started with.
+    pub settings: Settings,
+    pub store: Store,
+    engine: Engine,
+    pub metrics: Metrics,
+    /// Tokens and browser sessions.
+    pub auth: Auth,
+    /// Share links, each with read-only access to one terminal.
+    pub shares: Shares,
+    /// Cancelled when the server stops: streams send a notice and end.
+    pub stopping: CancellationToken,
+    /// Tasks that outlive their request, such as upgraded sockets; shutdown waits for them.
+    pub tasks: TaskTracker,
+    /// Name of the session cookie. Browsers ignore the port of a cookie, so the name contains it.
+    pub cookie: String,
+    /// The URL of the server for clients, without a path.
+    pub url: String,
+    /// Limits on concurrent requests and connections of each class of caller.
+    pub budgets: Budgets,
+    /// Runs requests that continue after their clients disconnect.
+    pub(super) detached: Detached,
+    pub(super) keyed: KeyedRequests,
+}
+
+/// What the API serves. [`App`] dereferences to it.
+pub struct Engine {
+    pub leases: Leases,
+    pub sessions: Sessions,
+    pub terminals: Terminals,
+    pub sandboxes: Sandboxes,
+    /// Deleted things whose processes are still ending.
+    pub removals: Removals,
+    pub projects: Projects,
+    pub events: Events,
+    pub clock: Clock,
+    /// Name of the default provider.
+    pub provider: String,
+}
+
+impl Deref for Parts {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
 
 impl App {
-    /// The time.
+    /// `address` is the bound address, with the actual port.
+    pub fn new(
+        settings: Settings,
+        address: SocketAddr,
+        store: Store,
+        engine: Engine,
+        (auth, shares): (Auth, Shares),
+        metrics: Metrics,
+        stopping: CancellationToken,
+    ) -> App {
+        App(Arc::new(Parts {
+            budgets: Budgets::new(
+                settings.limits.connections,
+                settings.limits.requests,
+                &metrics.evicted,
+            ),
+            detached: Detached::new(settings.limits.requests),
+            keyed: KeyedRequests::default(),
+            cookie: format!("stead_{}", address.port()),
+            url: settings.public_url(address),
+            settings,
+            store,
+            engine,
+            metrics,
+            auth,
+            shares,
+            stopping,
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Name of the cookie that a share link is exchanged for.
+    pub fn share_cookie(&self) -> String {
+        format!("{}_share", self.cookie)
+    }
+
+    /// Creates a link that signs one browser in, once.
+    pub fn sign_in_link(&self) -> Result<String, getrandom::Error> {
+        let code = self.auth.code(Instant::now())?;
+        Ok(format!("{}/login?code={code}", self.url))
+    }
+
     pub fn now(&self) -> Moment {
         self.clock.now()
     }
 
-    /// The policy of a thread that chooses none.
+    /// The default session policy.
     pub fn policy(&self) -> SessionPolicy {
         let policy = &self.settings.policy;
         SessionPolicy {
@@ -36,7 +152,7 @@ impl App {
         }
     }
 
-    /// What brings a thread into being.
+    /// The request to the store that creates a thread if it does not exist.
     pub fn first_use(&self, thread: &ThreadId, choices: ThreadChoices) -> FirstUse {
         FirstUse {
             thread_id: thread.clone(),
@@ -44,28 +160,27 @@ impl App {
             provider: self.provider.clone(),
             policy: self.policy(),
             shell: ShellKind::default(),
-            size: FIRST_SIZE,
+            size: INITIAL_SIZE,
             now: self.now(),
         }
     }
 
-    /// A thread with its session, default terminal and lease; what is missing comes into being.
+    /// Returns a thread with its session, default terminal and lease; creates those that do not exist.
     pub async fn open_chain(&self, thread: &ThreadId) -> Result<Chain, Problem> {
         let chain = self.sessions.open(self.first_use(thread, ThreadChoices::default())).await?;
         self.sessions.touch(&chain.session.session_id);
         Ok(chain)
     }
 
-    /// Notes that somebody does something in a thread. A failure costs a little of the session's
-    /// time and nothing else.
+    /// Records activity in a thread. A failure is logged; it only brings the session's expiry forward.
     pub async fn used(&self, thread: &ThreadId) {
         if let Err(problem) = self.open_chain(thread).await {
-            tracing::warn!(%thread, detail = problem.detail(), "cannot note activity");
+            tracing::warn!(%thread, detail = problem.detail(), "cannot record activity");
         }
     }
 
-    /// A guest's place in a terminal. It starts nothing and is no use of the thread.
-    pub async fn look(
+    /// Watches a terminal as the holder of a share link. Starts nothing, and does not count as activity.
+    pub async fn watch_as_guest(
         &self,
         terminal: &Terminal,
         pass: &Pass,
@@ -78,9 +193,9 @@ impl App {
         Ok(self.terminals.look(terminal, name, from).await?)
     }
 
-    /// Counts somebody in who watches a terminal, until the first answer is dropped; says what to do
-    /// about an instance that does not run.
-    pub async fn attend(
+    /// Registers a client as attached to the project of a terminal, until the returned [`Attached`] is dropped.
+    /// Also returns whether watching may start a stopped instance.
+    pub async fn attach(
         &self,
         terminal: &Terminal,
         resume: Resume,
@@ -95,28 +210,25 @@ impl App {
         })
     }
 
-    /// Deletes a terminal. Its rows are gone when this returns; its processes go with the removal.
+    /// Deletes a terminal. Its rows are deleted when this returns; the removal ends its processes.
     pub async fn delete_terminal(&self, terminal: &Terminal) -> Result<Removal, Problem> {
         Ok(self.removals.delete_terminal(terminal, self.now().at).await?)
     }
 
-    /// Deletes a thread and everything only it used. The rows are gone when this returns; what they stood
-    /// for goes with the removal.
+    /// Deletes a thread and everything that only it used. The rows are deleted when this returns; the removal
+    /// ends processes and instances.
     pub async fn delete_thread(&self, id: &ThreadId) -> Result<Removal, Problem> {
         Ok(self.removals.delete_thread(id, self.now().at).await?)
     }
 }
 
-/// The runtimes of threads, as sessions see them.
+/// Ends the shells of a thread when its session expires.
 pub struct ThreadRuntimes {
-    /// Which terminals a thread has.
     pub store: Store,
-    /// Those that are alive.
     pub terminals: Terminals,
 }
 
 impl ThreadRuntimes {
-    /// Shared, for whoever asks.
     pub fn shared(store: Store, terminals: Terminals) -> Arc<dyn Runtimes> {
         Arc::new(ThreadRuntimes { store, terminals })
     }
@@ -127,15 +239,12 @@ impl Runtimes for ThreadRuntimes {
         self.terminals.thread_in_use(thread)
     }
 
-    fn end<'a>(
-        &'a self,
-        thread: &'a ThreadId,
-    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn end<'a>(&'a self, thread: &'a ThreadId) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
             let all = match self.store.thread_terminals(thread).await {
                 Ok(all) => all,
                 Err(error) => {
-                    tracing::warn!(%thread, %error, "cannot tell which terminals to end");
+                    tracing::warn!(%thread, %error, "cannot list the terminals to end");
                     return;
                 }
             };

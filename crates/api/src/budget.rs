@@ -1,4 +1,4 @@
-//! How much of the server each class of caller may use at once.
+//! Limits on concurrent requests and connections, for each class of caller.
 //!
 //! ```text
 //!   class             proves                           when its budget is used up
@@ -7,7 +7,7 @@
 //!   proxied           nothing; is for a program in     503; one sandbox gets a quarter
 //!                     a sandbox
 //!   key holder        a sandbox's key, a share link    503; one key gets a quarter
-//!   owner             the token, a signed-in browser   503; shares it with nobody
+//!   owner             the token, a signed-in browser   503; has the budget alone
 //! ```
 //! Requests and connections are counted alike. A connection starts as unauthenticated and takes the
 //! class of its latest request that proves something, so that peers without a token can never use up
@@ -16,9 +16,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -33,8 +34,8 @@ const MAX_UNAUTHENTICATED_CONNECTIONS: usize = 1024;
 /// All budgets of a server.
 pub struct Budgets {
     owner: Semaphore,
-    holders: Shares,
-    proxied: Shares,
+    holders: NamedPermits,
+    proxied: NamedPermits,
     unauthenticated: Evicting,
     connections: Arc<Connections>,
 }
@@ -42,37 +43,35 @@ pub struct Budgets {
 /// The connections of the classes that are bounded; the owner has the rest.
 struct Connections {
     unauthenticated: Evicting,
-    holders: Shares,
-    proxied: Shares,
+    holders: NamedPermits,
+    proxied: NamedPermits,
 }
 
 /// Room for one request.
 #[derive(Debug)]
 pub enum Room<'a> {
-    /// Of one that waits for nothing.
+    /// For a request that waits for nothing.
     Free,
-    /// Of the owner.
     Owner(SemaphorePermit<'a>),
-    /// Of a sandbox or a key.
-    Share(Share),
-    /// Of one that can be evicted.
+    /// For a request to a sandbox, or with a key.
+    Named(NamedPermit),
+    /// For a request that can be evicted.
     Unauthenticated(ConnectionEntry),
 }
 
 impl Budgets {
-    /// The budgets of a server with so many connections and requests. `evicted` counts what was cut
-    /// off to make room.
+    /// `evicted` counts the requests and connections that were dropped to make room.
     pub fn new(connections: usize, requests: usize, evicted: &Counter) -> Budgets {
         let quarter = (connections / 4).max(1);
         let connections = Connections {
             unauthenticated: Evicting::new(quarter.min(MAX_UNAUTHENTICATED_CONNECTIONS), evicted),
-            holders: Shares::new(quarter),
-            proxied: Shares::new(quarter),
+            holders: NamedPermits::new(quarter),
+            proxied: NamedPermits::new(quarter),
         };
         Budgets {
             owner: Semaphore::new(requests),
-            holders: Shares::new(requests),
-            proxied: Shares::new(requests),
+            holders: NamedPermits::new(requests),
+            proxied: NamedPermits::new(requests),
             unauthenticated: Evicting::new(MAX_UNAUTHENTICATED_REQUESTS, evicted),
             connections: Arc::new(connections),
         }
@@ -80,89 +79,93 @@ impl Budgets {
 
     /// Registers a connection that was accepted. Evicts another if there are too many that have not
     /// authenticated.
-    pub fn connected(&self, peer: SocketAddr, local: SocketAddr) -> Arc<Connection> {
+    pub fn connected(&self, peer: SocketAddr, local: SocketAddr) -> Arc<ClientConnection> {
         let cut = CancellationToken::new();
         let entry = self.connections.unauthenticated.enter(peer.ip(), cut.clone());
         let standing = Mutex::new(Standing::Unauthenticated(entry));
         let connections = self.connections.clone();
-        Arc::new(Connection { peer, local, connections, standing, cut })
+        Arc::new(ClientConnection { peer, local, connections, standing, cut })
     }
 
-    /// Cuts off one connection that has not authenticated; `false` if there is none.
+    /// Drops one unauthenticated connection; returns `false` if there is none.
     pub fn evict_connection(&self) -> bool {
         self.connections.unauthenticated.evict()
     }
 
-    /// Room for a request of the owner.
-    pub fn owner(&self, connection: &Connection) -> Result<Room<'_>, Problem> {
+    /// Reserves room for a request of the owner.
+    pub fn owner(&self, connection: &ClientConnection) -> Result<Room<'_>, Problem> {
         connection.becomes_owner();
         self.owner.try_acquire().map(Room::Owner).map_err(|_| overloaded())
     }
 
-    /// Room for a request with a key that opens one thing, which `name` names.
-    pub fn holder(&self, connection: &Connection, name: &str) -> Result<Room<'_>, Problem> {
+    /// Reserves room for a request with the key of the resource `name`.
+    pub fn holder(&self, connection: &ClientConnection, name: &str) -> Result<Room<'_>, Problem> {
         connection.becomes(Class::Holder, name)?;
-        self.holders.take(name).map(Room::Share).ok_or_else(overloaded)
+        self.holders.take(name).map(Room::Named).ok_or_else(overloaded)
     }
 
-    /// Room for a request to a program in this sandbox.
-    pub fn proxied(&self, connection: &Connection, sandbox: &str) -> Result<Room<'_>, Problem> {
+    /// Reserves room for a request to a program in a sandbox.
+    pub fn proxied(
+        &self,
+        connection: &ClientConnection,
+        sandbox: &str,
+    ) -> Result<Room<'_>, Problem> {
         connection.becomes(Class::Proxied, sandbox)?;
-        self.proxied.take(sandbox).map(Room::Share).ok_or_else(overloaded)
+        self.proxied.take(sandbox).map(Room::Named).ok_or_else(overloaded)
     }
 
-    /// Room for a request that has proved nothing; the oldest such request loses its own.
-    pub fn unauthenticated(&self, connection: &Connection) -> Room<'_> {
+    /// Reserves room for an unauthenticated request; evicts the oldest one if there is none.
+    pub fn unauthenticated(&self, connection: &ClientConnection) -> Room<'_> {
         let peer = connection.peer.ip();
         Room::Unauthenticated(self.unauthenticated.enter(peer, CancellationToken::new()))
     }
 }
 
 impl Room<'_> {
-    /// Waits until this room is taken away.
+    /// Waits until this request is evicted.
     pub async fn evicted(&self) -> Problem {
         match self {
             Room::Unauthenticated(entry) => entry.cut.cancelled().await,
-            Room::Free | Room::Owner(_) | Room::Share(_) => std::future::pending().await,
+            Room::Free | Room::Owner(_) | Room::Named(_) => std::future::pending().await,
         }
         overloaded()
     }
 }
 
 fn overloaded() -> Problem {
-    Problem::new(Code::Overloaded, "too many requests are being answered")
+    Problem::new(Code::Overloaded, "too many concurrent requests")
 }
 
-/// A class of callers that has shares.
+/// A class of callers whose budget is divided by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Holder,
     Proxied,
 }
 
-/// One accepted connection, also after it was upgraded. In the extensions of every request.
+/// One accepted connection, also after an upgrade. An extension of every request.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ClientConnection {
     /// The client's address.
     pub peer: SocketAddr,
-    /// The address it reached us at.
+    /// The local address of the connection.
     pub local: SocketAddr,
     connections: Arc<Connections>,
     standing: Mutex<Standing>,
     cut: CancellationToken,
 }
 
-/// What a connection counts as.
+/// The class a connection is counted in.
 #[derive(Debug)]
 enum Standing {
     #[expect(dead_code, reason = "held, never read")]
     Unauthenticated(ConnectionEntry),
-    Share(Class, Share),
+    Named(Class, NamedPermit),
     Owner,
 }
 
-impl Connection {
-    /// Cancelled when this connection must go to make room for others.
+impl ClientConnection {
+    /// Cancelled when this connection is evicted.
     pub fn cut(&self) -> &CancellationToken {
         &self.cut
     }
@@ -174,7 +177,7 @@ impl Connection {
 
     fn becomes(&self, class: Class, name: &str) -> Result<(), Problem> {
         let mut standing = self.standing();
-        if matches!(&*standing, Standing::Share(now, share) if *now == class && share.name == name)
+        if matches!(&*standing, Standing::Named(now, share) if *now == class && share.name == name)
         {
             return Ok(());
         }
@@ -182,12 +185,12 @@ impl Connection {
             Class::Holder => &self.connections.holders,
             Class::Proxied => &self.connections.proxied,
         };
-        *standing = Standing::Share(class, shares.take(name).ok_or_else(overloaded)?);
+        *standing = Standing::Named(class, shares.take(name).ok_or_else(overloaded)?);
         Ok(())
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standing.lock()
     }
 }
 
@@ -198,7 +201,7 @@ impl std::fmt::Debug for Connections {
 }
 
 /// A number of permits, of which no name may hold more than a quarter.
-struct Shares {
+struct NamedPermits {
     max: usize,
     used: Arc<Mutex<Used>>,
 }
@@ -209,33 +212,33 @@ struct Used {
     by_name: HashMap<String, usize>,
 }
 
-/// One permit of [`Shares`].
+/// One permit of [`NamedPermits`].
 #[derive(Debug)]
-pub struct Share {
+pub struct NamedPermit {
     used: Arc<Mutex<Used>>,
     name: String,
 }
 
-impl Shares {
-    fn new(max: usize) -> Shares {
-        Shares { max, used: Arc::default() }
+impl NamedPermits {
+    fn new(max: usize) -> NamedPermits {
+        NamedPermits { max, used: Arc::default() }
     }
 
-    fn take(&self, name: &str) -> Option<Share> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(&self, name: &str) -> Option<NamedPermit> {
+        let mut used = self.used.lock();
         let held = used.by_name.get(name).copied().unwrap_or(0);
         if used.total >= self.max || held >= (self.max / 4).max(1) {
             return None;
         }
         used.total += 1;
         used.by_name.insert(name.to_owned(), held + 1);
-        Some(Share { used: self.used.clone(), name: name.to_owned() })
+        Some(NamedPermit { used: self.used.clone(), name: name.to_owned() })
     }
 }
 
-impl Drop for Share {
+impl Drop for NamedPermit {
     fn drop(&mut self) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         used.total -= 1;
         match used.by_name.get_mut(&self.name) {
             Some(held) if *held > 1 => *held -= 1,
@@ -244,8 +247,8 @@ impl Drop for Share {
     }
 }
 
-/// A bounded set. Who enters it when it is full evicts the oldest entry of the peer that has the
-/// most: one peer alone can only evict itself.
+/// A bounded set. An entry into a full set evicts the oldest entry of the peer that has the most entries: a
+/// peer that is alone can only evict itself.
 struct Evicting {
     max: usize,
     evicted: Counter,
@@ -260,7 +263,7 @@ struct Entries {
     by_peer: HashMap<IpAddr, BTreeMap<u64, CancellationToken>>,
 }
 
-/// A place in an [`Evicting`] set.
+/// An entry of an [`Evicting`] set; dropping it leaves the set.
 #[derive(Debug)]
 pub struct ConnectionEntry {
     entries: Arc<Mutex<Entries>>,
@@ -276,7 +279,7 @@ impl Evicting {
 
     fn enter(&self, peer: IpAddr, cut: CancellationToken) -> ConnectionEntry {
         let peer = network(peer);
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if entries.count >= self.max && entries.evict() {
             self.evicted.inc();
         }
@@ -288,7 +291,7 @@ impl Evicting {
     }
 
     fn evict(&self) -> bool {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         let found = entries.evict();
         if found {
             self.evicted.inc();
@@ -299,7 +302,7 @@ impl Evicting {
 
 impl Entries {
     fn evict(&mut self) -> bool {
-        // Among peers with as many, the one whose oldest entry is older.
+        // Among peers with equally many entries, the one with the older entry.
         let rank = |(_, of_peer): &(&IpAddr, &BTreeMap<u64, CancellationToken>)| {
             (of_peer.len(), std::cmp::Reverse(of_peer.first_key_value().map(|(number, _)| *number)))
         };
@@ -328,12 +331,12 @@ impl Entries {
 
 impl Drop for ConnectionEntry {
     fn drop(&mut self) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.remove(self.peer, self.number);
     }
 }
 
-/// One IPv6 subscriber has a whole /64.
+/// Maps an IPv6 address to its /64, which usually belongs to one subscriber.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -366,14 +369,14 @@ mod tests {
         assert!(!quiet.cut.is_cancelled());
         assert_eq!(set.evicted.get(), 5);
         drop(greedy);
-        assert_eq!(set.entries.lock().unwrap().count, 1);
+        assert_eq!(set.entries.lock().count, 1);
         drop(quiet);
-        assert!(set.entries.lock().unwrap().by_peer.is_empty());
+        assert!(set.entries.lock().by_peer.is_empty());
         assert!(!set.evict());
     }
 
     #[test]
-    fn alone_a_peer_evicts_its_own_oldest() {
+    fn a_peer_that_is_alone_evicts_its_own_oldest_entry() {
         let set = Evicting::new(2, &Counter::default());
         let entries: Vec<_> = (0..3).map(|_| enter(&set, "127.0.0.1")).collect();
         let cut: Vec<bool> = entries.iter().map(|entry| entry.cut.is_cancelled()).collect();
@@ -391,8 +394,8 @@ mod tests {
     }
 
     #[test]
-    fn one_name_gets_a_quarter_and_all_together_no_more_than_there_are() {
-        let shares = Shares::new(8);
+    fn one_name_gets_a_quarter_of_the_permits() {
+        let shares = NamedPermits::new(8);
         let held: Vec<_> = (0..3).map(|_| shares.take("a")).collect();
         assert_eq!(held.iter().flatten().count(), 2);
         let others: Vec<_> =
@@ -401,12 +404,12 @@ mod tests {
         drop(held);
         assert!(shares.take("e").is_some());
         drop(others);
-        let used = shares.used.lock().unwrap();
+        let used = shares.used.lock();
         assert_eq!((used.total, used.by_name.len()), (0, 0));
     }
 
     #[test]
-    fn a_connection_counts_as_what_its_requests_prove() {
+    fn a_connection_takes_the_class_of_its_requests() {
         let budgets = Budgets::new(16, 16, &Counter::default());
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let first = budgets.connected(address, address);

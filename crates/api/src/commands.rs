@@ -1,4 +1,4 @@
-//! Receipts, output by offset, input and signals of commands, and the history.
+//! Commands: receipt, output by offset, standard input, signals, cancellation, history.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::{
     params::{CommandPath, TerminalPath},
     receipt::{self, CommandReceipt, MAX_RECEIPT_OUTPUT_BYTES, StateChanges},
     signal,
-    target::{Target, TargetCommand},
+    target::{TargetCommand, TargetTerminal},
 };
 use engine::terminal::TerminalError;
 use model::{Command, Limit, Source};
@@ -38,17 +38,19 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(history))
 }
 
-/// Longest text to search the history for; the store's pattern matching has a limit of its own.
+/// Longest search text; SQLite limits patterns, too.
 const MAX_SEARCH_BYTES: usize = 1000;
-/// The longest wait for output.
+/// Longest `wait_ms` that a request may have.
 const MAX_WAIT_MS: u64 = 60_000;
-/// Bytes one answer of `/output` carries at most.
-const MAX_LIMIT: u64 = 8 << 20;
+/// Largest response of `/output`.
+const MAX_OUTPUT_RESPONSE_BYTES: u64 = 8 << 20;
 
-/// How a command went, at any time.
+/// Get the receipt of a command.
+///
+/// The receipt is available while the command runs and after it has ended.
 #[utoipa::path(get, path = "/api/commands/{id}", tag = "exec",
-    params(CommandPath),
-    responses((status = 200, description = "Its receipt", body = CommandReceipt)))]
+    operation_id = "commands.get", params(CommandPath),
+    responses((status = 200, description = "The receipt", body = CommandReceipt)))]
 async fn show(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
@@ -56,26 +58,28 @@ async fn show(
     Ok(axum::Json(receipt::read_receipt(&app, command, &terminal).await?))
 }
 
-/// Which output.
+/// Selects a range of the output.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct OutputQuery {
     /// `stdout` (default) or `stderr`.
     stream: Option<String>,
-    /// The first byte.
+    /// Offset of the first byte; 0 by default.
     from: Option<u64>,
-    /// How many bytes at most.
+    /// Maximum number of bytes; 1 MiB by default, 8 MiB at most.
     limit: Option<u64>,
-    /// How long to wait for the first of them.
+    /// Time to wait for the first byte, in milliseconds; at most 60000.
     wait_ms: Option<u64>,
 }
 
-/// Raw bytes a command wrote, late output of what it left behind included.
+/// Read the output of a command as raw bytes.
+///
+/// Includes later output of background processes that the command started.
 #[utoipa::path(get, path = "/api/commands/{id}/output", tag = "exec",
-    params(CommandPath, OutputQuery),
-    responses((status = 200, description = "Bytes; `X-Offset`, `X-Next-Offset` and `X-End` say \
-        where they lie and whether more can come", body = Vec<u8>,
+    operation_id = "commands.output", params(CommandPath, OutputQuery),
+    responses((status = 200, description = "The bytes. `X-Offset` and `X-Next-Offset` give their range; `X-End: true` means that no more \
+        output can follow", body = Vec<u8>,
         content_type = "application/octet-stream")))]
 async fn output(
     State(app): State<App>,
@@ -88,8 +92,8 @@ async fn output(
         Some(_) => return Err(Problem::query("stream", "must be stdout or stderr")),
     };
     let limit = query.limit.unwrap_or(MAX_RECEIPT_OUTPUT_BYTES);
-    if limit == 0 || limit > MAX_LIMIT {
-        return Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}")));
+    if limit == 0 || limit > MAX_OUTPUT_RESPONSE_BYTES {
+        return Err(Problem::query("limit", format!("must be 1 to {MAX_OUTPUT_RESPONSE_BYTES}")));
     }
     let wait = query.wait_ms.unwrap_or(0);
     if wait > MAX_WAIT_MS {
@@ -104,7 +108,10 @@ async fn output(
         let chunk = match app.terminals.output(&terminal, &command, stream, next, left).await {
             Ok(chunk) => chunk,
             Err(TerminalError::NotKept) => {
-                return Err(Problem::new(Code::Gone, "the command's output is no longer kept"));
+                return Err(Problem::new(
+                    Code::Gone,
+                    "the output of the command is no longer available",
+                ));
             }
             Err(error) => return Err(error.into()),
         };
@@ -140,53 +147,54 @@ async fn output(
     Ok((headers, bytes).into_response())
 }
 
-/// Input for a command.
+/// Standard input for a command. Needs `data`, `data_base64` or `eof`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"data": "yes\n", "write_id": "w1"}))]
 struct StdinRequest {
-    /// Text.
+    /// Input as text.
     data: Option<String>,
-    /// Bytes.
+    /// Input as base64.
     data_base64: Option<String>,
-    /// Applied once however often it is sent.
+    /// Makes repeated requests safe: input with the same id is written once.
     write_id: Option<String>,
-    /// Nothing comes after this.
+    /// Closes standard input after this data.
     #[serde(default)]
     eof: bool,
 }
 
-/// Feed a command whose input is open (one that was run with `yield_ms` and no `stdin`).
+/// Write to the standard input of a command.
 #[utoipa::path(post, path = "/api/commands/{id}/stdin", tag = "exec",
-    params(CommandPath), request_body = StdinRequest,
-    responses((status = 204, description = "It was written, once")))]
+    operation_id = "commands.write_stdin", params(CommandPath), request_body = StdinRequest,
+    responses((status = 204, description = "The input was accepted")))]
 async fn stdin(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
-    Json(feed): Json<StdinRequest>,
+    Json(input): Json<StdinRequest>,
 ) -> Result<StatusCode, Problem> {
-    let data = match (feed.data, feed.data_base64) {
+    let data = match (input.data, input.data_base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(text)) => BASE64_STANDARD
             .decode(text)
             .map_err(|error| Problem::body("/data_base64", error.to_string()))?,
-        (None, None) if feed.eof => Vec::new(),
-        (None, None) => return Err(Problem::body("/data", "data or eof is needed")),
+        (None, None) if input.eof => Vec::new(),
+        (None, None) => return Err(Problem::body("/data", "data, data_base64 or eof is required")),
         (Some(_), Some(_)) => {
-            return Err(Problem::body("/data_base64", "only one of data and data_base64"));
+            return Err(Problem::body("/data_base64", "data and data_base64 exclude each other"));
         }
     };
-    let write_id = feed.write_id.unwrap_or_default();
+    let write_id = input.write_id.unwrap_or_default();
     if write_id.len() > 200 {
-        return Err(Problem::body("/write_id", "may have 200 bytes"));
+        return Err(Problem::body("/write_id", "must have at most 200 bytes"));
     }
-    app.terminals.feed(&terminal, &command.command_id, write_id, data, feed.eof).await?;
+    app.terminals.feed(&terminal, &command.command_id, write_id, data, input.eof).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Signal the processes of a command.
+/// Send a signal to the processes of a command.
 #[utoipa::path(post, path = "/api/commands/{id}/signal", tag = "exec",
-    params(CommandPath), request_body = signal::SignalRequest,
-    responses((status = 204, description = "It was sent")))]
+    operation_id = "commands.signal", params(CommandPath), request_body = signal::SignalRequest,
+    responses((status = 204, description = "The signal was sent")))]
 async fn signal_command(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
@@ -196,10 +204,13 @@ async fn signal_command(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// End a command as a time-out does, or drop it if it still waits.
+/// Cancel a command.
+///
+/// A running command is ended with all its processes, as after a timeout. A queued one is removed from the
+/// queue.
 #[utoipa::path(post, path = "/api/commands/{id}/cancel", tag = "exec",
-    params(CommandPath),
-    responses((status = 204, description = "It is being ended")))]
+    operation_id = "commands.cancel", params(CommandPath),
+    responses((status = 204, description = "The cancellation was accepted")))]
 async fn cancel(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
@@ -208,63 +219,63 @@ async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which part of the history.
+/// Filters and pages the history.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct HistoryQuery {
-    /// Only commands whose text contains this.
+    /// Only commands whose text contains this string.
     q: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// A command in the history.
+/// A command in the history of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CommandView {
-    /// Its id.
+    /// Id of the command.
     command_id: String,
-    /// What was run.
+    /// The command text.
     command: String,
-    /// `agent` for exec, `person` for what was typed.
+    /// `agent` for exec, `person` for typed commands.
     #[schema(value_type = String)]
     source: Source,
-    /// Where it is in its life.
+    /// `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`.
     status: &'static str,
-    /// Exit code.
+    /// Exit code; null unless the command exited.
     exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// Name of the signal that ended the command.
     signal: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it ended.
+    /// Time of the end; null while the command runs.
     #[schema(value_type = Option<String>)]
     finished_at: Option<Timestamp>,
-    /// How long it ran.
+    /// Duration in milliseconds.
     duration_ms: Option<u64>,
     /// Bytes written to standard output.
     stdout_bytes: u64,
     /// Bytes written to standard error.
     stderr_bytes: u64,
-    /// The version of the terminal's state before it.
+    /// Version of the terminal's state before the command.
     version_before: u64,
-    /// The version after it.
+    /// Version of the terminal's state after the command.
     version: Option<u64>,
-    /// Where in the terminal's output it begins.
+    /// Offset in the terminal's output where the command's output starts.
     offset_start: Option<u64>,
-    /// Where it ends.
+    /// Offset in the terminal's output where the command's output ends.
     offset_end: Option<u64>,
-    /// The shell's directory after it.
+    /// Working directory of the shell after the command.
     cwd: Option<String>,
-    /// What it changed in the shell.
+    /// Changes to the state of the shell.
     changes: StateChanges,
-    /// Whether the shell had to be replaced.
+    /// Whether the shell had to be restarted.
     shell_restarted: bool,
-    /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`
-    /// or `disk_full`.
+    /// The limit of the instance that a failed command ran into: `out_of_memory`, `processes` or
+    /// `disk_full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_reached: Option<&'static str>,
 }
@@ -295,13 +306,13 @@ impl From<Command> for CommandView {
     }
 }
 
-/// What was run in a terminal, newest first.
+/// List the commands of a terminal, newest first.
 #[utoipa::path(get, path = "/api/terminals/{id}/commands", tag = "exec",
-    params(TerminalPath, HistoryQuery),
-    responses((status = 200, description = "A page of the history", body = List<CommandView>)))]
+    operation_id = "terminals.list_commands", params(TerminalPath, HistoryQuery),
+    responses((status = 200, description = "A page of commands", body = List<CommandView>)))]
 async fn history(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<HistoryQuery>,
 ) -> Result<axum::Json<List<CommandView>>, Problem> {
     if query.q.as_ref().is_some_and(|text| text.len() > MAX_SEARCH_BYTES) {
@@ -310,7 +321,7 @@ async fn history(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = CommandQuery { containing: query.q };
     let page = app.store.commands(&terminal.terminal_id, filter, request).await?;
-    // A row says `queued` until the command has ended: what runs is known in memory alone.
+    // A row stays `queued` until the command has ended; running commands are only known in memory.
     let current = |row: Command| app.terminals.running(&row.command_id).unwrap_or(row);
     Ok(axum::Json(page.map(|row| CommandView::from(current(row))).into()))
 }

@@ -1,32 +1,48 @@
-//! Runs what a request asks for in a task of the server, so that a client that leaves changes nothing.
+//! Runs requests in tasks of the server, so that a disconnecting client does not interrupt them.
 //!
 //! A handler that runs in the connection's own future is dropped at its next `.await` when the client
-//! disconnects: rows may be written and the work they call for never started. Every request that changes
-//! something therefore runs here, apart from `exec`: a command that is still queued is withdrawn when its
-//! caller leaves, so that handler has to notice.
+//! disconnects: rows may be written and the work they describe never started. Every request that changes
+//! something therefore runs here, except `exec`: a queued command is withdrawn when its client
+//! disconnects, so that handler must notice.
 
 use std::sync::Arc;
 
 use axum::{extract::Request, http::Method, middleware::Next, response::Response};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
-use super::{
-    App,
-    error::{Code, Problem},
-};
+use super::error::{Code, Problem};
 
-/// Bounds the requests that run on after their clients have left.
+/// Bounds the requests that continue after their clients disconnect.
 #[derive(Debug, Clone)]
 pub(super) struct Detached(Arc<Semaphore>);
 
 impl Detached {
-    /// At most `most` at once; a request beyond that is refused before anything is done.
-    pub(super) fn new(most: usize) -> Detached {
-        Detached(Arc::new(Semaphore::new(most)))
+    /// Allows `max` requests at a time; one more is refused before it has any effect.
+    pub(super) fn new(max: usize) -> Detached {
+        Detached(Arc::new(Semaphore::new(max)))
+    }
+
+    /// Runs a request to its end in a task of `tasks`, and returns its response if the client still waits.
+    pub(super) async fn run(
+        &self,
+        tasks: &TaskTracker,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, Problem> {
+        let Ok(permit) = self.0.clone().try_acquire_owned() else {
+            return Err(Problem::new(Code::Overloaded, "too many changes are in progress"));
+        };
+        let task = tasks.spawn(async move {
+            let response = next.run(request).await;
+            drop(permit);
+            response
+        });
+        task.await.map_err(|error| Problem::internal("cannot answer a request", &error))
     }
 }
 
-/// Returns whether a request runs to its end without its client.
+/// Whether a request runs to its end without its client.
 pub(super) fn outlives_client(request: &Request) -> bool {
     let changes = match *request.method() {
         Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
@@ -36,19 +52,6 @@ pub(super) fn outlives_client(request: &Request) -> bool {
     changes && !request.uri().path().ends_with("/exec")
 }
 
-/// Runs a request to its end, and returns its answer if the client still waits for it.
-pub(super) async fn run(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
-    let Ok(permit) = app.detached.0.clone().try_acquire_owned() else {
-        return Err(Problem::new(Code::Overloaded, "too many changes are under way"));
-    };
-    let task = app.tasks.spawn(async move {
-        let response = next.run(request).await;
-        drop(permit);
-        response
-    });
-    task.await.map_err(|error| Problem::internal("answer a request", &error))
-}
-
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
@@ -56,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_exec_notices_that_its_client_has_left() {
+    fn only_exec_notices_that_its_client_disconnected() {
         let check = |method: &str, path: &str, expected: bool| {
             let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
             assert_eq!(outlives_client(&request), expected, "{method} {path}");

@@ -1,8 +1,8 @@
-//! Other APIs on our port.
+//! Other APIs on the same port.
 //!
-//! The guard walks a list of [`Door`]s and names no vendor. A door says which requests are its own, which
-//! credentials open them, and how a refusal is phrased; the guard decides everything else. Routes of a
-//! door are merged with ours by [`router`](crate::router).
+//! The guard walks a list of [`Door`]s and names no vendor. A door defines which requests belong to its API,
+//! which credentials authorize them, and the format of its errors; the guard decides everything else.
+//! [`router`](crate::router) merges the routes of doors with the native ones.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::error::Problem;
 
 /// An API beside the native one.
 pub trait Door: Send + Sync {
-    /// Whether a path belongs to this API; then it phrases refusals.
+    /// Whether a path belongs to this API; then errors are sent in its format.
     fn has_path(&self, path: &str) -> bool;
 
-    /// A refusal in the words of this API.
+    /// Converts a problem into the error format of this API.
     fn refuse(&self, problem: Problem) -> Response;
 
     /// Returns the server's own host if `host` is a name this API's clients derive from it.
@@ -29,14 +29,13 @@ pub trait Door: Send + Sync {
         None
     }
 
-    /// Returns the program inside a sandbox that a request is addressed to. Nothing of ours answers such a
-    /// request.
-    fn program(&self, _host: &Authority, _headers: &HeaderMap) -> Option<Program> {
+    /// Returns the program inside a sandbox that a request is addressed to. No route of the server answers
+    /// such a request.
+    fn program(&self, _host: &Authority, _headers: &HeaderMap) -> Option<SandboxProgram> {
         None
     }
 
-    /// Reads the credential a request carries for this API, and may add to its extensions what routes of
-    /// this API need to know.
+    /// Reads the credential of a request for this API. May add extensions for the routes of this API.
     fn credential(&self, request: &mut Request, host: &Authority) -> Credential;
 
     /// Returns the server's token where this API's clients send it in a header of their own.
@@ -44,7 +43,7 @@ pub trait Door: Send + Sync {
         None
     }
 
-    /// Whether a request needs no token, because the route itself asks for one.
+    /// Whether the guard admits a request without a token, because the route authenticates it.
     fn is_open(&self, _method: &Method, _path: &str) -> bool {
         false
     }
@@ -54,57 +53,57 @@ pub trait Door: Send + Sync {
         false
     }
 
-    /// Whether a body is sent for as long as the call lasts.
+    /// Whether the client streams the body for the duration of the call.
     fn streams_input(&self, _path: &str) -> bool {
         false
     }
 
-    /// Whether a query parameter is a list that clients send as repeated values.
+    /// Whether a query parameter is a list, which clients send as repeated values.
     fn is_list(&self, _path: &str, _parameter: &str) -> bool {
         false
     }
 
-    /// Returns what answers an admitted request in place of a native route.
+    /// Returns a handler that replaces the native route of an admitted request.
     fn replacement(&self, _request: &Request) -> Option<Answer> {
         None
     }
 }
 
-/// Answers one request.
+/// Handles one request.
 pub type Answer = Box<dyn FnOnce(Request) -> BoxFuture<'static, Response> + Send>;
 
 /// A program that listens inside a sandbox.
-pub struct Program {
-    /// Counted against the budget of this sandbox.
+pub struct SandboxProgram {
+    /// The sandbox whose budget the request is counted in.
     pub sandbox: ThreadId,
-    /// Passes the request on.
+    /// Forwards the request.
     pub answer: Answer,
 }
 
-/// What a request proves to a door.
+/// The credential of a request, as a door reads it.
 pub enum Credential {
     /// The request is not this door's.
     Unclaimed,
-    /// The request is this door's and carries no credential of its own: only the owner's token opens it.
+    /// The request is this door's and has no credential of this API: only the owner's token authorizes it.
     None,
-    /// A credential that opens what this names and nothing else.
+    /// A credential for the named resource and nothing else.
     Holder(String),
-    /// A signature that can only be checked with rows of the store.
+    /// A signature that must be checked against the store.
     Signature { holder: String, check: BoxFuture<'static, Result<(), &'static str>> },
-    /// A credential that is wrong.
+    /// An invalid credential, with the reason.
     Refused(&'static str),
 }
 
-/// What a request is addressed to beyond its path. A door sets it, so that equal requests to different
-/// sandboxes are told apart.
+/// The sandbox that a request is addressed to by its host or headers. A door sets it, so that requests with
+/// equal paths to different sandboxes have different fingerprints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressee(pub String);
 
-/// Marks the answer of a [`Program`], which keeps its own headers.
+/// Marks the response of a [`SandboxProgram`], which keeps its own headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Proxied;
 
-/// All doors, asked in this order. Cheap to clone.
+/// All doors, in the order of their precedence. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Doors(Arc<[Arc<dyn Door>]>);
 
@@ -117,12 +116,12 @@ impl Doors {
         self.0.iter()
     }
 
-    /// The door a path belongs to.
+    /// Returns the door that a path belongs to.
     pub(crate) fn of_path(&self, path: &str) -> Option<&Arc<dyn Door>> {
         self.iter().find(|door| door.has_path(path))
     }
 
-    /// The first credential that a door claims.
+    /// Returns the first credential that a door claims.
     pub(crate) fn credential(&self, request: &mut Request, host: &Authority) -> Credential {
         for door in self.iter() {
             match door.credential(request, host) {

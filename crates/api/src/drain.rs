@@ -1,8 +1,7 @@
-//! Bodies that nobody read: what is left of a small one is read away behind the refusal.
+//! Drains request bodies that a handler did not read.
 //!
-//! A connection whose request was not read to its end is closed with the answer. Clients that keep
-//! connections for their next request do not always see that in time, and their next request fails for
-//! nothing.
+//! A connection is closed after a response to a request that was not read to its end. Clients that reuse
+//! connections do not always notice in time, and their next request fails.
 
 use std::{
     pin::Pin,
@@ -13,20 +12,20 @@ use std::{
 use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::BodyExt;
 
-/// More than this is not read away.
-const MOST: usize = 256 << 10;
-/// Nor for longer than this.
-const TIME: Duration = Duration::from_secs(2);
+/// Most bytes that are drained.
+const MAX_DRAINED_BYTES: usize = 256 << 10;
+/// Longest time spent draining.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A body that is read to its end, by somebody.
-struct Unread(Option<Body>);
+/// A body that is drained on drop.
+struct Drained(Option<Body>);
 
-/// The same body; what is not read of it when it is dropped is read away, within limits.
+/// Drains the rest of the body on drop, up to a limit.
 pub(super) fn on_drop(body: Body) -> Body {
-    if body.is_end_stream() { body } else { Body::new(Unread(Some(body))) }
+    if body.is_end_stream() { body } else { Body::new(Drained(Some(body))) }
 }
 
-impl HttpBody for Unread {
+impl HttpBody for Drained {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -51,15 +50,15 @@ impl HttpBody for Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for Drained {
     fn drop(&mut self) {
         let Some(mut body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(tokio::time::timeout(TIME, async move {
+        runtime.spawn(tokio::time::timeout(DRAIN_TIMEOUT, async move {
             let mut read = 0;
             while let Some(Ok(frame)) = body.frame().await {
                 read += frame.data_ref().map_or(0, Bytes::len);
-                if read > MOST {
+                if read > MAX_DRAINED_BYTES {
                     break;
                 }
             }

@@ -1,8 +1,8 @@
-//! Every refusal, and the one place that gives it a status.
+//! Problems: the errors of the API, and the conversion of every inner error into one.
 //!
-//! A handler returns `Result<_, Problem>`. A problem has a [`Code`], which decides status and
-//! title, and a detail that names the thing. What went wrong inside is logged here, once, with its
-//! whole chain, and never shown to the client.
+//! A handler returns `Result<_, Problem>`. A problem has a [`Code`], which decides status and title, and a
+//! detail that names the resource. Internal errors are logged here, once, with their whole chain, and never
+//! sent to the client.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -11,6 +11,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub use super::code::Code;
 use engine::{
     lease::LeaseError, project::ProjectError, sandbox::SandboxError, terminal::TerminalError,
 };
@@ -20,155 +21,16 @@ use model::Refused;
 use provider::ProviderError;
 use store::StoreError;
 
-/// What kind of refusal it is. Clients decide by it, so a name never changes its meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Code {
-    InvalidRequest,
-    InvalidJson,
-    InvalidBody,
-    InvalidQuery,
-    InvalidPath,
-    InvalidHeader,
-    Unauthorized,
-    HostNotAllowed,
-    OriginNotAllowed,
-    Forbidden,
-    NotFound,
-    NoSuchRoute,
-    MethodNotAllowed,
-    BodyTimeout,
-    Conflict,
-    Busy,
-    VersionConflict,
-    LeasePaused,
-    NotDriver,
-    NotSupported,
-    NotRunning,
-    OutcomeUnknown,
-    InFlight,
-    Gone,
-    BodyTooLarge,
-    RangeNotSatisfiable,
-    OutsideRoute,
-    NotAFile,
-    IsADirectory,
-    NotADirectory,
-    NotEmpty,
-    AlreadyExists,
-    QuotaExceeded,
-    UnsupportedMediaType,
-    KeyReused,
-    Unprocessable,
-    TooManyTerminals,
-    TooManyRequests,
-    TooManyFailures,
-    Overloaded,
-    Stopping,
-    StoreUnavailable,
-    ProviderUnavailable,
-    Unreachable,
-    OutOfTerminals,
-    OutOfDescriptors,
-    DiskFull,
-    Internal,
-}
-
-impl Code {
-    /// The status and the title: the only such table there is.
-    pub fn status(self) -> (StatusCode, &'static str) {
-        match self {
-            Code::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
-            Code::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
-            Code::InvalidBody => (StatusCode::BAD_REQUEST, "The body is not valid"),
-            Code::InvalidQuery => (StatusCode::BAD_REQUEST, "The query is not valid"),
-            Code::InvalidPath => (StatusCode::BAD_REQUEST, "The path is not valid"),
-            Code::InvalidHeader => (StatusCode::BAD_REQUEST, "A header is not valid"),
-            Code::Unauthorized => (StatusCode::UNAUTHORIZED, "A valid token is needed"),
-            Code::HostNotAllowed => (StatusCode::FORBIDDEN, "This Host is not served here"),
-            Code::OriginNotAllowed => (StatusCode::FORBIDDEN, "This Origin is not allowed"),
-            Code::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
-            Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
-            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "There is no such route"),
-            Code::MethodNotAllowed => {
-                (StatusCode::METHOD_NOT_ALLOWED, "The route does not know this method")
-            }
-            Code::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
-            Code::Conflict => (StatusCode::CONFLICT, "The state does not allow it"),
-            Code::Busy => (StatusCode::CONFLICT, "The terminal is busy"),
-            Code::VersionConflict => (StatusCode::CONFLICT, "It was changed meanwhile"),
-            Code::LeasePaused => (StatusCode::CONFLICT, "The lease is paused"),
-            Code::NotDriver => (StatusCode::CONFLICT, "Somebody else has the keyboard"),
-            Code::NotSupported => (StatusCode::CONFLICT, "The provider cannot do this"),
-            Code::NotRunning => (StatusCode::CONFLICT, "It is not running"),
-            Code::OutcomeUnknown => {
-                (StatusCode::CONFLICT, "The first request with this key was interrupted")
-            }
-            Code::InFlight => {
-                (StatusCode::CONFLICT, "The first request with this key is still being answered")
-            }
-            Code::Gone => (StatusCode::GONE, "It is no longer kept"),
-            Code::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
-            Code::RangeNotSatisfiable => {
-                (StatusCode::RANGE_NOT_SATISFIABLE, "The range begins after the end")
-            }
-            Code::OutsideRoute => (StatusCode::FORBIDDEN, "The path leads out of its route"),
-            Code::NotAFile => (StatusCode::CONFLICT, "It is not a file"),
-            Code::IsADirectory => (StatusCode::CONFLICT, "It is a directory"),
-            Code::NotADirectory => (StatusCode::CONFLICT, "It is not a directory"),
-            Code::NotEmpty => (StatusCode::CONFLICT, "The directory is not empty"),
-            Code::AlreadyExists => (StatusCode::CONFLICT, "It exists already"),
-            Code::QuotaExceeded => (StatusCode::CONFLICT, "There is no room for more"),
-            Code::UnsupportedMediaType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "This content type is not accepted")
-            }
-            Code::KeyReused => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "The Idempotency-Key was used with another request",
-            ),
-            Code::Unprocessable => (StatusCode::UNPROCESSABLE_ENTITY, "It cannot be done"),
-            Code::TooManyTerminals => (StatusCode::TOO_MANY_REQUESTS, "Too many terminals"),
-            Code::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
-            Code::TooManyFailures => (StatusCode::TOO_MANY_REQUESTS, "Too many failed attempts"),
-            Code::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "Too much to do just now"),
-            Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
-            Code::StoreUnavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The store cannot be written")
-            }
-            Code::ProviderUnavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The provider does not answer")
-            }
-            Code::Unreachable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The host of this lease does not answer")
-            }
-            Code::OutOfTerminals => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more terminals")
-            }
-            Code::OutOfDescriptors => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The machine has no more descriptors")
-            }
-            Code::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "The disk is full"),
-            Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong inside"),
-        }
-    }
-
-    /// The name clients see.
-    pub fn name(self) -> String {
-        let quoted = serde_json::to_string(&self).expect("a unit variant is a JSON string");
-        quoted.trim_matches('"').to_owned()
-    }
-}
-
-/// One thing that is wrong with the input.
+/// An error in one field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FieldError {
     /// JSON pointer into the body; for a parameter, its name after a slash.
     pub pointer: String,
-    /// What is wrong there.
+    /// What is wrong with the value.
     pub detail: String,
 }
 
-/// A refusal, answered as `application/problem+json`.
+/// An error response, sent as `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     code: Code,
@@ -177,30 +39,29 @@ pub struct Problem {
     retry_after_seconds: Option<u64>,
 }
 
-/// The JSON of a [`Problem`].
+/// An error response (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProblemBody {
-    /// Names the kind of problem; the same as `code`, as a relative URI.
+    /// The kind of problem as a relative URI; corresponds to `code`.
     #[serde(rename = "type")]
     #[schema(example = "/docs#not_found")]
     kind: String,
-    /// The kind of problem in words.
+    /// The kind of problem as text.
     title: &'static str,
     /// The HTTP status.
     #[schema(example = 404)]
     status: u16,
-    /// What happened this time.
+    /// What went wrong with this request.
     detail: String,
-    /// What kind of refusal it is.
+    /// The kind of problem, for programs.
     code: Code,
-    /// For bad input: each thing that is wrong.
+    /// For invalid input: every invalid field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     errors: Vec<FieldError>,
 }
 
 impl Problem {
-    /// A refusal of that kind.
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         let retry_after_seconds = match code.status().0 {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
@@ -209,7 +70,7 @@ impl Problem {
         Problem { code, detail: detail.into(), errors: Vec::new(), retry_after_seconds }
     }
 
-    /// Bad input at one place.
+    /// An invalid field of the input.
     pub fn field(code: Code, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         let (pointer, detail) = (pointer.into(), detail.into());
         let whole =
@@ -217,17 +78,17 @@ impl Problem {
         Problem::new(code, whole).with(pointer, detail)
     }
 
-    /// A field of the body that parses but has a value we refuse.
+    /// A field of the body with an invalid value.
     pub fn body(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         Problem::field(Code::InvalidBody, pointer, detail)
     }
 
-    /// A query parameter that parses but has a value we refuse.
+    /// A query parameter with an invalid value.
     pub fn query(name: &str, detail: impl Into<String>) -> Problem {
         Problem::field(Code::InvalidQuery, format!("/{name}"), detail)
     }
 
-    /// Nothing of that name: `Problem::missing("terminal", &id)`.
+    /// A resource that does not exist: `Problem::missing("terminal", &id)`.
     pub fn missing(noun: &str, id: impl std::fmt::Display) -> Problem {
         let mut id = id.to_string();
         if id.len() > 80 {
@@ -238,7 +99,7 @@ impl Problem {
         Problem::new(Code::NotFound, format!("there is no {noun} {id:?}"))
     }
 
-    /// Our own fault. The chain of `error` is logged; the client is told nothing of it.
+    /// An internal error. The chain of `error` is logged and not sent to the client.
     pub fn internal(doing: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
         let mut chain = error.to_string();
         let mut source = error.source();
@@ -251,26 +112,24 @@ impl Problem {
         Problem::new(Code::Internal, format!("{doing}: see the server's log"))
     }
 
-    /// Adds one more thing that is wrong.
+    /// Adds an invalid field.
     #[must_use]
     pub fn with(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
         self
     }
 
-    /// Says when to come again.
+    /// Sets `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Problem {
         self.retry_after_seconds = Some(seconds.max(1));
         self
     }
 
-    /// What kind of refusal it is.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What happened.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -355,7 +214,7 @@ impl From<TerminalError> for Problem {
             TerminalError::Lease(_) => {
                 return match error {
                     TerminalError::Lease(error) => Problem::from(error),
-                    other => Problem::internal("cannot tell what went wrong", &other),
+                    other => Problem::internal("unexpected error", &other),
                 };
             }
             TerminalError::Remove { .. } => {
@@ -394,7 +253,7 @@ impl From<FileError> for Problem {
             FileError::NotSupported { .. } => Code::NotSupported,
             FileError::NoSpace => Code::DiskFull,
             FileError::Unavailable { reason } => {
-                tracing::warn!(reason, "files cannot be used");
+                tracing::warn!(reason, "the file store is unavailable");
                 Code::StoreUnavailable
             }
             FileError::Io { .. } => return Problem::internal("cannot use a file", &error),
@@ -427,8 +286,8 @@ impl From<StoreError> for Problem {
                 Problem::new(Code::StoreUnavailable, error.to_string())
             }
             StoreError::Unavailable { .. } => {
-                tracing::warn!(%error, "the store refused");
-                Problem::new(Code::StoreUnavailable, "the store cannot be used for the moment")
+                tracing::warn!(%error, "the store is unavailable");
+                Problem::new(Code::StoreUnavailable, "the store is temporarily unavailable")
             }
             StoreError::Damaged { .. } => Problem::internal("cannot read the store", &error),
         }
@@ -492,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_when_to_come_again() {
+    fn a_temporary_problem_carries_retry_after() {
         for code in [Code::TooManyRequests, Code::Overloaded, Code::DiskFull] {
             let response = Problem::new(code, "x").into_response();
             assert!(response.headers().contains_key("retry-after"), "{code:?}");

@@ -1,4 +1,4 @@
-//! What happens in the server, as it happens, and what it did by itself.
+//! Events of the server, and the ledger of its automatic actions.
 
 use std::collections::VecDeque;
 
@@ -25,21 +25,23 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(events)).routes(routes!(ledger))
 }
 
-/// Where to begin.
+/// Selects the first event.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventsQuery {
-    /// Begin after this event; for clients that cannot send `Last-Event-ID`.
+    /// Start after this event id; for clients that cannot send `Last-Event-ID`.
     from: Option<u64>,
 }
 
-/// Threads, sessions, terminals, commands, leases and projects as they change. The event's name is
-/// its type. `instance_measured` tells what an instance uses while a terminal on it is watched; it
-/// has no id and is not sent again.
+/// Stream the events of the server.
+///
+/// Reports changes of threads, sessions, terminals, commands, leases and projects. The event name is the
+/// event type. `instance_measured` reports the resource usage of an instance while one of its terminals is
+/// watched; it has no id and is not replayed.
 #[utoipa::path(get, path = "/api/events", tag = "server",
-    params(EventsQuery, ("Last-Event-ID" = Option<u64>, Header, description = "The last event seen")),
-    responses((status = 200, description = "Events", body = String,
+    operation_id = "events.stream", params(EventsQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event")),
+    responses((status = 200, description = "A stream of server-sent events", body = String,
         content_type = "text/event-stream")))]
 async fn events(
     State(app): State<App>,
@@ -51,9 +53,12 @@ async fn events(
     let mut listener = app.events.listen(last.or(query.from));
     let mut ready: VecDeque<sse::Event> = VecDeque::new();
     if listener.gap {
-        ready.push_back(sse::event("gap", &json!({"detail": "some events are no longer kept"})));
+        ready.push_back(sse::event(
+            "gap",
+            &json!({"detail": "some events are no longer available"}),
+        ));
     }
-    ready.extend(std::mem::take(&mut listener.missed).iter().map(shown));
+    ready.extend(std::mem::take(&mut listener.missed).iter().map(to_sse));
     let state = (listener, measurements, ready);
     let events = stream::unfold(state, async |(mut listener, mut measurements, mut ready)| {
         let event = match ready.pop_front() {
@@ -70,7 +75,7 @@ async fn events(
 
 async fn next(listener: &mut Listener) -> Option<sse::Event> {
     Some(match listener.next().await? {
-        Heard::Event(event) => shown(&event),
+        Heard::Event(event) => to_sse(&event),
         Heard::Missed(count) => sse::event("gap", &json!({"missed": count})),
     })
 }
@@ -79,32 +84,32 @@ async fn latest(measurements: &mut Receiver<Measured>) -> Option<sse::Event> {
     loop {
         match measurements.recv().await {
             Ok(measured) => return Some(sse::event("instance_measured", &measured)),
-            // Only the last one counts.
+            // Only the latest measurement matters.
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return None,
         }
     }
 }
 
-fn shown(event: &Event) -> sse::Event {
+fn to_sse(event: &Event) -> sse::Event {
     let body = serde_json::to_value(event).unwrap_or_default();
     let name = body["type"].as_str().unwrap_or("event").to_owned();
     sse::event(&name, &body).id(event.id.to_string())
 }
 
-/// Something the server did by itself.
+/// An automatic action of the server.
 #[derive(Debug, Serialize, ToSchema)]
 struct LedgerView {
-    /// Its number; rises.
+    /// Number of the entry; increases.
     id: u64,
-    /// When.
+    /// Time of the action.
     #[schema(value_type = String)]
     at: Timestamp,
-    /// What was done: `orphan_ended`, `session_expired`, `project_deleted`.
+    /// The action: `orphan_ended`, `session_expired` or `project_deleted`.
     kind: String,
-    /// To what.
+    /// Id of the affected resource.
     subject: String,
-    /// Why, and whatever else is known.
+    /// The reason and other details.
     #[schema(value_type = Object)]
     detail: Value,
 }
@@ -115,21 +120,24 @@ impl From<LedgerEntry> for LedgerView {
     }
 }
 
-/// How much of the ledger.
+/// Limits the number of entries.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct LastEventId {
-    /// Most entries of the answer.
+struct LedgerQuery {
+    /// Maximum number of entries; 100 by default, 1000 at most.
     limit: Option<u32>,
 }
 
-/// What the server ended by itself and why, newest first. It outlives a restart.
-#[utoipa::path(get, path = "/api/ledger", tag = "server", params(LastEventId),
-    responses((status = 200, description = "The last entries", body = List<LedgerView>)))]
+/// List automatic deletions and shutdowns, newest first.
+///
+/// The ledger survives restarts.
+#[utoipa::path(get, path = "/api/ledger", tag = "server",
+    operation_id = "ledger.list", params(LedgerQuery),
+    responses((status = 200, description = "The most recent entries", body = List<LedgerView>)))]
 async fn ledger(
     State(app): State<App>,
-    Query(query): Query<LastEventId>,
+    Query(query): Query<LedgerQuery>,
 ) -> Result<axum::Json<List<LedgerView>>, Problem> {
     let limit = page::request(query.limit, None)?.limit;
     let entries = app.store.ledger_last(limit).await?;

@@ -1,4 +1,4 @@
-//! Running commands: one call that answers when the command has ended, or streams it.
+//! Runs commands: responds when the command has ended, or streams its output.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ use super::{
     params::TerminalPath,
     receipt::{self, CommandReceipt},
     sse,
-    target::Target,
+    target::TargetTerminal,
+    terminals::check_env,
 };
 use engine::terminal::{ExecOptions, Execution, IfAbandoned, IfBusy, Naming, Resume, Stdin, utf8};
 use model::{Env, SessionId, Terminal, ThreadId};
@@ -31,55 +32,59 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(in_thread)).routes(routes!(in_terminal))
 }
 
-/// The longest a command may be given.
+/// Longest `timeout_ms` that a request may have.
 const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
-/// Output an answer carries of each stream when the client does not say.
-const DEFAULT_OUTPUT: u64 = 1 << 20;
+/// Default of `max_output_bytes` for each stream.
+const DEFAULT_OUTPUT_BYTES: u64 = 1 << 20;
 
 /// A command to run.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Exec {
-    /// Shell text; several lines are fine.
+#[schema(example = json!({"command": "make test", "timeout_ms": 120000}))]
+pub(super) struct ExecRequest {
+    /// Shell command; may have several lines.
     command: String,
-    /// Ends it after so long, with everything it started.
+    /// Ends the command and all its processes after this time, in milliseconds.
     timeout_ms: Option<u64>,
-    /// Answers `running` after so long; the command goes on, and its standard input stays open.
+    /// Responds with status `running` after this time, in milliseconds. The command continues, and its
+    /// standard input stays open.
     yield_ms: Option<u64>,
-    /// What it reads; nothing by default.
+    /// Standard input; empty by default.
     stdin: Option<String>,
-    /// Variables for this command alone.
+    /// Environment variables for this command only.
     #[serde(default)]
     env: Option<Env>,
-    /// A directory for this command alone.
+    /// Working directory for this command only.
     cwd: Option<String>,
-    /// How much of each stream the answer carries at most.
+    /// Maximum number of bytes of each stream in the response; 1 MiB by default.
     max_output_bytes: Option<u64>,
-    /// `wait` (default) or `fail`.
-    if_busy: Option<Busy>,
-    /// Whether a paused instance is resumed for it; true by default.
+    /// What to do if another command is running: `wait` (default) or `fail` with 409 `busy`.
+    if_busy: Option<BusyAction>,
+    /// Whether to resume a paused instance; true by default. Otherwise the response is 409 `lease_paused`.
     resume: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Busy {
+enum BusyAction {
     Wait,
     Fail,
 }
 
-/// Run a command in the thread's default terminal. The thread comes into being if it is not there.
+/// Run a command in a thread's default terminal.
+///
+/// Creates the thread if it does not exist.
 #[utoipa::path(post, path = "/api/threads/{tid}/exec", tag = "exec",
-    params(("tid" = String, Path, description = "The thread; its id is the client's choice")),
-    request_body = Exec,
-    responses((status = 200, description = "How it went; with `Accept: text/event-stream`, \
-        `started`, `stdout`, `stderr` and `exit` as they happen", body = CommandReceipt)))]
+    operation_id = "threads.exec", params(("tid" = String, Path, description = "Id of the thread, chosen by the client")),
+    request_body = ExecRequest,
+    responses((status = 200, description = "The receipt. With `Accept: text/event-stream`: the events `started`, `stdout`, `stderr`, \
+        `gap` and `exit` as they happen", body = CommandReceipt)))]
 async fn in_thread(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
     keyed: Option<Extension<Keyed>>,
     headers: HeaderMap,
-    Json(exec): Json<Exec>,
+    Json(exec): Json<ExecRequest>,
 ) -> Result<Response, Problem> {
     exec.check()?;
     let chain = app.open_chain(&thread).await?;
@@ -90,15 +95,15 @@ async fn in_thread(
 
 /// Run a command in a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/exec", tag = "exec",
-    params(TerminalPath), request_body = Exec,
-    responses((status = 200, description = "How it went; with `Accept: text/event-stream`, \
-        `started`, `stdout`, `stderr` and `exit` as they happen", body = CommandReceipt)))]
+    operation_id = "terminals.exec", params(TerminalPath), request_body = ExecRequest,
+    responses((status = 200, description = "The receipt. With `Accept: text/event-stream`: the events `started`, `stdout`, `stderr`, \
+        `gap` and `exit` as they happen", body = CommandReceipt)))]
 async fn in_terminal(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     keyed: Option<Extension<Keyed>>,
     headers: HeaderMap,
-    Json(exec): Json<Exec>,
+    Json(exec): Json<ExecRequest>,
 ) -> Result<Response, Problem> {
     exec.check()?;
     let chain = app.open_chain(&terminal.thread_id).await?;
@@ -106,22 +111,22 @@ async fn in_terminal(
     run(app, terminal, chain.session.session_id, exec, keyed, &headers).await
 }
 
-impl Exec {
+impl ExecRequest {
     fn check(&self) -> Result<(), Problem> {
         if self.command.contains('\0') {
-            return Err(Problem::body("/command", "may not contain NUL"));
+            return Err(Problem::body("/command", "must not contain NUL"));
         }
         if self.timeout_ms.is_some_and(|ms| ms == 0 || ms > MAX_TIMEOUT_MS) {
             return Err(Problem::body("/timeout_ms", format!("must be 1 to {MAX_TIMEOUT_MS}")));
         }
-        if self.max_output_bytes.is_some_and(|most| most > engine::terminal::MAX_OUTPUT) {
-            let most = engine::terminal::MAX_OUTPUT;
-            return Err(Problem::body("/max_output_bytes", format!("must be at most {most}")));
+        if self.max_output_bytes.is_some_and(|bytes| bytes > engine::terminal::MAX_OUTPUT) {
+            let max = engine::terminal::MAX_OUTPUT;
+            return Err(Problem::body("/max_output_bytes", format!("must be at most {max}")));
         }
         if self.cwd.as_deref().is_some_and(|cwd| cwd.is_empty() || cwd.contains('\0')) {
             return Err(Problem::body("/cwd", "must be a path"));
         }
-        super::terminals::check_env(self.env.as_ref(), "/env")
+        check_env(self.env.as_ref(), "/env")
     }
 }
 
@@ -129,7 +134,7 @@ async fn run(
     app: App,
     terminal: Terminal,
     session: SessionId,
-    exec: Exec,
+    exec: ExecRequest,
     keyed: Option<Extension<Keyed>>,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
@@ -150,10 +155,10 @@ async fn run(
         timeout: exec.timeout_ms.map(Duration::from_millis),
         env: exec.env.unwrap_or_default(),
         cwd: exec.cwd,
-        max_output: exec.max_output_bytes.unwrap_or(DEFAULT_OUTPUT),
+        max_output: exec.max_output_bytes.unwrap_or(DEFAULT_OUTPUT_BYTES),
         if_busy: match exec.if_busy {
-            None | Some(Busy::Wait) => IfBusy::Wait,
-            Some(Busy::Fail) => IfBusy::Fail,
+            None | Some(BusyAction::Wait) => IfBusy::Wait,
+            Some(BusyAction::Fail) => IfBusy::Fail,
         },
         resume: if exec.resume == Some(false) { Resume::No } else { Resume::Yes },
         touch: Some((session, app.now())),
@@ -182,7 +187,7 @@ async fn run(
     Ok(axum::Json(CommandReceipt::new(receipt, &terminal)).into_response())
 }
 
-/// The command as events. Once it has begun, it runs on if the client leaves.
+/// Streams a command as events. Once it has started, it continues if the client disconnects.
 async fn follow(
     app: App,
     terminal: Terminal,
@@ -192,12 +197,12 @@ async fn follow(
     execution.listen().await?;
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     app.tasks.spawn(async move {
-        let left = sender.clone();
+        let disconnected = sender.clone();
         let events = async {
             let started =
                 json!({"command_id": execution.id(), "terminal_id": terminal.terminal_id});
             let _ = sender.send(sse::event("started", &started)).await;
-            let last = match tell(&mut execution, &sender).await {
+            let last = match send_output(&mut execution, &sender).await {
                 Ok(()) => match execution.finished().await {
                     Ok(receipt) => sse::event("exit", &CommandReceipt::new(receipt, &terminal)),
                     Err(error) => problem(error.into()),
@@ -206,10 +211,10 @@ async fn follow(
             };
             let _ = sender.send(last).await;
         };
-        // Dropped when the client leaves: a command that has not begun is withdrawn by that.
+        // Dropped when the client disconnects, which withdraws a command that has not started.
         tokio::select! {
             () = events => {}
-            () = left.closed() => {}
+            () = disconnected.closed() => {}
         }
     });
     let events = futures_util::stream::unfold(receiver, |mut receiver| async {
@@ -223,8 +228,8 @@ fn problem(problem: Problem) -> sse::Event {
     sse::event("error", &body)
 }
 
-/// Sends the output as it comes, each stream in order, until the command has ended.
-async fn tell(
+/// Sends the output as it arrives, each stream in order, until the command has ended.
+async fn send_output(
     execution: &mut Execution,
     sender: &tokio::sync::mpsc::Sender<sse::Event>,
 ) -> Result<(), Problem> {
@@ -240,7 +245,7 @@ async fn tell(
                 let chunk = execution.read(*stream, *offset, host::wire::MAX_DATA as u32).await;
                 let chunk = match chunk {
                     Ok(chunk) => chunk,
-                    // Over, and it wrote nothing that was kept.
+                    // The command has ended and no output was kept.
                     Err(engine::terminal::TerminalError::NotKept) => break,
                     Err(error) => return Err(error.into()),
                 };
@@ -262,7 +267,7 @@ async fn tell(
                     }
                 };
                 if sender.send(sse::event(name, &data)).await.is_err() {
-                    return Err(Problem::new(Code::Gone, "the client is gone"));
+                    return Err(Problem::new(Code::Gone, "the client disconnected"));
                 }
             }
         }

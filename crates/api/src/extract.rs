@@ -1,7 +1,6 @@
-//! Bodies, queries and path parameters, parsed once, with errors that name the field.
+//! Extractors for bodies, queries and path parameters, with errors that name the field.
 //!
-//! axum's own extractors answer in plain text and accept unknown fields; ours answer with a
-//! [`Problem`]. Request types derive `serde(deny_unknown_fields)`.
+//! axum's own extractors respond in plain text; these respond with a [`Problem`]. Request types derive `serde(deny_unknown_fields)`.
 
 use std::time::Duration;
 
@@ -18,32 +17,32 @@ use super::{
     slow_body::is_too_slow,
 };
 
-/// A JSON body that must be there.
+/// A required JSON body.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
-/// A JSON body that may be left out; then it is the default.
+/// An optional JSON body; the default if it is empty.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionalJson<T>(pub T);
 
-/// A raw body within the limit.
+/// A body of raw bytes.
 #[derive(Debug, Clone)]
-pub struct Raw(pub Bytes);
+pub struct RawBody(pub Bytes);
 
-/// The query, every parameter known.
+/// Query parameters; unknown ones are refused.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<T>(pub T);
 
-/// Path parameters.
+/// The parameters of a path.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 
-/// How much of a body is read. The guard puts it into every request, and gives its body a deadline.
+/// The limits of a body. The guard sets them as an extension of every request.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimits {
-    /// Largest body.
+    /// Maximum size.
     pub bytes: usize,
-    /// Longest silence within it.
+    /// Maximum time without data.
     pub time: Duration,
 }
 
@@ -70,11 +69,11 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJ
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for Raw {
+impl<S: Send + Sync> FromRequest<S> for RawBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        Ok(Raw(read(request).await?))
+        Ok(RawBody(read(request).await?))
     }
 }
 
@@ -106,24 +105,26 @@ async fn read(request: Request) -> Result<Bytes, Problem> {
 }
 
 impl BodyLimits {
-    /// Reads a whole body, or says why not.
+    /// Reads a whole body.
     pub async fn read(self, body: Body) -> Result<Bytes, Problem> {
         read_within(self, body).await
     }
 }
 
 async fn read_within(limits: BodyLimits, body: Body) -> Result<Bytes, Problem> {
-    // The guard has given the body its deadlines.
+    // The guard enforces the deadlines.
     match Limited::new(body, limits.bytes).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if is_length_limit(error.as_ref()) => Err(too_large(limits.bytes)),
         Err(error) if is_too_slow(error.as_ref()) => Err(too_slow(error.as_ref())),
-        // The client went away or broke the framing; it may never see this.
-        Err(error) => Err(Problem::new(Code::InvalidRequest, format!("cannot read: {error}"))),
+        // The client disconnected or broke the framing; it may never receive this.
+        Err(error) => {
+            Err(Problem::new(Code::InvalidRequest, format!("cannot read the body: {error}")))
+        }
     }
 }
 
-/// The answer to a body that comes too slowly.
+/// The problem of a body that arrives too slowly.
 pub(super) fn too_slow(error: &(dyn std::error::Error + 'static)) -> Problem {
     Problem::new(Code::BodyTimeout, error.to_string())
 }
@@ -139,9 +140,9 @@ fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// The answer to a body past the limit.
+/// The problem of a body that exceeds the limit.
 pub(super) fn too_large(limit: usize) -> Problem {
-    Problem::new(Code::BodyTooLarge, format!("a body may have {limit} bytes"))
+    Problem::new(Code::BodyTooLarge, format!("the body must have at most {limit} bytes"))
 }
 
 fn must_be_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -164,9 +165,9 @@ fn must_be_json(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Parses a JSON body; what does not fit is named by its pointer.
+/// Parses a JSON body; errors carry the JSON pointer of the invalid field.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // serde would take an array for a struct, field by field; every body of ours is an object.
+    // serde accepts an array for a struct, field by field; every body of this API is an object.
     if body.trim_ascii_start().first() == Some(&b'[') {
         return Err(Problem::field(Code::InvalidBody, "", "expected an object"));
     }
@@ -175,7 +176,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let pointer = pointer(error.path());
         let error = error.into_inner();
         if error.is_data() {
-            misfit(Code::InvalidBody, &pointer, &without_position(&error))
+            field_problem(Code::InvalidBody, &pointer, &without_position(&error))
         } else {
             Problem::new(Code::InvalidJson, error.to_string())
         }
@@ -188,7 +189,7 @@ fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
     serde_path_to_error::deserialize(pairs).map_err(|error| {
         let pointer = pointer(error.path());
-        misfit(Code::InvalidQuery, &pointer, &error.into_inner().to_string())
+        field_problem(Code::InvalidQuery, &pointer, &error.into_inner().to_string())
     })
 }
 
@@ -208,8 +209,8 @@ fn bad_path(kind: ErrorKind) -> Problem {
     }
 }
 
-/// Names the field itself where serde only names its parent.
-fn misfit(code: Code, pointer: &str, message: &str) -> Problem {
+/// Adds the name of the field where serde only gives the path of its parent.
+fn field_problem(code: Code, pointer: &str, message: &str) -> Problem {
     let quoted = |prefix: &str| {
         let rest = message.strip_prefix(prefix)?;
         Some(rest.split_once('`')?.0)
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_body_is_named_by_its_pointer() {
+    fn an_invalid_field_is_named_by_its_pointer() {
         check("", "invalid_json EOF while parsing a value at line 1 column 0");
         check("{", "invalid_json EOF while parsing an object at line 1 column 1");
         check(r#"{"name":"x"} y"#, "invalid_json trailing characters at line 1 column 14");
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_names_the_parameter_it_refuses() {
+    fn an_invalid_parameter_is_named() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Page {

@@ -1,4 +1,4 @@
-//! The files a thread sees: its project's workspace and memories, and its instance's own.
+//! The files of a thread: the workspace and memories of its project, and the files of its instance.
 
 use axum::{
     body::Body,
@@ -7,9 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -19,13 +17,10 @@ use super::{
     extract::{Json, Path, Query},
     page::{self, List},
     params::ThreadPath,
-    sse,
     transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use engine::project::InstanceFiles;
-use files::{
-    Above, Below, Happened, SearchLimits, Tree, TreePath, TreeWatch, Watched, memory::Expect,
-};
+use files::{Above, SearchLimits, Tree, TreePath, memory::Expect};
 use model::{InstanceState, LeaseId, ThreadId};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -38,14 +33,13 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(rename))
         .routes(routes!(remove))
         .routes(routes!(search))
-        .routes(routes!(watch))
 }
 
-/// Most levels of a list.
-const MAX_DEPTH: u32 = 64;
+/// Maximum depth of a listing.
+const MAX_DEPTH_LEVELS: u32 = 64;
 
-/// The tree of a thread that exists; looking at its files is use of its project.
-async fn tree(app: &App, id: &ThreadId) -> Result<Tree, Problem> {
+/// Returns the files of an existing thread. Access counts as activity of its project.
+pub(super) async fn tree(app: &App, id: &ThreadId) -> Result<Tree, Problem> {
     let thread = app.store.thread(id).await?.ok_or_else(|| Problem::missing("thread", id))?;
     let project = app.projects.project(&thread.project_id).await?;
     let instance = instance_files(app, &thread.lease_id).await?;
@@ -53,14 +47,14 @@ async fn tree(app: &App, id: &ThreadId) -> Result<Tree, Problem> {
     Ok(app.projects.tree(&project, instance).await?)
 }
 
-/// Where the files of a thread's instance are. What is not running is not started for a look.
+/// Returns the root of the files of a thread's instance. Does not start an instance.
 async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Problem> {
     let nowhere = InstanceFiles::Nowhere;
     let Some(lease) = app.store.lease(lease).await? else {
         return Ok(nowhere("there is no instance yet"));
     };
     let Ok(provider) = app.leases.providers().named(&lease.provider) else {
-        return Ok(nowhere("its provider is not known here"));
+        return Ok(nowhere("the provider of the lease is not configured"));
     };
     if lease.provider == "local" {
         return Ok(InstanceFiles::At("/".into()));
@@ -70,25 +64,25 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
     };
     Ok(match provider.root(instance).await {
         Ok(Some(root)) => InstanceFiles::At(root),
-        Ok(None) => nowhere("this provider's own files are reached by exec only"),
+        Ok(None) => nowhere("files of this provider can only be accessed by exec"),
         Err(_) => nowhere("no instance is running; the next exec starts one"),
     })
 }
 
-fn parse(path: &str) -> Result<TreePath, Problem> {
+pub(super) fn parse(path: &str) -> Result<TreePath, Problem> {
     Ok(TreePath::parse(path)?)
 }
 
-/// Which part of a file, and how.
+/// Selects a file, a range and a format.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ReadFileQuery {
-    /// The file.
+    /// Path of the file.
     path: String,
-    /// Where to begin; 0 if not given.
+    /// Offset of the first byte; 0 by default.
     offset: Option<u64>,
-    /// Bytes at most.
+    /// Maximum number of bytes.
     limit: Option<u64>,
     /// `raw` (default) or `json`.
     #[serde(default)]
@@ -104,12 +98,14 @@ pub(super) enum FileFormat {
     Json,
 }
 
-/// A file's content, or a part of it: raw bytes, or JSON with `format=json`. `Range` is understood.
+/// Read a file, whole or in part.
+///
+/// Returns raw bytes, or JSON with `format=json`. The `Range` header is supported.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/read", tag = "files",
-    params(ThreadPath, ReadFileQuery),
-    responses((status = 200, description = "The bytes; `X-Size` and `ETag` are the whole file's",
+    operation_id = "files.read", params(ThreadPath, ReadFileQuery),
+    responses((status = 200, description = "The content. `X-Size` and `ETag` describe the whole file",
         content((Vec<u8> = "application/octet-stream"), (FileText = "application/json"))),
-        (status = 206, description = "The range asked for")))]
+        (status = 206, description = "The requested range")))]
 async fn read(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -127,25 +123,26 @@ async fn read(
     }
 }
 
-/// Where to write.
+/// Selects the file to write.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WriteFileQuery {
-    /// The file.
+    /// Path of the file.
     path: String,
-    /// Make the directories above it.
+    /// Create missing parent directories.
     #[serde(default)]
     create_dirs: bool,
 }
 
-/// Write a whole file, atomically. `If-None-Match: *` writes only what is not there; `If-Match`
-/// only what was not changed.
+/// Write a whole file atomically.
+///
+/// With `If-None-Match: *` the file must not exist; with `If-Match` it must not have changed.
 #[utoipa::path(put, path = "/api/threads/{tid}/fs/write", tag = "files",
-    params(ThreadPath, WriteFileQuery),
+    operation_id = "files.write", params(ThreadPath, WriteFileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "It was replaced", body = WrittenFile),
-        (status = 201, description = "It was made", body = WrittenFile)))]
+    responses((status = 200, description = "The file was replaced", body = WrittenFile),
+        (status = 201, description = "The file was created", body = WrittenFile)))]
 async fn write(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -159,24 +156,26 @@ async fn write(
     transfer::receive(&app, &tree, &path, above, &headers, body).await
 }
 
-/// Which directory, how deep, and which page.
+/// Selects a directory, a depth and a page.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ListFilesQuery {
-    /// The directory.
+    /// Path of the directory.
     path: String,
-    /// Levels below it; 1 if not given.
+    /// Number of levels; 1 by default, 64 at most.
     depth: Option<u32>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// What is in a directory, each directory right before what is in it.
+/// List a directory.
+///
+/// Each directory is followed by its own entries.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/list", tag = "files",
-    params(ThreadPath, ListFilesQuery),
+    operation_id = "files.list", params(ThreadPath, ListFilesQuery),
     responses((status = 200, description = "A page of files", body = List<FileStat>)))]
 async fn list(
     State(app): State<App>,
@@ -189,7 +188,7 @@ async fn list(
     Ok(axum::Json(page))
 }
 
-/// A page of what is in a directory.
+/// Returns a page of the entries of a directory.
 pub(super) async fn listed(
     tree: &Tree,
     path: &TreePath,
@@ -198,8 +197,8 @@ pub(super) async fn listed(
     cursor: Option<&str>,
 ) -> Result<List<FileStat>, Problem> {
     let depth = depth.unwrap_or(1);
-    if depth == 0 || depth > MAX_DEPTH {
-        return Err(Problem::query("depth", format!("must be 1 to {MAX_DEPTH}")));
+    if depth == 0 || depth > MAX_DEPTH_LEVELS {
+        return Err(Problem::query("depth", format!("must be 1 to {MAX_DEPTH_LEVELS}")));
     }
     let limit = page::items(limit)? as usize;
     let after = cursor.map(after).transpose()?;
@@ -216,22 +215,24 @@ fn after(cursor: &str) -> Result<TreePath, Problem> {
     bytes
         .and_then(|bytes| String::from_utf8(bytes).ok())
         .and_then(|path| TreePath::parse(&path).ok())
-        .ok_or_else(|| Problem::query("cursor", "is not a cursor of this list"))
+        .ok_or_else(|| Problem::query("cursor", "not a cursor of this list"))
 }
 
-/// Which file.
+/// Selects a file or directory.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct FilePathQuery {
-    /// The file or directory.
+    /// Path of the file or directory.
     path: String,
 }
 
-/// What is known of a file; a link is not followed.
+/// Get the metadata of a file or directory.
+///
+/// Symbolic links are not followed.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/stat", tag = "files",
-    params(ThreadPath, FilePathQuery),
-    responses((status = 200, description = "It", body = FileStat)))]
+    operation_id = "files.stat", params(ThreadPath, FilePathQuery),
+    responses((status = 200, description = "The metadata", body = FileStat)))]
 async fn stat(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -242,25 +243,26 @@ async fn stat(
     Ok(axum::Json(tree.stat(&path).await?.into()))
 }
 
-/// A directory to make.
+/// A directory to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct MakeDirectory {
-    /// The directory.
+#[schema(example = json!({"path": "/workspace/src", "create_dirs": true}))]
+struct NewDirectory {
+    /// Path of the directory.
     path: String,
-    /// Make those above it, and take one that is there for made.
+    /// Create missing parent directories, and accept an existing directory.
     #[serde(default)]
     create_dirs: bool,
 }
 
-/// Make a directory.
+/// Create a directory.
 #[utoipa::path(post, path = "/api/threads/{tid}/fs/mkdir", tag = "files",
-    params(ThreadPath), request_body = MakeDirectory,
-    responses((status = 201, description = "It was made", body = FileStat)))]
+    operation_id = "files.mkdir", params(ThreadPath), request_body = NewDirectory,
+    responses((status = 201, description = "The directory was created", body = FileStat)))]
 async fn mkdir(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Json(mkdir): Json<MakeDirectory>,
+    Json(mkdir): Json<NewDirectory>,
 ) -> Result<(StatusCode, axum::Json<FileStat>), Problem> {
     let path = parse(&mkdir.path)?;
     let tree = tree(&app, &id).await?;
@@ -269,51 +271,54 @@ async fn mkdir(
     Ok((StatusCode::CREATED, axum::Json(tree.stat(&path).await?.into())))
 }
 
-/// Something to move.
+/// A file or directory to move.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"from": "/workspace/a.txt", "to": "/workspace/b.txt"}))]
 struct MoveFile {
-    /// What.
+    /// Current path.
     from: String,
-    /// Its other path.
+    /// New path.
     to: String,
-    /// Replace a file that is there.
+    /// Replace an existing file.
     #[serde(default)]
     overwrite: bool,
 }
 
-/// Give a file or a directory another path.
+/// Move or rename a file or directory.
 #[utoipa::path(post, path = "/api/threads/{tid}/fs/move", tag = "files",
-    params(ThreadPath), request_body = MoveFile,
-    responses((status = 200, description = "It is there", body = FileStat)))]
+    operation_id = "files.move", params(ThreadPath), request_body = MoveFile,
+    responses((status = 200, description = "The metadata at the new path", body = FileStat)))]
 async fn rename(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Json(asked): Json<MoveFile>,
+    Json(request): Json<MoveFile>,
 ) -> Result<axum::Json<FileStat>, Problem> {
-    let (from, to) = (parse(&asked.from)?, parse(&asked.to)?);
+    let (from, to) = (parse(&request.from)?, parse(&request.to)?);
     let tree = tree(&app, &id).await?;
-    let expect = if asked.overwrite { Expect::Anything } else { Expect::Absent };
+    let expect = if request.overwrite { Expect::Anything } else { Expect::Absent };
     tree.rename(&from, &to, expect).await?;
     Ok(axum::Json(tree.stat(&to).await?.into()))
 }
 
-/// What to remove.
+/// Selects the file or directory to delete.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RemoveFileQuery {
-    /// The file or directory.
+    /// Path of the file or directory.
     path: String,
-    /// Remove all below it, too.
+    /// Delete a directory with its content.
     #[serde(default)]
     recursive: bool,
 }
 
-/// Remove a file, or a directory with all below it; links are removed, not followed.
+/// Delete a file or directory.
+///
+/// Symbolic links are deleted, not followed.
 #[utoipa::path(delete, path = "/api/threads/{tid}/fs/remove", tag = "files",
-    params(ThreadPath, RemoveFileQuery),
-    responses((status = 204, description = "It is gone")))]
+    operation_id = "files.delete", params(ThreadPath, RemoveFileQuery),
+    responses((status = 204, description = "The file was deleted")))]
 async fn remove(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -328,49 +333,51 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What to search for, and where.
+/// Selects the files and the pattern.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SearchQuery {
-    /// The file or directory.
+    /// Path of the file or directory.
     path: String,
     /// A regular expression, matched line by line.
     pattern: String,
-    /// Matches at most; 100 if not given.
+    /// Maximum number of matches; 100 by default, 1000 at most.
     limit: Option<u32>,
 }
 
-/// A line that the pattern is in.
+/// A line that matches the pattern.
 #[derive(Debug, Serialize, ToSchema)]
 struct SearchMatch {
-    /// The file.
+    /// Path of the file.
     path: String,
-    /// Which line, from 1.
+    /// Line number, from 1.
     line: u64,
-    /// Where in the line, in bytes, from 1.
+    /// Position of the match in the line in bytes, from 1.
     column: u64,
-    /// The line, cut if it is long.
+    /// Text of the line; long lines are truncated.
     text: String,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Serialize, ToSchema)]
 struct SearchMatches {
-    /// The lines.
+    /// The matching lines.
     items: Vec<SearchMatch>,
-    /// Files looked into.
+    /// Number of files searched.
     files: u64,
-    /// Whether there may be more.
+    /// Whether there may be more matches.
     truncated: bool,
-    /// Why, if so.
+    /// The limit that ended the search early.
     reason: Option<&'static str>,
 }
 
-/// Search the content of files; linear in their size, and limited in matches, bytes and time.
+/// Search the content of files with a regular expression.
+///
+/// Matching is linear in the size of the files; matches, bytes and time are limited.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/search", tag = "files",
-    params(ThreadPath, SearchQuery),
-    responses((status = 200, description = "The lines", body = SearchMatches)))]
+    operation_id = "files.search", params(ThreadPath, SearchQuery),
+    responses((status = 200, description = "The matching lines", body = SearchMatches)))]
 async fn search(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -393,69 +400,4 @@ async fn search(
         truncated: found.stopped.is_some(),
         reason: found.stopped,
     }))
-}
-
-/// What to watch.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct WatchFilesQuery {
-    /// The file or directory.
-    path: String,
-    /// Watch all below it, not only what is in it.
-    #[serde(default)]
-    recursive: bool,
-}
-
-/// Changes of files as they happen: `ready` first, then `created`, `modified`, `removed` with
-/// `{path}`; `lost` when some were left out, `partial` when there are too many directories, and
-/// `gone` at the end.
-#[utoipa::path(get, path = "/api/threads/{tid}/fs/watch", tag = "files",
-    params(ThreadPath, WatchFilesQuery),
-    responses((status = 200, description = "Events", body = String,
-        content_type = "text/event-stream")))]
-async fn watch(
-    State(app): State<App>,
-    Path(id): Path<ThreadId>,
-    Query(query): Query<WatchFilesQuery>,
-) -> Result<Response, Problem> {
-    let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
-    let below = if query.recursive { Below::All } else { Below::Children };
-    let watch = tree.watch(&path, below).await?;
-    let ready = sse::event("ready", &json!({"path": path.to_string()}));
-    let events = stream::unfold((Some(ready), Some(watch)), async |(ready, watch)| {
-        if let Some(ready) = ready {
-            return Some((ready, (None, watch)));
-        }
-        let mut watch = watch?;
-        let (event, goes_on) = next(&mut watch).await;
-        Some((event, (None, goes_on.then_some(watch))))
-    });
-    Ok(sse::stream(&app, events))
-}
-
-/// The next event, and whether others follow.
-async fn next(watch: &mut TreeWatch) -> (sse::Event, bool) {
-    match watch.next().await {
-        Ok(Watched::Event(event)) => {
-            let name = match event.what {
-                Happened::Created | Happened::Appeared => "created",
-                Happened::Modified | Happened::Permitted => "modified",
-                Happened::Removed | Happened::MovedAway => "removed",
-            };
-            (sse::event(name, &json!({"path": event.path})), true)
-        }
-        Ok(Watched::Lost) => {
-            (sse::event("lost", &json!({"detail": "some events were left out; list again"})), true)
-        }
-        Ok(Watched::Partly) => {
-            (sse::event("partial", &json!({"detail": "not all directories are watched"})), true)
-        }
-        Ok(Watched::Gone) => (sse::event("gone", &json!({"detail": "it is gone"})), false),
-        Err(error) => {
-            tracing::warn!(%error, "cannot go on watching");
-            (sse::event("gone", &json!({"detail": "it cannot be watched any more"})), false)
-        }
-    }
 }

@@ -1,7 +1,7 @@
-//! Pictures made small: five thousand coloured lines are 400 KB, and a twentieth of that squeezed.
+//! Compression: a screen of 5,000 coloured lines is 400 KB, and a twentieth of that as gzip.
 //!
-//! Server-sent events are compressed for clients that ask, each flushed by itself so that none waits
-//! for the next. Output on a WebSocket is not: a keystroke's echo would only get larger and later.
+//! Server-sent events are compressed for clients that accept gzip, each flushed separately so that none waits
+//! for the next. Output on a WebSocket is not compressed: the echo of a keystroke would get larger and later.
 
 use std::io::Write;
 
@@ -17,32 +17,31 @@ use flate2::{Compression, write::GzEncoder};
 use futures_util::{StreamExt, stream};
 use tower_http::{CompressionLevel, compression::CompressionLayer};
 
-/// Below this a picture fits a packet or two either way.
-const WORTH_IT: usize = 1024;
+/// Smaller snapshots are sent uncompressed: they fit one or two packets either way.
+const MIN_COMPRESSED_BYTES: usize = 1024;
 
-/// A third smaller than the fastest, in a fifth more time; what is beyond costs twice as much.
+/// A third smaller than level 1 in a fifth more time; level 3 costs twice as much.
 const LEVEL: Compression = Compression::new(2);
 
-/// How a client of a WebSocket takes its pictures.
+/// The encoding of snapshots on a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pictures {
-    /// As they are.
+pub(super) enum SnapshotEncoding {
     Plain,
-    /// Compressed when that is worth it.
+    /// Compressed if the snapshot is large enough.
     Gzip,
 }
 
-/// Compresses answers for clients that say `Accept-Encoding: gzip`.
-pub(super) fn for_those_who_ask() -> CompressionLayer {
+/// Compresses responses to clients that send `Accept-Encoding: gzip`.
+pub(super) fn responses() -> CompressionLayer {
     CompressionLayer::new().quality(CompressionLevel::Fastest)
 }
 
-/// The same bytes as gzip; `None` when it is not worth it.
-pub(super) async fn squeeze(bytes: Bytes) -> Option<Bytes> {
-    if bytes.len() < WORTH_IT {
+/// Compresses a snapshot; returns `None` if it is too small.
+pub(super) async fn compress_snapshot(bytes: Bytes) -> Option<Bytes> {
+    if bytes.len() < MIN_COMPRESSED_BYTES {
         return None;
     }
-    // Milliseconds for a long scrollback: not on a thread that others' keystrokes go through.
+    // Takes milliseconds for a long scrollback, which must not delay keystrokes on this thread.
     tokio::task::spawn_blocking(move || {
         let small = Vec::with_capacity(bytes.len() / 8);
         let mut encoder = GzEncoder::new(small, LEVEL);
@@ -53,9 +52,9 @@ pub(super) async fn squeeze(bytes: Bytes) -> Option<Bytes> {
     .ok()?
 }
 
-/// Compresses streams of events for clients that say `Accept-Encoding: gzip`.
+/// Compresses server-sent events for clients that send `Accept-Encoding: gzip`.
 pub(super) async fn events(request: Request, next: Next) -> Response {
-    let asked = accepts_gzip(request.headers());
+    let accepted = accepts_gzip(request.headers());
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     let is_stream = headers
@@ -65,7 +64,7 @@ pub(super) async fn events(request: Request, next: Next) -> Response {
         return response;
     }
     headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if !asked {
+    if !accepted {
         return response;
     }
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -73,11 +72,11 @@ pub(super) async fn events(request: Request, next: Next) -> Response {
     response.map(compressed)
 }
 
-/// The same body as gzip; every piece can be read as soon as it arrives.
+/// Compresses a body; every chunk can be decoded as soon as it arrives.
 fn compressed(body: Body) -> Body {
     let encoder = GzEncoder::new(Vec::new(), LEVEL);
     let pieces = body.into_data_stream().map(Some).chain(stream::once(async { None }));
-    let squeezed = pieces.scan(encoder, |encoder, piece| {
+    let compressed = pieces.scan(encoder, |encoder, piece| {
         let piece = match piece {
             Some(Ok(bytes)) => encoder.write_all(&bytes).and_then(|()| encoder.flush()),
             Some(Err(error)) => Err(std::io::Error::other(error)),
@@ -86,10 +85,10 @@ fn compressed(body: Body) -> Body {
         let piece = piece.map(|()| Bytes::from(std::mem::take(encoder.get_mut())));
         std::future::ready(Some(piece))
     });
-    Body::from_stream(squeezed)
+    Body::from_stream(compressed)
 }
 
-/// Whether a client takes gzip: it names it, or everything, and does not give it the weight 0.
+/// Whether `Accept-Encoding` lists gzip or `*` with a weight above 0.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::ACCEPT_ENCODING).iter();
     let mut codings = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_taken_by_those_who_name_it() {
+    fn gzip_must_be_accepted_explicitly() {
         let check = |line: &'static str, expected: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(line));
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_event_can_be_read_before_the_next_is_there() {
+    async fn each_event_can_be_decoded_before_the_next_arrives() {
         let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
         let body = stream::unfold(receiver, |mut receiver| async {
             let piece = receiver.recv().await?;

@@ -1,14 +1,14 @@
-//! Headers that must be there once, and in their form.
+//! Refuses repeated and malformed headers.
 //!
-//! Two headers of one name are read as the first by one program and as the last by another; none of
-//! these has a meaning as a list.
+//! Where a header is repeated, one program reads the first and another the last value; none of these headers
+//! is a list.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::error::{Code, Problem};
 
-const ONCE: [HeaderName; 7] = [
+const SINGLE_HEADERS: [HeaderName; 7] = [
     header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::ORIGIN,
@@ -25,7 +25,9 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Problem> {
     let bad = |name: &HeaderName, detail: &str| {
         Err(Problem::field(Code::InvalidHeader, format!("/{name}"), detail))
     };
-    if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+    if let Some(name) =
+        SINGLE_HEADERS.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some())
+    {
         return bad(name, "given more than once");
     }
     if let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY)
@@ -51,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_given_once() {
+    fn a_repeated_credential_is_refused() {
         assert_eq!(refused(&[("authorization", "Bearer a"), ("x-api-key", "b")]), None);
         assert_eq!(refused(&[("accept", "a/b"), ("accept", "c/d")]), None);
         for name in ["authorization", "x-api-key", "x-access-token", "content-type"] {

@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it is ready, and what it counted.
+//! Liveness, readiness and metrics.
 
 use std::time::Duration;
 
@@ -16,53 +16,57 @@ use super::{
     error::{Code, Problem},
 };
 
-/// Time the store has to take a write.
-const PROBE_TIME: Duration = Duration::from_secs(2);
+/// Deadline of the store's test write.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
 }
 
-/// Whether the server lives.
+/// The liveness of the server.
 #[derive(Debug, Serialize, ToSchema)]
 struct Liveness {
-    /// Always `ok`: a server that cannot say so does not answer.
+    /// Always `ok`.
     status: &'static str,
-    /// The program's version.
+    /// Version of the server.
     version: &'static str,
 }
 
-/// Whether the process lives.
-#[utoipa::path(get, path = "/healthz", tag = "server", security(()),
-    responses((status = 200, description = "It lives", body = Liveness)))]
+/// Check that the process is alive.
+#[utoipa::path(get, path = "/healthz", tag = "server",
+    operation_id = "server.live", security(()),
+    responses((status = 200, description = "The process is alive", body = Liveness)))]
 async fn healthz() -> impl IntoResponse {
     axum::Json(Liveness { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// What the server can do.
+/// The readiness of the server.
 #[derive(Debug, Serialize, ToSchema)]
 struct Readiness {
     /// Always `ready`.
     status: &'static str,
 }
 
-/// Whether the server can serve: the store takes writes and the hosts left running are found.
-#[utoipa::path(get, path = "/readyz", tag = "server", security(()),
-    responses((status = 200, description = "It can serve", body = Readiness)))]
+/// Check that the server is ready.
+///
+/// The server is ready when the store accepts writes and the shells that kept running were found.
+#[utoipa::path(get, path = "/readyz", tag = "server",
+    operation_id = "server.ready", security(()),
+    responses((status = 200, description = "The server is ready", body = Readiness)))]
 async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::Stopping, "the server is stopping"));
     }
-    match tokio::time::timeout(PROBE_TIME, app.store.probe()).await {
+    match tokio::time::timeout(PROBE_TIMEOUT, app.store.probe()).await {
         Ok(written) => written?,
-        Err(_) => return Err(Problem::new(Code::StoreUnavailable, "the store does not answer")),
+        Err(_) => return Err(Problem::new(Code::StoreUnavailable, "the store does not respond")),
     }
     Ok(axum::Json(Readiness { status: "ready" }).into_response())
 }
 
-/// What was counted, in the text form of Prometheus.
+/// Get metrics in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", tag = "server",
-    responses((status = 200, description = "All metrics", body = String,
+    operation_id = "server.metrics", responses((status = 200, description = "All metrics", body = String,
         content_type = "application/openmetrics-text")))]
 async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
     for (provider, ran) in app.store.ran_by_provider(app.now().at).await? {

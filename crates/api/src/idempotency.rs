@@ -1,18 +1,17 @@
-//! `Idempotency-Key`: the same request sent again gets the first answer.
+//! `Idempotency-Key`: a repeated request gets the response of the first one.
 //!
-//! A key belongs to its caller, and to the request it came with: method, target, sandbox and body. Of a
-//! caller that proved nothing no key is kept.
+//! A key belongs to its caller and to one request: method, target, sandbox and body. Keys of unauthenticated
+//! callers are ignored.
 //!
-//! The first request with a key is written down, runs in a task of its own (so that its answer is
-//! kept even if the client goes away) and its answer is written down. One that comes meanwhile
-//! waits. A refusal that says nothing was done (5xx, 429) frees the key again. If the server died
-//! in between, the next attempt is told so and nothing is done twice; a handler that can go on from
-//! what was begun asks [`Keyed`] for it.
+//! The first request with a key is recorded and runs in a task of its own, so that its response is recorded
+//! even if the client disconnects. A repetition waits for it. A response that implies that nothing was done
+//! (5xx, 429) releases the key. If the server was killed in between, a repetition gets an error and nothing
+//! is done twice; a handler that can continue the first attempt finds it in [`Keyed`].
 
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -25,10 +24,11 @@ use axum::{
     response::Response,
 };
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::{
-    App,
     door::Addressee,
     error::{Code, Problem},
     extract::BodyLimits,
@@ -36,19 +36,19 @@ use super::{
 use model::Timestamp;
 use store::{Claim, Store, StoreError, StoredResponse};
 
-/// Largest answer that is kept. What gives larger ones keeps a receipt of its own.
-const KEPT_BYTES: usize = 1 << 20;
+/// Largest response that is recorded.
+const MAX_STORED_RESPONSE_BYTES: usize = 1 << 20;
 
-/// The hash of a whole request.
+/// The hash of a request: method, target, sandbox and body.
 type Fingerprint = [u8; 32];
 
-/// The request that has a key, and its end.
-type Taken = (Fingerprint, watch::Receiver<()>);
+/// The request that runs with a key, and a channel that closes when it ends.
+type Running = (Fingerprint, watch::Receiver<()>);
 
-/// Requests being answered, by key.
+/// The running requests, by key.
 #[derive(Clone, Default)]
-pub(super) struct Answers {
-    running: Arc<Mutex<HashMap<String, Taken>>>,
+pub(super) struct KeyedRequests {
+    running: Arc<Mutex<HashMap<String, Running>>>,
 }
 
 enum KeyClaim {
@@ -56,16 +56,16 @@ enum KeyClaim {
     Wait(watch::Receiver<()>),
 }
 
-/// Held by the request that runs; when it is dropped those that wait look again.
+/// Held by the running request; dropping it wakes the repetitions.
 struct InFlight {
-    answers: Answers,
+    requests: KeyedRequests,
     key: String,
     _done: watch::Sender<()>,
 }
 
-impl Answers {
-    fn turn(&self, key: &str, fingerprint: Fingerprint) -> Result<KeyClaim, Problem> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+impl KeyedRequests {
+    fn claim(&self, key: &str, fingerprint: Fingerprint) -> Result<KeyClaim, Problem> {
+        let mut running = self.running.lock();
         if let Some((other, done)) = running.get(key) {
             return if *other == fingerprint {
                 Ok(KeyClaim::Wait(done.clone()))
@@ -75,13 +75,63 @@ impl Answers {
         }
         let (sender, receiver) = watch::channel(());
         running.insert(key.to_owned(), (fingerprint, receiver));
-        Ok(KeyClaim::Mine(InFlight { answers: self.clone(), key: key.to_owned(), _done: sender }))
+        Ok(KeyClaim::Mine(InFlight { requests: self.clone(), key: key.to_owned(), _done: sender }))
+    }
+
+    /// Handles a request with a key.
+    pub(super) async fn once(
+        &self,
+        (store, tasks): (&Store, &TaskTracker),
+        scope: Scope<'_>,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, Problem> {
+        let key = scope.key(key(request.headers())?);
+        let (mut parts, body) = request.into_parts();
+        let limits = *parts.extensions.get::<BodyLimits>().expect("the guard sets the limits");
+        let body = limits.read(body).await?;
+        let fingerprint = fingerprint(&parts, &body);
+        let running = loop {
+            match self.claim(&key, fingerprint)? {
+                KeyClaim::Mine(running) => break running,
+                KeyClaim::Wait(mut done) => {
+                    // Always an error: the first request ended and dropped the sender.
+                    let _ = done.changed().await;
+                }
+            }
+        };
+        let begun = match store.claim_key(&key, fingerprint, Timestamp::now()).await? {
+            Claim::Fresh => None,
+            Claim::Answered(stored) => return Ok(response(stored)),
+            Claim::OtherRequest => return Err(reused()),
+            Claim::Unfinished { subject: Some(subject) } => Some(subject),
+            // The id of a command is recorded before it starts, so nothing has run.
+            Claim::Unfinished { subject: None } if parts.uri.path().ends_with("/exec") => None,
+            Claim::Unfinished { subject: None } => {
+                return Err(Problem::new(
+                    Code::OutcomeUnknown,
+                    "the server stopped during the first request; check its outcome before you repeat it",
+                ));
+            }
+        };
+        let named = Arc::new(AtomicBool::new(begun.is_some()));
+        parts.extensions.insert(Keyed { key, begun, named: named.clone() });
+        let request = Request::from_parts(parts, Body::from(body));
+        let store = store.clone();
+        let task =
+            tasks.spawn(async move { respond(running, &named, &store, request, next).await });
+        match task.await {
+            Ok(answered) => answered,
+            Err(error) => {
+                Err(Problem::internal("cannot handle a request with an idempotency key", &error))
+            }
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut running = self.answers.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.requests.running.lock();
         running.remove(&self.key);
     }
 }
@@ -91,8 +141,8 @@ fn reused() -> Problem {
     Problem::new(Code::KeyReused, detail)
 }
 
-/// In the extensions of a request with a key. What a handler makes it names here first; if the
-/// server dies, the next attempt finds the name.
+/// An extension of a request with a key. A handler records the id of what it is about to create; if the server
+/// is killed, the next attempt finds it.
 #[derive(Debug, Clone)]
 pub struct Keyed {
     key: String,
@@ -101,12 +151,12 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// What an earlier attempt was about to make, if there was one and it was cut off.
+    /// Returns what an interrupted earlier attempt was about to create.
     pub fn begun(&self) -> Option<&str> {
         self.begun.as_deref()
     }
 
-    /// Writes down what this request is about to make.
+    /// Records what this request is about to create.
     pub async fn name(&self, store: &Store, subject: &str) -> Result<(), StoreError> {
         store.name_key(&self.key, subject).await?;
         self.named.store(true, Ordering::Release);
@@ -114,16 +164,16 @@ impl Keyed {
     }
 }
 
-/// Whose keys are meant. The keys of one caller say nothing about those of another.
+/// The caller that a key belongs to. Equal keys of two callers are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope<'a> {
     Owner,
-    /// The holder of a key that opens one thing, by its name.
+    /// The holder of a credential for one resource, by its name.
     Holder(&'a str),
 }
 
 impl Scope<'_> {
-    /// The key under which the store and the running requests know a client's key.
+    /// Returns the key within this scope, as it is stored.
     fn key(self, given: String) -> String {
         match self {
             Scope::Owner => given,
@@ -132,57 +182,11 @@ impl Scope<'_> {
     }
 }
 
-/// In the extensions of an answer that holds a secret: it is never written down.
+/// An extension of a response that contains a secret: it is not recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct NotStored;
 
-/// Answers a request that carries a key.
-pub(super) async fn once(
-    app: &App,
-    scope: Scope<'_>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let key = scope.key(key(request.headers())?);
-    let (mut parts, body) = request.into_parts();
-    let limits = *parts.extensions.get::<BodyLimits>().expect("the guard sets the limits");
-    let body = limits.read(body).await?;
-    let fingerprint = fingerprint(&parts, &body);
-    let running = loop {
-        match app.answers.turn(&key, fingerprint)? {
-            KeyClaim::Mine(running) => break running,
-            KeyClaim::Wait(mut done) => {
-                // An error says the sender is gone, which is what is waited for.
-                let _ = done.changed().await;
-            }
-        }
-    };
-    let begun = match app.store.claim_key(&key, fingerprint, Timestamp::now()).await? {
-        Claim::Fresh => None,
-        Claim::Answered(stored) => return Ok(response(stored)),
-        Claim::OtherRequest => return Err(reused()),
-        Claim::Unfinished { subject: Some(subject) } => Some(subject),
-        // A command is named before anything runs: nothing has.
-        Claim::Unfinished { subject: None } if parts.uri.path().ends_with("/exec") => None,
-        Claim::Unfinished { subject: None } => {
-            return Err(Problem::new(
-                Code::OutcomeUnknown,
-                "the server stopped while it answered the first request; look before asking again",
-            ));
-        }
-    };
-    let named = Arc::new(AtomicBool::new(begun.is_some()));
-    parts.extensions.insert(Keyed { key, begun, named: named.clone() });
-    let request = Request::from_parts(parts, Body::from(body));
-    let store = app.store.clone();
-    let task = app.tasks.spawn(async move { answer(running, &named, &store, request, next).await });
-    match task.await {
-        Ok(answered) => answered,
-        Err(error) => Err(Problem::internal("cannot answer a request with a key", &error)),
-    }
-}
-
-async fn answer(
+async fn respond(
     running: InFlight,
     named: &AtomicBool,
     store: &Store,
@@ -193,10 +197,10 @@ async fn answer(
     let kind = response.headers().get(header::CONTENT_TYPE);
     let streams = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     if streams || response.extensions().get::<NotStored>().is_some() {
-        // Its handler has named what it made; a second attempt is led there.
+        // The handler has recorded what it created; a repetition finds it.
         return Ok(response);
     }
-    if nothing_done(response.status()) {
+    if releases_key(response.status()) {
         if !named.load(Ordering::Acquire) {
             store.forget_key(&running.key).await?;
         }
@@ -204,22 +208,22 @@ async fn answer(
     }
     let (parts, body) = response.into_parts();
     let body = body.collect().await;
-    let body = body.map_err(|error| Problem::internal("cannot read our own answer", &error))?;
+    let body = body.map_err(|error| Problem::internal("cannot read the response", &error))?;
     let body = body.to_bytes();
-    if body.len() <= KEPT_BYTES {
+    if body.len() <= MAX_STORED_RESPONSE_BYTES {
         let stored = stored(parts.status, &parts.headers, &body);
         store.answer_key(&running.key, stored).await?;
     }
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 
-fn nothing_done(status: StatusCode) -> bool {
+fn releases_key(status: StatusCode) -> bool {
     status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
 fn stored(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> StoredResponse {
-    // A cookie is a secret, and no answer that sets one needs to be repeated.
+    // A cookie is a secret, and a response that sets one need not be repeated.
     let headers = headers
         .iter()
         .filter(|(name, _)| *name != header::SET_COOKIE)
@@ -243,7 +247,7 @@ fn key(headers: &HeaderMap) -> Result<String, Problem> {
     let bad = |detail| Problem::field(Code::InvalidHeader, "/idempotency-key", detail);
     let mut keys = headers.get_all("idempotency-key").iter();
     let (Some(key), None) = (keys.next(), keys.next()) else {
-        return Err(bad("there must be one"));
+        return Err(bad("must be given once"));
     };
     let key = key.to_str().map_err(|_| bad("must be visible ASCII"))?;
     if key.is_empty() || key.len() > 255 {
@@ -255,10 +259,10 @@ fn key(headers: &HeaderMap) -> Result<String, Problem> {
 fn fingerprint(parts: &http::request::Parts, body: &[u8]) -> Fingerprint {
     let mut hasher = blake3::Hasher::new();
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    // Host and headers name a sandbox, too, in other APIs.
+    // Other APIs name the sandbox in the host or in headers.
     let addressee = parts.extensions.get::<Addressee>().map_or("", |it| it.0.as_str());
     for part in [parts.method.as_str().as_bytes(), target.as_bytes(), addressee.as_bytes(), body] {
-        // The length first, so that no two lists of parts run together alike.
+        // Length-prefixed, so that different parts never hash alike.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);
     }
@@ -270,14 +274,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_second_waits_for_the_first_and_looks_again() {
-        let answers = Answers::default();
-        let Ok(KeyClaim::Mine(first)) = answers.turn("k", [0; 32]) else { panic!("free") };
-        let Ok(KeyClaim::Wait(mut done)) = answers.turn("k", [0; 32]) else { panic!("taken") };
-        assert!(matches!(answers.turn("k", [1; 32]), Err(problem) if problem == reused()));
-        assert!(matches!(answers.turn("l", [1; 32]), Ok(KeyClaim::Mine(_))));
+    async fn a_repetition_waits_for_the_first_request() {
+        let requests = KeyedRequests::default();
+        let Ok(KeyClaim::Mine(first)) = requests.claim("k", [0; 32]) else { panic!("free") };
+        let Ok(KeyClaim::Wait(mut done)) = requests.claim("k", [0; 32]) else { panic!("taken") };
+        assert!(matches!(requests.claim("k", [1; 32]), Err(problem) if problem == reused()));
+        assert!(matches!(requests.claim("l", [1; 32]), Ok(KeyClaim::Mine(_))));
         drop(first);
         assert!(done.changed().await.is_err());
-        assert!(matches!(answers.turn("k", [0; 32]), Ok(KeyClaim::Mine(_))));
+        assert!(matches!(requests.claim("k", [0; 32]), Ok(KeyClaim::Mine(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! What a person sends to a terminal: keystrokes and its size, over HTTP and WebSocket alike.
+//! Keystrokes and sizes that clients send to a terminal, over HTTP and WebSocket alike.
 
 use axum::body::Bytes;
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -7,21 +7,22 @@ use utoipa::ToSchema;
 
 use super::error::Problem;
 
-/// What to type. One of `data` and `data_base64`.
+/// Input to type: either `data` or `data_base64`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"data": "ls\r"}))]
 pub(super) struct TypedInput {
-    /// Text.
+    /// Input as text.
     pub(super) data: Option<String>,
-    /// Bytes.
+    /// Input as base64.
     pub(super) data_base64: Option<String>,
-    /// Applied once however often it is sent.
+    /// Makes repeated requests safe: input with the same id is typed once.
     #[serde(default)]
     pub(super) write_id: Option<String>,
 }
 
 impl TypedInput {
-    /// The bytes, whichever way they were sent.
+    /// Decodes the input from text or base64.
     pub(super) fn bytes(&self) -> Result<Bytes, Problem> {
         match (&self.data, &self.data_base64) {
             (Some(text), None) => Ok(Bytes::from(text.clone())),
@@ -29,26 +30,27 @@ impl TypedInput {
                 .decode(text)
                 .map(Bytes::from)
                 .map_err(|error| Problem::body("/data_base64", error.to_string())),
-            (None, None) => Err(Problem::body("/data", "one of data and data_base64 is needed")),
+            (None, None) => Err(Problem::body("/data", "data or data_base64 is required")),
             (Some(_), Some(_)) => {
-                Err(Problem::body("/data_base64", "only one of data and data_base64 may be given"))
+                Err(Problem::body("/data_base64", "data and data_base64 exclude each other"))
             }
         }
     }
 
-    /// The write id, checked; empty for none.
+    /// Returns the checked write id; empty if there is none.
     pub(super) fn write_id(&self) -> Result<&str, Problem> {
         let id = self.write_id.as_deref().unwrap_or_default();
         if id.len() > 200 {
-            return Err(Problem::body("/write_id", "may have 200 bytes"));
+            return Err(Problem::body("/write_id", "must have at most 200 bytes"));
         }
         Ok(id)
     }
 }
 
-/// A size.
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"cols": 120, "rows": 40}))]
 pub(super) struct TerminalSize {
     /// Columns, 1 to 1000.
     pub(super) cols: u16,
@@ -56,15 +58,15 @@ pub(super) struct TerminalSize {
     pub(super) rows: u16,
 }
 
-/// The largest screen; a grid of this size is the most one client can make us hold.
-const MAX_SIDE: u16 = 1000;
+/// Most columns or rows of a terminal. Bounds the memory that a client can claim.
+const MAX_SIDE_CELLS: u16 = 1000;
 
 impl TerminalSize {
-    /// The size, if it is one.
+    /// Returns columns and rows if both are in range.
     pub(super) fn check(self) -> Result<(u16, u16), Problem> {
         for (pointer, side) in [("/cols", self.cols), ("/rows", self.rows)] {
-            if side == 0 || side > MAX_SIDE {
-                return Err(Problem::body(pointer, format!("must be 1 to {MAX_SIDE}")));
+            if side == 0 || side > MAX_SIDE_CELLS {
+                return Err(Problem::body(pointer, format!("must be 1 to {MAX_SIDE_CELLS}")));
             }
         }
         Ok((self.cols, self.rows))

@@ -1,15 +1,12 @@
-//! A terminal as a person uses it: type, resize, look, record.
+//! Interactive use of a terminal: input, size, signals, screen, recording.
 //!
-//! Every route here exists twice, under `/api/terminals/{id}` and, as clients of the older
-//! protocol call it, under `/session/{sid}/pty/{id}`.
+//! `older` serves the same handlers under `/session/{sid}/pty/{id}`.
 
 use axum::{
-    Router,
     body::Body,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -25,7 +22,7 @@ use super::{
     params::TerminalPath,
     pass::Guest,
     signal, stream as sse,
-    target::Target,
+    target::TargetTerminal,
     ws,
 };
 use engine::terminal::{Format, Offsets, utf8::Cutter};
@@ -41,33 +38,17 @@ pub(super) fn routes() -> OpenApiRouter<App> {
             OpenApiRouter::new()
                 .routes(routes!(snapshot))
                 .routes(routes!(recording))
-                .layer(gzip::for_those_who_ask()),
+                .layer(gzip::responses()),
         )
 }
 
-/// The same under the older names; `openapi` copies their documentation.
-pub(super) fn older_routes() -> Router<App> {
-    Router::new()
-        .route("/session/{sid}/pty/{id}/input", post(input))
-        .route("/session/{sid}/pty/{id}/resize", post(resize))
-        .route("/session/{sid}/pty/{id}/signal", post(signal_terminal))
-        .route("/session/{sid}/pty/{id}/stream", get(sse::watch))
-        .route("/session/{sid}/pty/{id}/ws", get(ws::connect))
-        .merge(
-            Router::new()
-                .route("/session/{sid}/pty/{id}/snapshot", get(snapshot))
-                .route("/session/{sid}/pty/{id}/recording", get(recording))
-                .layer(gzip::for_those_who_ask()),
-        )
-}
-
-/// Type into the terminal.
+/// Type into a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/input", tag = "interactive",
-    params(TerminalPath), request_body = TypedInput,
-    responses((status = 204, description = "It was typed, once")))]
-async fn input(
+    operation_id = "terminals.input", params(TerminalPath), request_body = TypedInput,
+    responses((status = 204, description = "The input was accepted")))]
+pub(super) async fn input(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Json(input): Json<TypedInput>,
 ) -> Result<StatusCode, Problem> {
     let bytes = input.bytes()?;
@@ -77,13 +58,13 @@ async fn input(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Give the terminal another size.
+/// Resize a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/resize", tag = "interactive",
-    params(TerminalPath), request_body = TerminalSize,
-    responses((status = 200, description = "It has this size", body = TerminalSize)))]
-async fn resize(
+    operation_id = "terminals.resize", params(TerminalPath), request_body = TerminalSize,
+    responses((status = 200, description = "The new size", body = TerminalSize)))]
+pub(super) async fn resize(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Json(size): Json<TerminalSize>,
 ) -> Result<axum::Json<TerminalSize>, Problem> {
     let (cols, rows) = size.check()?;
@@ -91,68 +72,68 @@ async fn resize(
     Ok(axum::Json(size))
 }
 
-/// Signal the program in the foreground.
+/// Send a signal to the foreground program of a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/signal", tag = "interactive",
-    params(TerminalPath), request_body = signal::SignalRequest,
-    responses((status = 204, description = "It was sent")))]
-async fn signal_terminal(
+    operation_id = "terminals.signal", params(TerminalPath), request_body = signal::SignalRequest,
+    responses((status = 204, description = "The signal was sent")))]
+pub(super) async fn signal_terminal(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Json(signal): Json<signal::SignalRequest>,
 ) -> Result<StatusCode, Problem> {
     app.terminals.signal(&terminal, signal.number()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How a picture is wanted.
+/// Selects the format of the screen.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct SnapshotQuery {
+pub(super) struct SnapshotQuery {
     /// `ansi` (default), `text` or `html`.
     format: Option<String>,
-    /// Lines above the screen; all of them with `ansi`, none with the others by default.
+    /// Number of scrollback lines; by default all with `ansi`, none with `text` and `html`.
     scrollback: Option<usize>,
 }
 
-/// A picture of the terminal.
+/// The screen of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 struct ScreenSnapshot {
-    /// Escape sequences which, written to a fresh terminal of that size, make the same terminal.
+    /// Escape sequences that reproduce the screen in a new terminal of the same size.
     data: String,
-    /// The offset of the output up to which it is in the picture.
+    /// Offset of the output that the screen includes.
     offset: u64,
-    /// Columns.
+    /// Number of columns.
     cols: u16,
-    /// Rows.
+    /// Number of rows.
     rows: u16,
-    /// Where the cursor is.
+    /// Position of the cursor.
     cursor: CursorView,
-    /// The window title.
+    /// Window title.
     title: String,
-    /// Whether the alternate screen is shown.
+    /// Whether the alternate screen is active.
     alt_screen: bool,
 }
 
-/// A cursor.
+/// The cursor of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 struct CursorView {
     /// Column, from 0.
     x: u16,
     /// Row of the screen, from 0.
     y: u16,
-    /// Whether it shows.
+    /// Whether the cursor is visible.
     visible: bool,
 }
 
-/// What the terminal shows.
+/// Get the screen of a terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}/snapshot", tag = "interactive",
-    params(TerminalPath, SnapshotQuery),
-    responses((status = 200, description = "The picture; `text` and `html` come as they are",
+    operation_id = "terminals.snapshot", params(TerminalPath, SnapshotQuery),
+    responses((status = 200, description = "The screen. With `format=text` or `format=html` the body is the text or HTML itself",
         body = ScreenSnapshot)))]
-async fn snapshot(
+pub(super) async fn snapshot(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<SnapshotQuery>,
 ) -> Result<Response, Problem> {
     let (format, kind) = match query.format.as_deref() {
@@ -168,7 +149,7 @@ async fn snapshot(
         return Ok((headers, picture.data).into_response());
     }
     let (x, y, visible) = picture.cursor;
-    // A character that is still being received comes with the output after `offset`.
+    // An incomplete character belongs to the output after `offset`.
     let mut cutter = Cutter::default();
     let data = cutter.lossy(&picture.data);
     Ok(axum::Json(ScreenSnapshot {
@@ -183,23 +164,25 @@ async fn snapshot(
     .into_response())
 }
 
-/// How a recording is wanted.
+/// Selects the format of the recording.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct RecordingQuery {
-    /// Whether each output carries, as a fourth value, the offset at which it ends.
+pub(super) struct RecordingQuery {
+    /// Add the offset after each output event as a fourth value.
     offsets: Option<bool>,
 }
 
-/// Everything the terminal printed that is still kept, as asciicast v2.
+/// Download the recording of a terminal in asciicast v2 format.
+///
+/// Contains all output that is still kept.
 #[utoipa::path(get, path = "/api/terminals/{id}/recording", tag = "interactive",
-    params(TerminalPath, RecordingQuery),
-    responses((status = 200, description = "One JSON value a line", body = String,
+    operation_id = "terminals.recording", params(TerminalPath, RecordingQuery),
+    responses((status = 200, description = "One JSON value per line", body = String,
         content_type = "application/x-asciicast")))]
-async fn recording(
+pub(super) async fn recording(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<RecordingQuery>,
     guest: Guest,
 ) -> Response {
@@ -209,8 +192,8 @@ async fn recording(
         let bytes = lines.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(bytes), lines))
     })
-    .take_until(Box::pin(guest.over()))
-    // Compressing asks once more after the end.
+    .take_until(Box::pin(guest.ended()))
+    // Compression polls once more after the end.
     .fuse();
     let name = format!("attachment; filename=\"{}.cast\"", terminal.terminal_id);
     let headers = [

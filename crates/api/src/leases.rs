@@ -1,4 +1,4 @@
-//! Leases, what runs under them, and the providers there are.
+//! Leases and their instances.
 
 use axum::{extract::State, http::StatusCode};
 use jiff::Timestamp;
@@ -9,13 +9,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     error::Problem,
-    extract::{Json, OptionalJson, Path, Query},
+    extract::{OptionalJson, Path, Query},
     page::{self, List},
     params::LeasePath,
 };
-use machine::namespace::is_image_name;
 use model::{InstanceState, Lease, LeaseId, ThreadId};
-use provider::{Capabilities, Fidelity, Metrics};
+use provider::{Fidelity, Metrics};
 use store::LeaseFilter;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -27,65 +26,61 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(destroy))
         .routes(routes!(suspend))
         .routes(routes!(fork))
-        .routes(routes!(snapshot))
-        .routes(routes!(snapshots))
-        .routes(routes!(remove_snapshot))
-        .routes(routes!(providers))
 }
 
-/// A lease and what runs under it.
+/// A lease and its instance.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LeaseView {
-    /// The thread it was asked for by.
+    /// Thread of the request, in responses about a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     thread_id: Option<String>,
-    /// Its id.
+    /// Id of the lease.
     lease_id: String,
-    /// The provider it is a claim on.
+    /// Name of the provider.
     provider_name: String,
-    /// What runs under it now.
+    /// The current instance.
     instance: Option<InstanceView>,
-    /// The threads that stand on it.
+    /// Ids of the threads that use the lease.
     shared_by: Vec<String>,
-    /// Whether its host answers, as far as is known.
+    /// Whether the host of the instance responds.
     reachable: bool,
-    /// Since when its host has not answered.
+    /// Time since which the host has not responded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     unreachable_since: Option<Timestamp>,
-    /// How many instances it has had.
+    /// Number of instances so far.
     generation: u64,
-    /// How long they have run, in seconds.
+    /// Total running time of all instances, in seconds.
     running_s: f64,
-    /// What that costs by the price its provider has in the settings; left out where that is nothing.
+    /// Cost of the running time at the configured price; omitted if it is zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<f64>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// An instance.
+/// The instance of a lease.
 #[derive(Debug, Serialize, ToSchema)]
 struct InstanceView {
-    /// Its id.
+    /// Id of the instance.
     instance_id: String,
     /// `running`, `paused` or `dead`.
     #[schema(value_type = String)]
     state: InstanceState,
-    /// Since when it runs.
+    /// Start time.
     #[schema(value_type = String)]
     started_at: Timestamp,
-    /// What it uses; null where that cannot be told.
+    /// Resource usage; null if it cannot be measured.
     #[schema(value_type = Option<Object>)]
     metrics: Option<Metrics>,
 }
 
-/// The word for a lease's instance, if it has one.
-pub(super) fn instance_word(lease: Option<&Lease>) -> Option<&'static str> {
+/// Returns the state of a lease's instance as text.
+pub(super) fn instance_state(lease: Option<&Lease>) -> Option<&'static str> {
     let (_, state) = lease?.instance()?;
     Some(match state {
         InstanceState::Running => "running",
@@ -94,8 +89,8 @@ pub(super) fn instance_word(lease: Option<&Lease>) -> Option<&'static str> {
     })
 }
 
-/// A lease as clients see it.
-pub(super) async fn leased(
+/// Returns a lease as clients see it, with the metrics of its instance.
+pub(super) async fn lease_view(
     app: &App,
     lease: Lease,
     thread: Option<&ThreadId>,
@@ -104,7 +99,7 @@ pub(super) async fn leased(
     let metrics = match unreachable_since {
         Some(_) => None,
         None => app.leases.metrics(&lease).await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "an instance cannot be measured");
+            tracing::debug!(%error, "cannot measure an instance");
             None
         }),
     };
@@ -133,21 +128,22 @@ pub(super) async fn leased(
     })
 }
 
-/// Which leases.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LeasesQuery {
-    /// Only those on this provider.
+    /// Only leases of this provider.
     provider: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// All leases, in the order they were made.
-#[utoipa::path(get, path = "/api/leases", tag = "leases", params(LeasesQuery),
+/// List all leases in the order of their creation.
+#[utoipa::path(get, path = "/api/leases", tag = "leases",
+    operation_id = "leases.list", params(LeasesQuery),
     responses((status = 200, description = "A page of leases", body = List<LeaseView>)))]
 async fn list(
     State(app): State<App>,
@@ -159,42 +155,42 @@ async fn list(
     let next_cursor = page.next.map(|cursor| cursor.to_string());
     let mut items = Vec::with_capacity(page.items.len());
     for lease in page.items {
-        items.push(leased(&app, lease, None).await?);
+        items.push(lease_view(&app, lease, None).await?);
     }
     Ok(axum::Json(List { items, next_cursor }))
 }
 
-async fn again(app: &App, id: &LeaseId) -> Result<axum::Json<LeaseView>, Problem> {
+async fn reload(app: &App, id: &LeaseId) -> Result<axum::Json<LeaseView>, Problem> {
     let lease = app.store.lease(id).await?.ok_or_else(|| Problem::missing("lease", id))?;
-    Ok(axum::Json(leased(app, lease, None).await?))
+    Ok(axum::Json(lease_view(app, lease, None).await?))
 }
 
-/// A lease.
+/// Get a lease.
 #[utoipa::path(get, path = "/api/leases/{id}", tag = "leases",
-    params(LeasePath),
-    responses((status = 200, description = "It", body = LeaseView)))]
+    operation_id = "leases.get", params(LeasePath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
 ) -> Result<axum::Json<LeaseView>, Problem> {
-    again(&app, &id.lease()?).await
+    reload(&app, &id.lease()?).await
 }
 
-/// Make what runs under a lease hold still.
+/// Pause the instance of a lease.
 #[utoipa::path(post, path = "/api/leases/{id}/pause", tag = "leases",
-    params(LeasePath),
+    operation_id = "leases.pause", params(LeasePath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn pause(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
 ) -> Result<axum::Json<LeaseView>, Problem> {
     let lease = app.leases.pause(&id.lease()?).await?;
-    Ok(axum::Json(leased(&app, lease, None).await?))
+    Ok(axum::Json(lease_view(&app, lease, None).await?))
 }
 
-/// Make what runs under a lease go on.
+/// Resume the instance of a lease.
 #[utoipa::path(post, path = "/api/leases/{id}/resume", tag = "leases",
-    params(LeasePath),
+    operation_id = "leases.resume", params(LeasePath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn resume(
     State(app): State<App>,
@@ -202,26 +198,29 @@ async fn resume(
 ) -> Result<axum::Json<LeaseView>, Problem> {
     let id = id.lease()?;
     app.leases.resume(&id).await?;
-    again(&app, &id).await
+    reload(&app, &id).await
 }
 
-/// End what runs under a lease; its terminals keep their state and get another on their next use.
+/// Destroy the instance of a lease.
+///
+/// Its terminals keep their state and get a new instance on their next use.
 #[utoipa::path(post, path = "/api/leases/{id}/destroy", tag = "leases",
-    params(LeasePath),
+    operation_id = "leases.destroy", params(LeasePath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn destroy(
     State(app): State<App>,
     Path(id): Path<LeaseName>,
 ) -> Result<axum::Json<LeaseView>, Problem> {
     let lease = app.leases.stop(&id.lease()?).await?;
-    Ok(axum::Json(leased(&app, lease, None).await?))
+    Ok(axum::Json(lease_view(&app, lease, None).await?))
 }
 
-/// What a suspended lease keeps.
+/// Options of a suspension.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"fidelity": "filesystem"}))]
 struct SuspendRequest {
-    /// `filesystem` (default) or `memory`; one that the provider cannot keep is refused.
+    /// What to keep: `filesystem` (default) or `memory`. Refused if the provider does not support it.
     #[serde(default)]
     fidelity: SuspendKeep,
 }
@@ -234,9 +233,11 @@ enum SuspendKeep {
     Memory,
 }
 
-/// End what runs under a lease and keep its files; the next use begins with them.
+/// Suspend the instance of a lease.
+///
+/// Ends its processes and keeps its files; the next use starts from them.
 #[utoipa::path(post, path = "/api/leases/{id}/suspend", tag = "leases",
-    params(LeasePath), request_body = SuspendRequest,
+    operation_id = "leases.suspend", params(LeasePath), request_body = SuspendRequest,
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn suspend(
     State(app): State<App>,
@@ -248,12 +249,14 @@ async fn suspend(
         SuspendKeep::Memory => Fidelity::Memory,
     };
     let lease = app.leases.suspend(&id.lease()?, keep).await?;
-    Ok(axum::Json(leased(&app, lease, None).await?))
+    Ok(axum::Json(lease_view(&app, lease, None).await?))
 }
 
-/// Make another lease with a copy of this one's files, for threads to share.
+/// Create a lease from a copy of the files of this one.
+///
+/// Threads can share the new lease.
 #[utoipa::path(post, path = "/api/leases/{id}/fork", tag = "leases",
-    params(LeasePath),
+    operation_id = "leases.fork", params(LeasePath),
     responses((status = 201, description = "The new lease", body = LeaseView)))]
 async fn fork(
     State(app): State<App>,
@@ -261,155 +264,16 @@ async fn fork(
 ) -> Result<(StatusCode, axum::Json<LeaseView>), Problem> {
     let fork = app.leases.fork(&id.lease()?).await?;
     let lease = app.leases.keep(fork).await?;
-    Ok((StatusCode::CREATED, axum::Json(leased(&app, lease, None).await?)))
+    Ok((StatusCode::CREATED, axum::Json(lease_view(&app, lease, None).await?)))
 }
 
-/// What a snapshot is to be called.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewSnapshot {
-    /// Letters, digits, `.`, `_` and `-`; takes the place of one that has it.
-    name: String,
-}
-
-/// A snapshot of a lease's files. A thread begins with them that is made with
-/// `sandbox: {"snapshot": NAME}`.
-#[derive(Debug, Serialize, ToSchema)]
-struct SnapshotView {
-    /// Its name.
-    name: String,
-    /// The provider that has it.
-    provider: String,
-    /// What it takes on disk.
-    bytes: u64,
-    /// When it was made.
-    #[schema(value_type = String)]
-    created_at: Timestamp,
-}
-
-/// Keep a copy of a lease's files under a name.
-#[utoipa::path(post, path = "/api/leases/{id}/snapshot", tag = "leases",
-    params(LeasePath), request_body = NewSnapshot,
-    responses((status = 201, description = "The snapshot", body = SnapshotView)))]
-async fn snapshot(
-    State(app): State<App>,
-    Path(id): Path<LeaseName>,
-    Json(new): Json<NewSnapshot>,
-) -> Result<(StatusCode, axum::Json<SnapshotView>), Problem> {
-    if !is_image_name(&new.name) {
-        return Err(Problem::body("/name", "must be 1 to 64 letters, digits, '.', '_' or '-'"));
-    }
-    app.leases.snapshot(&id.lease()?, &new.name).await?;
-    let all = every_snapshot(&app).await?;
-    let made = all.into_iter().find(|snapshot| snapshot.name == new.name);
-    let made = made.ok_or_else(|| Problem::missing("snapshot", &new.name))?;
-    Ok((StatusCode::CREATED, axum::Json(made)))
-}
-
-async fn every_snapshot(app: &App) -> Result<Vec<SnapshotView>, Problem> {
-    let mut all = Vec::new();
-    for provider in app.leases.providers().all() {
-        let found = provider
-            .snapshots()
-            .await
-            .map_err(|error| Problem::internal("look for snapshots", &error))?;
-        all.extend(found.into_iter().map(|snapshot| SnapshotView {
-            name: snapshot.name,
-            provider: provider.name().to_owned(),
-            bytes: snapshot.bytes,
-            created_at: snapshot.at,
-        }));
-    }
-    Ok(all)
-}
-
-/// The snapshots there are.
-#[utoipa::path(get, path = "/api/snapshots", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<SnapshotView>)))]
-async fn snapshots(State(app): State<App>) -> Result<axum::Json<List<SnapshotView>>, Problem> {
-    Ok(axum::Json(List::whole(every_snapshot(&app).await?)))
-}
-
-/// Remove a snapshot. What began with it keeps its files.
-#[utoipa::path(delete, path = "/api/snapshots/{name}", tag = "leases",
-    params(("name" = String, Path, description = "The snapshot")),
-    responses((status = 204, description = "It is gone")))]
-async fn remove_snapshot(
-    State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<StatusCode, Problem> {
-    let mut removed = false;
-    for provider in app.leases.providers().all() {
-        removed |= provider
-            .remove_snapshot(&name)
-            .await
-            .map_err(|error| Problem::internal("remove a snapshot", &error))?;
-    }
-    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
-}
-
-/// An id of a lease as it stands in a path: one that cannot be an id names no lease.
+/// A lease id in a path. A malformed id is answered with 404, like an unknown one.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct LeaseName(String);
+pub(super) struct LeaseName(String);
 
 impl LeaseName {
-    fn lease(&self) -> Result<LeaseId, Problem> {
+    pub(super) fn lease(&self) -> Result<LeaseId, Problem> {
         self.0.parse().map_err(|_| Problem::missing("lease", &self.0))
     }
-}
-
-/// A provider.
-#[derive(Debug, Serialize, ToSchema)]
-struct ProviderView {
-    /// Its name.
-    name: String,
-    /// Whether threads that name none get it.
-    default: bool,
-    /// Whether it can be had on this machine.
-    available: bool,
-    /// What it can do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Object)]
-    capabilities: Option<Capabilities>,
-    /// What is kept of an instance when its lease is suspended: `filesystem` or `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    suspend: Option<Fidelity>,
-    /// How many instances wait for a thread that needs one, where some are kept ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ready: Option<usize>,
-    /// What this machine lacks for it.
-    missing: Vec<String>,
-}
-
-/// The providers there are, and what each can do.
-#[utoipa::path(get, path = "/api/providers", tag = "leases",
-    responses((status = 200, description = "All of them", body = List<ProviderView>)))]
-async fn providers(State(app): State<App>) -> axum::Json<List<ProviderView>> {
-    let providers = app.leases.providers();
-    let mut items = Vec::new();
-    for provider in providers.all() {
-        let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
-        items.push(ProviderView {
-            name: provider.name().to_owned(),
-            default: provider.name() == app.provider,
-            available: missing.is_empty(),
-            capabilities: missing.is_empty().then(|| provider.capabilities()),
-            suspend: Some(provider.keeps()),
-            ready: provider.ready(),
-            missing,
-        });
-    }
-    let absent = providers.absent().map(|(name, lacks)| ProviderView {
-        name: name.to_owned(),
-        default: false,
-        available: false,
-        capabilities: None,
-        suspend: None,
-        ready: None,
-        missing: lacks.to_vec(),
-    });
-    items.extend(absent);
-    axum::Json(List::whole(items))
 }

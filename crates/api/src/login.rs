@@ -1,4 +1,4 @@
-//! Signing a browser in with a link that works once.
+//! Signs browsers in with one-time links, and out.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
-    auth::{CODE_TIME, SESSION_TIME},
+    auth::{CODE_LIFETIME, SESSION_LIFETIME},
+    cookie,
     error::{Code, Problem},
     extract::Query,
-    guard,
 };
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -26,12 +26,13 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct CodeParameter {
-    /// The code of the link.
+    /// The code of the sign-in link.
     code: String,
 }
 
-/// Exchanges the one-time code of a sign-in link for a session cookie.
-#[utoipa::path(get, path = "/login", tag = "server", security(()), params(CodeParameter),
+/// Exchange the one-time code of a sign-in link for a session cookie.
+#[utoipa::path(get, path = "/login", tag = "server",
+    operation_id = "server.sign_in", security(()), params(CodeParameter),
     responses((status = 303, description = "Signed in; the cookie is set")))]
 async fn login(
     State(app): State<App>,
@@ -39,26 +40,26 @@ async fn login(
     method: axum::http::Method,
     query: Query<CodeParameter>,
 ) -> Result<Response, Problem> {
-    // A browser that fetches ahead, or a HEAD, must not use the code up.
-    let ahead = ["sec-purpose", "purpose"].iter().any(|name| headers.contains_key(*name));
-    if ahead || method == axum::http::Method::HEAD {
-        return Err(Problem::new(Code::Forbidden, "a sign-in link is opened, not fetched ahead"));
+    // A prefetch or a HEAD request must not use the code up.
+    let prefetch = ["sec-purpose", "purpose"].iter().any(|name| headers.contains_key(*name));
+    if prefetch || method == axum::http::Method::HEAD {
+        return Err(Problem::new(Code::Forbidden, "a sign-in link cannot be prefetched"));
     }
     let session = app
         .auth
         .sign_in(&query.0.code, Instant::now())
         .await
-        .map_err(|error| Problem::internal("cannot make a session", &error))?;
+        .map_err(|error| Problem::internal("cannot create a session", &error))?;
     let Some(session) = session else {
         if app.auth.failed(Instant::now()) {
-            return Err(Problem::new(Code::TooManyFailures, "too many wrong codes"));
+            return Err(Problem::new(Code::TooManyFailures, "too many wrong sign-in codes"));
         }
         return Err(Problem::new(
             Code::Unauthorized,
-            "this link was used or is too old; `stead login` prints another",
+            "this sign-in link was used or has expired; run `stead login` for a new one",
         ));
     };
-    let cookie = set_cookie(&app, &headers, &session, SESSION_TIME.as_secs());
+    let cookie = set_cookie(&app, &headers, &session, SESSION_LIFETIME.as_secs());
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
@@ -67,28 +68,28 @@ async fn login(
 /// A sign-in link.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SignInLink {
-    /// The link; it works once.
+    /// The URL. It works once.
     pub url: String,
-    /// Seconds until it stops working.
+    /// Seconds until the link expires.
     pub expires_in_s: u64,
 }
 
-/// Makes a link that signs one browser in.
+/// Create a link that signs one browser in.
 #[utoipa::path(post, path = "/api/login-links", tag = "server",
-    responses((status = 201, description = "The link", body = SignInLink)))]
+    operation_id = "server.create_sign_in_link", responses((status = 201, description = "The link", body = SignInLink)))]
 async fn new_link(State(app): State<App>) -> Result<Response, Problem> {
     let url = app
         .sign_in_link()
-        .map_err(|error| Problem::internal("cannot make a sign-in link", &error))?;
-    let link = SignInLink { url, expires_in_s: CODE_TIME.as_secs() };
+        .map_err(|error| Problem::internal("cannot create a sign-in link", &error))?;
+    let link = SignInLink { url, expires_in_s: CODE_LIFETIME.as_secs() };
     Ok((StatusCode::CREATED, axum::Json(link)).into_response())
 }
 
-/// Signs this browser out.
+/// Sign this browser out.
 #[utoipa::path(post, path = "/api/logout", tag = "server",
-    responses((status = 204, description = "Signed out")))]
+    operation_id = "server.sign_out", responses((status = 204, description = "Signed out; the cookie is removed")))]
 async fn logout(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
-    if let Some(session) = guard::cookie(&headers, &app.cookie) {
+    if let Some(session) = cookie::value(&headers, &app.cookie) {
         let ended = app.auth.sign_out(session).await;
         ended.map_err(|error| Problem::internal("cannot end the session", &error))?;
     }
@@ -98,7 +99,7 @@ async fn logout(State(app): State<App>, headers: HeaderMap) -> Result<Response, 
 }
 
 fn set_cookie(app: &App, headers: &HeaderMap, value: &str, age_seconds: u64) -> HeaderValue {
-    let (name, secure) = (&app.cookie, guard::cookie_security(&app.settings, headers));
+    let (name, secure) = (&app.cookie, cookie::secure_attribute(&app.settings, headers));
     let text =
         format!("{name}={value}; Path=/; Max-Age={age_seconds}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::try_from(text).expect("our secrets are plain ASCII")

@@ -12,7 +12,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
-    error::Problem,
+    error::{Code, Problem},
     extract::{Path, Query},
     files::{self, FileFormat},
     page::List,
@@ -30,7 +30,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(snapshot))
 }
 
-/// Which memories.
+/// The store of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum MemoryStore {
@@ -47,17 +47,17 @@ impl MemoryStore {
     }
 
     fn path(self, below: &str) -> Result<TreePath, Problem> {
-        // The part below must be a path by itself: it may not change the part above.
+        // The relative part is parsed separately, so that it cannot leave its store.
         let below = ::files::Relative::parse(below)?;
         Ok(TreePath::parse(&format!("{}/{below}", self.prefix()))?)
     }
 }
 
-/// All memories of one kind.
+/// The path of a memory store.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct MemoriesPath {
-    /// The project
+    /// Id of the project
     #[param(value_type = String)]
     id: ProjectId,
     /// `hot` or `persistent`
@@ -65,17 +65,17 @@ struct MemoriesPath {
     store: MemoryStore,
 }
 
-/// One of them, or a directory.
+/// The path of a memory, or of a directory.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct MemoryPath {
-    /// The project
+    /// Id of the project
     #[param(value_type = String)]
     id: ProjectId,
     /// `hot` or `persistent`
     #[param(value_type = String)]
     store: MemoryStore,
-    /// The memory
+    /// Path of the memory
     path: String,
 }
 
@@ -86,26 +86,26 @@ async fn project(app: &App, id: &ProjectId) -> Result<Project, Problem> {
 }
 
 async fn tree(app: &App, project: &Project) -> Result<Tree, Problem> {
-    let nowhere = InstanceFiles::Nowhere("a project alone has no instance");
+    let nowhere = InstanceFiles::Nowhere("a project has no instance of its own");
     Ok(app.projects.tree(project, nowhere).await?)
 }
 
-/// Which page of a list.
+/// Selects the depth and the page.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct MemoriesQuery {
-    /// Levels; 1 if not given.
+    /// Number of levels; 1 by default.
     depth: Option<u32>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// The memories of a project.
+/// List the memories of a project.
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}", tag = "projects",
-    params(MemoriesPath, MemoriesQuery),
+    operation_id = "memories.list", params(MemoriesPath, MemoriesQuery),
     responses((status = 200, description = "A page of memories", body = List<FileStat>)))]
 async fn list(
     State(app): State<App>,
@@ -117,29 +117,29 @@ async fn list(
     Ok(axum::Json(files::listed(&tree, &path, query.depth, query.limit, cursor).await?))
 }
 
-/// Which part of a memory; or which page, if it is a directory.
+/// Selects a range of a memory, or a page of a directory.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct MemoryQuery {
-    /// Where to begin.
+    /// Offset of the first byte; 0 by default.
     offset: Option<u64>,
-    /// Bytes, or items, at most.
+    /// Maximum number of bytes or, for a directory, items.
     limit: Option<u64>,
     /// `raw` (default) or `json`.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     format: FileFormat,
-    /// Of a directory: levels; 1 if not given.
+    /// For a directory: number of levels; 1 by default.
     depth: Option<u32>,
-    /// Of a directory: where the page begins.
+    /// For a directory: the `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// A memory's content; or the list of what is in it, if it is a directory.
+/// Read a memory, or list a directory of memories.
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(MemoryPath, MemoryQuery),
-    responses((status = 200, description = "The bytes",
+    operation_id = "memories.read", params(MemoryPath, MemoryQuery),
+    responses((status = 200, description = "The content; for a directory, a page of its entries",
         content((Vec<u8> = "application/octet-stream"), (FileText = "application/json")))))]
 async fn read(
     State(app): State<App>,
@@ -158,7 +158,7 @@ async fn read(
         false => false,
     };
     if is_plain && is_hot {
-        // The way of most reads: from RAM into the answer.
+        // The common case: from memory into the response, without a copy.
         let memory = app.projects.memory(&id).await?;
         match memory.get(path.relative()) {
             Ok(entry) => {
@@ -178,7 +178,7 @@ async fn read(
         }
     };
     match answer {
-        Err(problem) if problem.code() == super::error::Code::IsADirectory => {
+        Err(problem) if problem.code() == Code::IsADirectory => {
             let limit = query.limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
             let cursor = query.cursor.as_deref();
             let page = files::listed(&tree, &path, query.depth, limit, cursor).await?;
@@ -188,13 +188,14 @@ async fn read(
     }
 }
 
-/// Write a memory, atomically; directories above it come into being. `If-None-Match: *` and
-/// `If-Match` are understood.
+/// Write a memory atomically.
+///
+/// Creates missing parent directories. `If-None-Match: *` and `If-Match` are supported.
 #[utoipa::path(put, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(MemoryPath),
+    operation_id = "memories.write", params(MemoryPath),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, description = "It was replaced", body = WrittenFile),
-        (status = 201, description = "It was made", body = WrittenFile)))]
+    responses((status = 200, description = "The memory was replaced", body = WrittenFile),
+        (status = 201, description = "The memory was created", body = WrittenFile)))]
 async fn write(
     State(app): State<App>,
     Path(MemoryPath { id, store, path }): Path<MemoryPath>,
@@ -206,20 +207,20 @@ async fn write(
     transfer::receive(&app, &tree, &path, Above::Make, &headers, body).await
 }
 
-/// How to remove.
+/// Options of a deletion.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RemoveMemoryQuery {
-    /// Remove all below it, too.
+    /// Delete a directory with its content.
     #[serde(default)]
     recursive: bool,
 }
 
-/// Remove a memory.
+/// Delete a memory.
 #[utoipa::path(delete, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
-    params(MemoryPath, RemoveMemoryQuery),
-    responses((status = 204, description = "It is gone")))]
+    operation_id = "memories.delete", params(MemoryPath, RemoveMemoryQuery),
+    responses((status = 204, description = "The memory was deleted")))]
 async fn remove(
     State(app): State<App>,
     Path(MemoryPath { id, store, path }): Path<MemoryPath>,
@@ -234,24 +235,26 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What a snapshot came to.
+/// The result of a snapshot.
 #[derive(Debug, Serialize, ToSchema)]
 struct MemorySnapshot {
-    /// Whether there was anything that no snapshot had.
+    /// Whether a snapshot was written; false if the previous one was up to date.
     written: bool,
-    /// Hot memories there are.
+    /// Number of hot memories.
     entries: u64,
-    /// Their bytes.
+    /// Total size in bytes.
     bytes: u64,
-    /// How they are kept.
+    /// Kind of storage.
     #[schema(value_type = String)]
     backend: BackendKind,
 }
 
-/// Write a snapshot of the hot memories. They are safe without: this makes the next start faster.
+/// Write a snapshot of the hot memories of a project.
+///
+/// Hot memories are durable without it; a recent snapshot makes the next start faster.
 #[utoipa::path(post, path = "/api/projects/{id}/snapshot", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "It is on disk", body = MemorySnapshot)))]
+    operation_id = "memories.snapshot", params(ProjectPath),
+    responses((status = 200, description = "The snapshot is on disk", body = MemorySnapshot)))]
 async fn snapshot(
     State(app): State<App>,
     Path(id): Path<ProjectId>,

@@ -1,4 +1,4 @@
-//! Lists: `limit` and an opaque `cursor` in, items and the next cursor out.
+//! Pagination: `limit` and an opaque `cursor` in the request, items and the next cursor in the response.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -6,25 +6,24 @@ use utoipa::{IntoParams, ToSchema};
 use super::error::Problem;
 use store::{Page, PageRequest};
 
-/// Items of a page when the client does not say.
-pub const DEFAULT_LIMIT: u32 = 100;
-/// Most items of a page.
-pub const MAX_LIMIT: u32 = 1000;
+/// Default number of items of a page.
+pub const DEFAULT_PAGE_ITEMS: u32 = 100;
+/// Maximum number of items of a page.
+pub const MAX_PAGE_ITEMS: u32 = 1000;
 
-/// Which page of a list. One that also filters has a type of its own: a flattened one could not
-/// refuse unknown fields.
+/// Selects a page. A list with filters has a type of its own, because serde cannot refuse unknown fields of a
+/// flattened one.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
 impl PageQuery {
-    /// The page that is asked for.
     pub(super) fn request(&self) -> Result<PageRequest, Problem> {
         request(self.limit, self.cursor.as_deref())
     }
@@ -33,14 +32,14 @@ impl PageQuery {
 /// One page of a list.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct List<T> {
-    /// The items, in the list's order.
+    /// The items, in the order of the list.
     pub items: Vec<T>,
-    /// Where the next page begins; null on the last one.
+    /// The `cursor` of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
 impl<T> List<T> {
-    /// A list that is one page.
+    /// A list with a single page.
     pub fn whole(items: Vec<T>) -> List<T> {
         List { items, next_cursor: None }
     }
@@ -52,19 +51,19 @@ impl<T> From<Page<T>> for List<T> {
     }
 }
 
-/// Reads the two query parameters.
+/// Checks the two query parameters.
 pub fn request(limit: Option<u32>, cursor: Option<&str>) -> Result<PageRequest, Problem> {
     let limit = items(limit)?;
     let after = cursor.map(str::parse).transpose();
-    let after = after.map_err(|_| Problem::query("cursor", "is not a cursor of this list"))?;
+    let after = after.map_err(|_| Problem::query("cursor", "not a cursor of this list"))?;
     Ok(PageRequest { limit, after })
 }
 
-/// How many items of a page, or matches, are asked for.
+/// Returns the checked `limit`.
 pub(super) fn items(limit: Option<u32>) -> Result<u32, Problem> {
-    match limit.unwrap_or(DEFAULT_LIMIT) {
-        limit @ 1..=MAX_LIMIT => Ok(limit),
-        _ => Err(Problem::query("limit", format!("must be 1 to {MAX_LIMIT}"))),
+    match limit.unwrap_or(DEFAULT_PAGE_ITEMS) {
+        limit @ 1..=MAX_PAGE_ITEMS => Ok(limit),
+        _ => Err(Problem::query("limit", format!("must be 1 to {MAX_PAGE_ITEMS}"))),
     }
 }
 
@@ -73,11 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_limit_or_cursor_is_named() {
+    fn an_invalid_limit_or_cursor_is_named() {
         let detail = |limit, cursor| request(limit, cursor).unwrap_err().detail().to_owned();
         assert_eq!(detail(Some(0), None), "/limit: must be 1 to 1000");
         assert_eq!(detail(Some(1001), None), "/limit: must be 1 to 1000");
-        assert_eq!(detail(None, Some("!")), "/cursor: is not a cursor of this list");
-        assert_eq!(request(None, None).unwrap(), PageRequest::first(DEFAULT_LIMIT));
+        assert_eq!(detail(None, Some("!")), "/cursor: not a cursor of this list");
+        assert_eq!(request(None, None).unwrap(), PageRequest::first(DEFAULT_PAGE_ITEMS));
     }
 }

@@ -1,4 +1,4 @@
-//! The ids in paths, as the API's description names them.
+//! Path parameters, as the API document describes them.
 
 use utoipa::IntoParams;
 
@@ -6,30 +6,30 @@ macro_rules! ids {
     ($($name:ident { $($(#[$doc:meta])+ $param:ident,)+ })+) => {$(
         #[derive(IntoParams)]
         #[into_params(parameter_in = Path)]
-        #[expect(dead_code, reason = "only described; the handler's own extractor reads it")]
+        #[expect(dead_code, reason = "only documents the parameter; the handler's own extractor reads it")]
         pub(super) struct $name { $($(#[$doc])+ $param: String,)+ }
     )+};
 }
 
 ids! {
     ThreadPath {
-        /// The thread
+        /// Id of the thread
         tid,
     }
     TerminalPath {
-        /// The terminal
+        /// Id of the terminal
         id,
     }
     CommandPath {
-        /// The command
+        /// Id of the command
         id,
     }
     LeasePath {
-        /// The lease
+        /// Id of the lease
         id,
     }
     ProjectPath {
-        /// The project
+        /// Id of the project
         id,
     }
 }

@@ -1,32 +1,29 @@
-//! What a share link opens: one terminal, to look at, for a time.
+//! Share links: read-only access to one terminal, for a limited time.
 //!
-//! A guest is whoever holds the secret of a share. The guard lets a guest ask for what
-//! [`Pass::shows`] lists and nothing else, and handlers that stream end when the pass is over.
+//! A guest is the holder of the secret of a share. The guard allows a guest what [`Pass::permits`] lists and
+//! nothing else, and handlers that stream end when the share expires or is revoked.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     extract::FromRequestParts,
     http::{Method, request::Parts},
 };
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::{AuthError, Digest, secret};
 use model::{ShareId, Timestamp};
 use store::{Share, Store, StoreError};
 
-/// Shares that hold at once.
-const MOST: usize = 1000;
-/// How often a stream looks at the time: the machine's clock may be set.
-const LOOK: Duration = Duration::from_secs(30);
-/// What of its terminal a guest may ask for, by GET.
-const SHOWN: [&str; 5] = ["stream", "ws", "snapshot", "recording", "share"];
+/// Active shares at a time.
+const MAX_SHARES: usize = 1000;
+/// How often a stream checks the wall clock, which may be set.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// The routes of its terminal that a guest may GET.
+const GUEST_ROUTES: [&str; 5] = ["stream", "ws", "snapshot", "recording", "share"];
 
-/// A share that somebody may come with.
+/// A share and the digest of its secret.
 pub struct Pass {
     share: Share,
     digest: Digest,
@@ -34,46 +31,45 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// The share.
     pub fn share(&self) -> &Share {
         &self.share
     }
 
-    /// Whether its holder may ask for this. Everything not named here is refused.
-    pub fn shows(&self, method: &Method, path: &str) -> bool {
+    /// Whether the guest may make this request. Everything else is refused.
+    pub fn permits(&self, method: &Method, path: &str) -> bool {
         let mut parts = path.split('/');
         let root = [parts.next(), parts.next(), parts.next()]
             == [Some(""), Some("api"), Some("terminals")];
         let terminal = parts.next() == Some(self.share.terminal_id.as_str());
-        let what = parts.next().is_some_and(|what| SHOWN.contains(&what));
+        let what = parts.next().is_some_and(|what| GUEST_ROUTES.contains(&what));
         *method == Method::GET && root && terminal && what && parts.next().is_none()
     }
 
-    fn holds(&self, now: Timestamp) -> bool {
+    fn is_active(&self, now: Timestamp) -> bool {
         !self.revoked.is_cancelled() && now < self.share.expires_at
     }
 
-    /// Waits until it no longer holds.
-    pub async fn over(&self) {
-        while self.holds(Timestamp::now()) {
+    /// Waits until the share expires or is revoked.
+    pub async fn ended(&self) {
+        while self.is_active(Timestamp::now()) {
             let left = self.share.expires_at.duration_since(Timestamp::now());
             let left = Duration::try_from(left).unwrap_or_default();
             tokio::select! {
                 () = self.revoked.cancelled() => {}
-                () = tokio::time::sleep(left.min(LOOK)) => {}
+                () = tokio::time::sleep(left.min(POLL_INTERVAL)) => {}
             }
         }
     }
 }
 
-/// In a handler: the pass of whoever asks, if it is a guest.
+/// Extractor: the pass of the caller, if it is a guest.
 pub struct Guest(pub Option<Arc<Pass>>);
 
 impl Guest {
-    /// Waits until a guest's pass is over; for ever where nobody is a guest.
-    pub async fn over(self) {
+    /// Waits until the share of a guest ends; never returns for other callers.
+    pub async fn ended(self) {
         match self.0 {
-            Some(pass) => pass.over().await,
+            Some(pass) => pass.ended().await,
             None => std::future::pending().await,
         }
     }
@@ -87,49 +83,47 @@ impl<S: Sync> FromRequestParts<S> for Guest {
     }
 }
 
-/// All shares that hold.
+/// All active shares.
 pub struct Shares {
     store: Store,
     known: RwLock<Vec<Arc<Pass>>>,
 }
 
-/// Why a share could not be made.
+/// Why a share could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
-    /// There are too many.
-    #[error("there are {MOST} links already; take some back")]
+    #[error("there are already {MAX_SHARES} active share links; revoke some")]
     Full,
-    /// No secret could be made or kept.
     #[error(transparent)]
     Auth(#[from] AuthError),
 }
 
 impl Shares {
-    /// Those that the store remembers.
+    /// Loads the active shares from the store.
     pub async fn load(store: Store) -> Result<Shares, StoreError> {
         let rows = store.live_shares(Timestamp::now()).await?;
-        let known = rows.into_iter().map(|(share, hash)| pass(share, Digest::kept(hash)));
+        let known = rows.into_iter().map(|(share, hash)| pass(share, Digest::stored(hash)));
         Ok(Shares { known: RwLock::new(known.collect()), store })
     }
 
-    /// The pass with this secret, while it holds.
+    /// Returns the active share with this secret.
     pub fn pass(&self, given: &str) -> Option<Arc<Pass>> {
         let (given, now) = (Digest::of(given), Timestamp::now());
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        // No early return: how long it takes must not tell which one it was.
+        let known = self.known.read();
+        // No early return: the duration must not depend on which share matches.
         let found = known.iter().fold(None, |found, one| {
-            if one.digest.is(&given) & one.holds(now) { Some(one) } else { found }
+            if one.digest.is(&given) & one.is_active(now) { Some(one) } else { found }
         });
         found.cloned()
     }
 
-    /// Makes a share; its secret, which is told this once. One that is there gets another secret.
+    /// Creates a share, or gives an existing one a new secret. Returns the secret, which is not stored.
     pub async fn add(&self, share: &Share) -> Result<String, ShareError> {
         let now = Timestamp::now();
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).len() >= MOST {
-            self.forget(|one| !one.holds(now));
+        if self.known.read().len() >= MAX_SHARES {
+            self.forget(|one| !one.is_active(now));
         }
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).len() >= MOST {
+        if self.known.read().len() >= MAX_SHARES {
             return Err(ShareError::Full);
         }
         let secret = secret().map_err(AuthError::from)?;
@@ -137,11 +131,11 @@ impl Shares {
         self.store.put_share(share, digest.bytes()).await.map_err(AuthError::from)?;
         self.forget(|one| one.share.share_id == share.share_id);
         let pass = pass(share.clone(), digest);
-        self.known.write().unwrap_or_else(PoisonError::into_inner).push(pass);
+        self.known.write().push(pass);
         Ok(secret)
     }
 
-    /// Takes a share back: who looks by it sees no more.
+    /// Revokes a share and disconnects its viewers.
     pub async fn revoke(&self, id: &ShareId) -> Result<(), StoreError> {
         self.store.revoke_share(id, Timestamp::now()).await?;
         self.forget(|one| one.share.share_id == *id);
@@ -149,7 +143,7 @@ impl Shares {
     }
 
     fn forget(&self, which: impl Fn(&Pass) -> bool) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.extract_if(.., |one| which(one)).for_each(|one| one.revoked.cancel());
     }
 }
@@ -163,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_may_look_at_one_terminal_and_do_nothing() {
+    fn a_guest_has_read_only_access_to_one_terminal() {
         let (terminal, other) = (model::TerminalId::fresh(), model::TerminalId::fresh());
         let share = Share {
             share_id: ShareId::fresh(),
@@ -175,9 +169,9 @@ mod tests {
         };
         let pass = pass(share, Digest::of("x"));
         let check = |method: Method, path: String, expected: bool| {
-            assert_eq!(pass.shows(&method, &path), expected, "{method} {path}");
+            assert_eq!(pass.permits(&method, &path), expected, "{method} {path}");
         };
-        for what in SHOWN {
+        for what in GUEST_ROUTES {
             check(Method::GET, format!("/api/terminals/{terminal}/{what}"), true);
             check(Method::POST, format!("/api/terminals/{terminal}/{what}"), false);
             check(Method::GET, format!("/api/terminals/{other}/{what}"), false);

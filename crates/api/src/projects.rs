@@ -1,13 +1,8 @@
-//! Projects: make, find, change, keep, delete, restore, move.
+//! Projects: create, list, change, pin, delete.
 
 use std::collections::BTreeSet;
 
-use axum::{
-    body::Body,
-    extract::State,
-    http::{HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, http::StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -15,86 +10,75 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
-    error::{Code, Problem},
-    extract::{Json, OptionalJson, Path, Query},
-    page::{self, List, PageQuery},
+    error::Problem,
+    extract::{Json, Path, Query},
+    page::{self, List},
     params::ProjectPath,
     removal::RemovalQuery,
-    transfer::{BodyReader, BodyWriter, Chunks},
 };
-use base::event::Happened;
-use engine::project::{
-    CleanupItem, ImportLimits, Mode, ProjectChoices,
-    cleanup::{self, Decision},
-};
-use model::{Project, ProjectConfig, ProjectId, SessionRecord, SessionState, ThreadId, Trashed};
-use store::{PageRequest, ProjectFilter, ThreadChoices};
+use engine::project::{ProjectChoices, cleanup};
+use model::{Project, ProjectConfig, ProjectId};
+use store::ProjectFilter;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
-        .routes(routes!(cleanup_plan, cleanup_run))
-        .routes(routes!(trash))
-        .routes(routes!(import))
         .routes(routes!(show, change, delete))
-        .routes(routes!(sessions, open_session))
         .routes(routes!(extend))
         .routes(routes!(pin))
         .routes(routes!(unpin))
-        .routes(routes!(restore))
-        .routes(routes!(export))
 }
 
-/// A project.
+/// A project and its statistics.
 #[derive(Debug, Serialize, ToSchema)]
-struct ProjectView {
-    /// Its id.
+pub(super) struct ProjectView {
+    /// Id of the project.
     project_id: String,
-    /// The part of it that was chosen.
+    /// The chosen prefix of the id.
     prefix: String,
-    /// What it is.
+    /// Description of the project.
     description: String,
-    /// A client's own words for it.
+    /// Tags set by clients.
     tags: BTreeSet<String>,
-    /// What it does otherwise than others.
+    /// Settings of this project that differ from the defaults.
     #[schema(value_type = Object)]
     config: ProjectConfig,
-    /// Whether clean-up leaves it alone for good.
+    /// Whether the project is exempt from automatic deletion.
     pinned: bool,
-    /// When it is deleted if nothing more is done in it; null is never.
+    /// Time of its automatic deletion without further activity; null means never.
     #[schema(value_type = Option<String>)]
     deletes_at: Option<Timestamp>,
-    /// When it was first warned of that.
+    /// Time of the first warning about its deletion.
     #[schema(value_type = Option<String>)]
     warned_at: Option<Timestamp>,
-    /// What was done in it.
+    /// Activity in the project.
     statistics: ProjectCounts,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// What was done in a project.
+/// Activity in a project.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProjectCounts {
-    /// Sessions opened.
+    /// Number of sessions.
     sessions: u64,
-    /// Commands run.
+    /// Number of commands.
     commands: u64,
-    /// Bytes of their output.
+    /// Bytes of command output.
     bytes: u64,
-    /// Bytes of its files on disk; only where one project is shown.
+    /// Size of its files on disk in bytes; omitted in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_bytes: Option<u64>,
-    /// When something was last done in it.
+    /// Time of the last activity.
     #[schema(value_type = String)]
     last_access: Timestamp,
 }
 
-fn shown(app: &App, project: Project) -> ProjectView {
+pub(super) fn project_view(app: &App, project: Project) -> ProjectView {
     let policy = &app.projects.settings().cleanup;
     ProjectView {
         deletes_at: cleanup::deletes_at(&project, policy),
@@ -117,23 +101,24 @@ fn shown(app: &App, project: Project) -> ProjectView {
     }
 }
 
-/// Which projects.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ProjectsQuery {
-    /// Only those whose id begins with this.
+    /// Only projects whose id starts with this.
     prefix: Option<String>,
-    /// Only those with this tag.
+    /// Only projects with this tag.
     tag: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// All projects, in the order they were made.
-#[utoipa::path(get, path = "/api/projects", tag = "projects", params(ProjectsQuery),
+/// List all projects in the order of their creation.
+#[utoipa::path(get, path = "/api/projects", tag = "projects",
+    operation_id = "projects.list", params(ProjectsQuery),
     responses((status = 200, description = "A page of projects", body = List<ProjectView>)))]
 async fn list(
     State(app): State<App>,
@@ -142,27 +127,31 @@ async fn list(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let filter = ProjectFilter { prefix: query.prefix, tag: query.tag };
     let page = app.projects.list(filter, request).await?;
-    Ok(axum::Json(page.map(|project| shown(&app, project)).into()))
+    Ok(axum::Json(page.map(|project| project_view(&app, project)).into()))
 }
 
-/// A project to make.
+/// A project to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"prefix": "demo", "description": "A demonstration", "tags": ["example"]}))]
 struct NewProject {
-    /// What its id begins with: `^[a-z][a-z0-9-]{0,31}$`.
+    /// Prefix of its id: `^[a-z][a-z0-9-]{0,31}$`.
     prefix: String,
-    /// What it is.
+    /// Description of the project.
     description: Option<String>,
-    /// A client's own words for it.
+    /// Tags set by clients.
     tags: Option<BTreeSet<String>>,
-    /// What it does otherwise than others.
+    /// Settings of this project that differ from the defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<ProjectConfig>,
 }
 
-/// Make a project. Its id is the prefix, a dash and eight hexadecimal digits.
-#[utoipa::path(post, path = "/api/projects", tag = "projects", request_body = NewProject,
-    responses((status = 201, description = "It was made", body = ProjectView)))]
+/// Create a project.
+///
+/// Its id is the prefix, a dash and eight hexadecimal digits.
+#[utoipa::path(post, path = "/api/projects", tag = "projects",
+    operation_id = "projects.create", request_body = NewProject,
+    responses((status = 201, description = "The project", body = ProjectView)))]
 async fn create(
     State(app): State<App>,
     Json(create): Json<NewProject>,
@@ -170,39 +159,40 @@ async fn create(
     let NewProject { prefix, description, tags, config } = create;
     let choices = ProjectChoices { description, tags, config };
     let project = app.projects.create(&prefix, choices).await?;
-    Ok((StatusCode::CREATED, axum::Json(shown(&app, project))))
+    Ok((StatusCode::CREATED, axum::Json(project_view(&app, project))))
 }
 
-/// A project.
+/// Get a project.
 #[utoipa::path(get, path = "/api/projects/{id}", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "It", body = ProjectView)))]
+    operation_id = "projects.get", params(ProjectPath),
+    responses((status = 200, description = "The project", body = ProjectView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    let mut shown = shown(&app, app.projects.project(&id).await?);
-    shown.statistics.disk_bytes = Some(app.projects.disk_bytes(&id).await?);
-    Ok(axum::Json(shown))
+    let mut view = project_view(&app, app.projects.project(&id).await?);
+    view.statistics.disk_bytes = Some(app.projects.disk_bytes(&id).await?);
+    Ok(axum::Json(view))
 }
 
-/// What to change; what is left out stays.
+/// The fields to change; omitted fields stay as they are.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"description": "A demonstration"}))]
 struct ProjectPatch {
-    /// What it is.
+    /// Description of the project.
     description: Option<String>,
-    /// A client's own words for it.
+    /// Tags set by clients.
     tags: Option<BTreeSet<String>>,
-    /// What it does otherwise than others.
+    /// Settings of this project that differ from the defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<ProjectConfig>,
 }
 
 /// Change a project.
 #[utoipa::path(patch, path = "/api/projects/{id}", tag = "projects",
-    params(ProjectPath), request_body = ProjectPatch,
-    responses((status = 200, description = "It was changed", body = ProjectView)))]
+    operation_id = "projects.update", params(ProjectPath), request_body = ProjectPatch,
+    responses((status = 200, description = "The changed project", body = ProjectView)))]
 async fn change(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
@@ -210,160 +200,43 @@ async fn change(
 ) -> Result<axum::Json<ProjectView>, Problem> {
     let ProjectPatch { description, tags, config } = change;
     let choices = ProjectChoices { description, tags, config };
-    Ok(axum::Json(shown(&app, app.projects.change(&id, choices).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.change(&id, choices).await?)))
 }
 
-/// Delete a project with its threads. It can be restored for some days.
+/// Delete a project with its threads.
+///
+/// A deleted project stays in the trash for some days and can be restored.
 #[utoipa::path(delete, path = "/api/projects/{id}", tag = "projects",
-    params(ProjectPath, RemovalQuery),
+    operation_id = "projects.delete", params(ProjectPath, RemovalQuery),
     responses((status = 204, description = "The project is in the trash"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+        (status = 202, description = "The deletion was recorded (`wait=false`)")))]
 async fn delete(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
     Query(query): Query<RemovalQuery>,
 ) -> Result<StatusCode, Problem> {
     if let Err(error) = app.projects.project(&id).await {
-        let under_way = app.removals.of("project", &id).ok_or(error)?;
-        return Ok(query.answer(under_way).await);
+        let in_progress = app.removals.of("project", &id).ok_or(error)?;
+        return Ok(query.answer(in_progress).await);
     }
     let removing = app.removals.begin("project", &id);
     let gone = app.projects.delete(&id, "deleted by a client").await?;
     Ok(query.answer(app.removals.end_gone(removing, gone)).await)
 }
 
-/// The record of a session.
-#[derive(Debug, Serialize, ToSchema)]
-struct SessionRecordView {
-    /// Its id.
-    session_id: String,
-    /// The thread it is, or was, a window on.
-    thread_id: String,
-    /// `active`, `idle`, `expired` or `closed`.
-    status: &'static str,
-    /// When it was opened.
-    #[schema(value_type = String)]
-    created_at: Timestamp,
-    /// When something was last done in it.
-    #[schema(value_type = String)]
-    last_active_at: Timestamp,
-    /// When it ended, if it has.
-    #[schema(value_type = Option<String>)]
-    ended_at: Option<Timestamp>,
-}
-
-impl From<SessionRecord> for SessionRecordView {
-    fn from(record: SessionRecord) -> SessionRecordView {
-        let (status, ended_at) = match record.state {
-            SessionState::Active => ("active", None),
-            SessionState::Idle => ("idle", None),
-            SessionState::Expired { at, .. } => ("expired", Some(at)),
-            SessionState::Closed { at } => ("closed", Some(at)),
-        };
-        SessionRecordView {
-            session_id: record.session_id.to_string(),
-            thread_id: record.thread_id.to_string(),
-            status,
-            created_at: record.created_at,
-            last_active_at: record.last_active_at,
-            ended_at,
-        }
-    }
-}
-
-/// The sessions of a project, newest first; ended ones, and those of deleted threads, too.
-#[utoipa::path(get, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(ProjectPath, PageQuery),
-    responses((status = 200, description = "A page of records", body = List<SessionRecordView>)))]
-async fn sessions(
-    State(app): State<App>,
-    Path(id): Path<ProjectId>,
-    Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<SessionRecordView>>, Problem> {
-    app.projects.project(&id).await?;
-    let request = query.request()?;
-    let page = app.store.session_records(&id, request).await?;
-    Ok(axum::Json(page.map(SessionRecordView::from).into()))
-}
-
-/// A session to open.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct OpenProject {
-    /// The thread; a new one if not given.
-    #[schema(value_type = Option<String>)]
-    thread_id: Option<ThreadId>,
-}
-
-/// A thread with an open session.
-#[derive(Debug, Serialize, ToSchema)]
-struct OpenedProject {
-    /// The project.
-    project_id: String,
-    /// The thread.
-    thread_id: String,
-    /// Its session.
-    session_id: String,
-    /// Its default terminal.
-    terminal_id: String,
-    /// Its lease.
-    lease_id: String,
-    /// When the session ends if nothing is done in it.
-    #[schema(value_type = String)]
-    expires_at: Timestamp,
-}
-
-/// Open a session: a thread of this project, with its session, terminal and lease.
-#[utoipa::path(post, path = "/api/projects/{id}/sessions", tag = "projects",
-    params(ProjectPath), request_body = OpenProject,
-    responses((status = 201, description = "It is open", body = OpenedProject)))]
-async fn open_session(
-    State(app): State<App>,
-    Path(id): Path<ProjectId>,
-    OptionalJson(open): OptionalJson<OpenProject>,
-) -> Result<(StatusCode, axum::Json<OpenedProject>), Problem> {
-    app.projects.project(&id).await?;
-    let thread_id = match open.thread_id {
-        Some(thread_id) => thread_id,
-        None => format!("{id}-{}", uuid::Uuid::now_v7().simple())
-            .parse()
-            .map_err(|error| Problem::internal("cannot name a thread", &error))?,
-    };
-    if let Some(thread) = app.store.thread(&thread_id).await?
-        && thread.project_id != id
-    {
-        let detail = format!("thread {thread_id} belongs to project {}", thread.project_id);
-        return Err(Problem::new(Code::Conflict, detail));
-    }
-    let choices = ThreadChoices { project_id: Some(id.clone()), ..ThreadChoices::default() };
-    let (_, made) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
-    if made {
-        app.events.tell(Happened::ThreadCreated { thread_id: thread_id.clone() });
-    }
-    let chain = app.open_chain(&thread_id).await?;
-    let opened = OpenedProject {
-        project_id: id.to_string(),
-        thread_id: thread_id.to_string(),
-        session_id: chain.session.session_id.to_string(),
-        terminal_id: chain.terminal.terminal_id.to_string(),
-        lease_id: chain.lease.lease_id.to_string(),
-        expires_at: chain.session.expires_at(),
-    };
-    Ok((StatusCode::CREATED, axum::Json(opened)))
-}
-
-/// How much longer.
+/// The time to keep a project.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"days": 30}))]
 struct ExtendProject {
-    /// Days, 1 to 3650.
+    /// Number of days, 1 to 3650.
     days: u32,
 }
 
-/// Move the clean-up of a project away.
+/// Postpone the automatic deletion of a project.
 #[utoipa::path(post, path = "/api/projects/{id}/extend", tag = "projects",
-    params(ProjectPath), request_body = ExtendProject,
-    responses((status = 200, description = "It is kept longer", body = ProjectView)))]
+    operation_id = "projects.extend", params(ProjectPath), request_body = ExtendProject,
+    responses((status = 200, description = "The project with its new `deletes_at`", body = ProjectView)))]
 async fn extend(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
@@ -372,229 +245,27 @@ async fn extend(
     if extend.days == 0 || extend.days > 3650 {
         return Err(Problem::body("/days", "must be 1 to 3650"));
     }
-    Ok(axum::Json(shown(&app, app.projects.extend(&id, extend.days).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.extend(&id, extend.days).await?)))
 }
 
-/// Keep a project for good.
+/// Exempt a project from automatic deletion.
 #[utoipa::path(post, path = "/api/projects/{id}/pin", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "Clean-up leaves it alone", body = ProjectView)))]
+    operation_id = "projects.pin", params(ProjectPath),
+    responses((status = 200, description = "The pinned project", body = ProjectView)))]
 async fn pin(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    Ok(axum::Json(shown(&app, app.projects.pin(&id).await?)))
+    Ok(axum::Json(project_view(&app, app.projects.pin(&id).await?)))
 }
 
-/// Keep a project no longer than others.
+/// Make a project subject to automatic deletion again.
 #[utoipa::path(post, path = "/api/projects/{id}/unpin", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "Clean-up takes it as any other", body = ProjectView)))]
+    operation_id = "projects.unpin", params(ProjectPath),
+    responses((status = 200, description = "The unpinned project", body = ProjectView)))]
 async fn unpin(
     State(app): State<App>,
     Path(id): Path<ProjectId>,
 ) -> Result<axum::Json<ProjectView>, Problem> {
-    Ok(axum::Json(shown(&app, app.projects.unpin(&id).await?)))
-}
-
-/// What clean-up does, or would do, with one project.
-#[derive(Debug, Serialize, ToSchema)]
-struct CleanupCandidate {
-    /// The project.
-    project_id: String,
-    /// `warn` or `delete`.
-    action: &'static str,
-    /// When it is deleted.
-    #[schema(value_type = String)]
-    at: Timestamp,
-    /// On which day from now, counted from 1; 0 is at once.
-    days_left: u32,
-    /// Why.
-    reason: String,
-    /// When something was last done in it.
-    #[schema(value_type = String)]
-    last_access: Timestamp,
-}
-
-fn item(now: Timestamp, item: CleanupItem) -> CleanupCandidate {
-    let (action, at, days_left) = match item.decision {
-        Decision::Warn { days_left, deletes_at } => ("warn", deletes_at, days_left),
-        Decision::Delete | Decision::Keep => ("delete", now, 0),
-    };
-    let (project_id, reason) = (item.project_id.to_string(), item.reason);
-    CleanupCandidate { project_id, action, at, days_left, reason, last_access: item.last_used_at }
-}
-
-/// Whether to act.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct CleanupReport {
-    /// Only say what would be done.
-    dry_run: Option<bool>,
-}
-
-/// What clean-up would do at this instant, and why.
-#[utoipa::path(get, path = "/api/projects/cleanup", tag = "projects", params(CleanupReport),
-    responses((status = 200, description = "What would be done", body = List<CleanupCandidate>)))]
-async fn cleanup_plan(
-    State(app): State<App>,
-    Query(query): Query<CleanupReport>,
-) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
-    if query.dry_run == Some(false) {
-        return Err(Problem::query("dry_run", "a GET changes nothing; POST cleans up"));
-    }
-    let (items, _) = app.projects.clean_up(Mode::DryRun).await?;
-    let now = app.now().at;
-    let items = items.into_iter().map(|found| item(now, found)).collect();
-    Ok(axum::Json(List::whole(items)))
-}
-
-/// Look at all projects at once, as is done every day.
-#[utoipa::path(post, path = "/api/projects/cleanup", tag = "projects", params(CleanupReport),
-    responses((status = 200, description = "What was done", body = List<CleanupCandidate>)))]
-async fn cleanup_run(
-    State(app): State<App>,
-    Query(query): Query<CleanupReport>,
-) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
-    let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
-    let (items, gone) = app.projects.clean_up(mode).await?;
-    let removing = app.removals.begin("projects", &"unused");
-    app.removals.end_gone(removing, gone).wait().await;
-    let now = app.now().at;
-    let items = items.into_iter().map(|found| item(now, found)).collect();
-    Ok(axum::Json(List::whole(items)))
-}
-
-/// A deleted project.
-#[derive(Debug, Serialize, ToSchema)]
-struct TrashedProject {
-    /// Its id.
-    project_id: String,
-    /// What it was.
-    description: String,
-    /// When it was deleted.
-    #[schema(value_type = String)]
-    deleted_at: Timestamp,
-    /// Until when it can be restored.
-    #[schema(value_type = String)]
-    restorable_until: Timestamp,
-    /// Why it was deleted.
-    reason: String,
-}
-
-/// Deleted projects that can be restored.
-#[utoipa::path(get, path = "/api/projects/trash", tag = "projects",
-    responses((status = 200, description = "All of them", body = List<TrashedProject>)))]
-async fn trash(State(app): State<App>) -> Result<axum::Json<List<TrashedProject>>, Problem> {
-    let keep = app.projects.settings().trash;
-    let deleted = |trashed: Trashed| TrashedProject {
-        project_id: trashed.project_id.to_string(),
-        description: trashed.description,
-        deleted_at: trashed.deleted_at,
-        restorable_until: trashed.deleted_at.saturating_add(keep).unwrap_or(Timestamp::MAX),
-        reason: trashed.reason,
-    };
-    let all = app.projects.trashed().await?;
-    Ok(axum::Json(List::whole(all.into_iter().map(deleted).collect())))
-}
-
-/// Bring a deleted project back, with its threads, terminals' states, memories and files.
-#[utoipa::path(post, path = "/api/projects/{id}/restore", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "It is back", body = ProjectView)))]
-async fn restore(
-    State(app): State<App>,
-    Path(id): Path<ProjectId>,
-) -> Result<axum::Json<ProjectView>, Problem> {
-    Ok(axum::Json(shown(&app, app.projects.restore(&id).await?)))
-}
-
-/// The whole project in one file: a tar compressed with zstd.
-#[utoipa::path(get, path = "/api/projects/{id}/export", tag = "projects",
-    params(ProjectPath),
-    responses((status = 200, description = "The archive", body = Vec<u8>,
-        content_type = "application/zstd")))]
-async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Response, Problem> {
-    app.projects.project(&id).await?;
-    let estimate = app.projects.disk_bytes(&id).await?;
-    let (writer, failure, body) = BodyWriter::new();
-    let (projects, project) = (app.projects.clone(), id.clone());
-    app.tasks.spawn(async move {
-        if let Err(error) = projects.export(&project, writer).await {
-            tracing::warn!(%project, %error, "an export was not finished");
-            // The client sees a broken body, not one that merely ends.
-            let _ = failure.send(Err(std::io::Error::other("the export failed"))).await;
-        }
-    });
-    let mut response = body.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/zstd"));
-    let name = format!("attachment; filename=\"{id}.tar.zst\"");
-    if let Ok(name) = HeaderValue::from_str(&name) {
-        headers.insert(header::CONTENT_DISPOSITION, name);
-    }
-    headers.insert("x-disk-bytes", estimate.into());
-    Ok(response)
-}
-
-/// What an archive came to.
-#[derive(Debug, Serialize, ToSchema)]
-struct ImportedProject {
-    /// The project as it is here.
-    project: ProjectView,
-    /// Its threads here.
-    threads: Vec<String>,
-    /// Files, directories and links that came in.
-    entries: u64,
-    /// Their bytes.
-    bytes: u64,
-    /// What the exporting machine could not take along.
-    left_out: Vec<String>,
-}
-
-/// Take in a project that was exported. It keeps its id where that is free.
-#[utoipa::path(post, path = "/api/projects/import", tag = "projects",
-    request_body(content = Vec<u8>, content_type = "application/zstd"),
-    responses((status = 201, description = "It is here", body = ImportedProject)))]
-async fn import(
-    State(app): State<App>,
-    body: Body,
-) -> Result<(StatusCode, axum::Json<ImportedProject>), Problem> {
-    let limits =
-        ImportLimits { bytes: app.settings.project.import_bytes, ..ImportLimits::default() };
-    let (reader, pieces) = BodyReader::new();
-    let projects = app.projects.clone();
-    let importing = tokio::spawn(async move { projects.import(reader, limits).await });
-    let mut chunks = Chunks::new(&app, body);
-    loop {
-        match chunks.next().await {
-            Ok(Some(chunk)) => {
-                // It needs no more, or has refused: its answer says which.
-                if pieces.send(Ok(chunk)).await.is_err() {
-                    break;
-                }
-            }
-            Ok(None) => break,
-            Err(problem) => {
-                let _ = pieces.send(Err(std::io::Error::other("the upload broke off"))).await;
-                drop(pieces);
-                let _ = importing.await;
-                return Err(problem);
-            }
-        }
-    }
-    drop(pieces);
-    let imported =
-        importing.await.map_err(|error| Problem::internal("an import did not end", &error))??;
-    let filter = store::ThreadFilter { project_id: Some(imported.project.project_id.clone()) };
-    let threads = app.store.threads(filter, PageRequest::first(1000)).await?;
-    let arrived = ImportedProject {
-        threads: threads.items.into_iter().map(|thread| thread.thread_id.to_string()).collect(),
-        project: shown(&app, imported.project),
-        entries: imported.entries,
-        bytes: imported.bytes,
-        left_out: imported.left_out,
-    };
-    Ok((StatusCode::CREATED, axum::Json(arrived)))
+    Ok(axum::Json(project_view(&app, app.projects.unpin(&id).await?)))
 }

@@ -1,7 +1,7 @@
-//! Query strings: a parameter is given once.
+//! Refuses repeated query parameters.
 //!
-//! Who checks a signature and who acts on the request must read the same value. With a repeated
-//! parameter one may take the first and the other the last, so the guard refuses it for all routes.
+//! The code that checks a signature and the handler must read the same value. Of a repeated parameter one may
+//! read the first and the other the last value, so the guard refuses it on all routes.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -9,7 +9,7 @@ use axum::http::Uri;
 
 use super::{door::Doors, error::Problem};
 
-/// Refuses a parameter that is given twice, unless it is a list that clients repeat.
+/// Refuses a repeated parameter, unless it is a list.
 pub(super) fn check(uri: &Uri, doors: &Doors) -> Result<(), Problem> {
     let mut seen: HashSet<Cow<'_, str>> = HashSet::new();
     for (name, _) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {

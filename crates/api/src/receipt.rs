@@ -1,4 +1,4 @@
-//! The receipt of a command as clients read it, while it runs and at any time after.
+//! The receipt of a command, while it runs and after it has ended.
 
 use std::time::Duration;
 
@@ -12,67 +12,67 @@ use utoipa::ToSchema;
 
 use super::{App, error::Problem, signal};
 
-/// Bytes of each stream that go into a receipt; the rest is at `/output`.
+/// Most bytes of each stream in a receipt; `/output` has the rest.
 pub(super) const MAX_RECEIPT_OUTPUT_BYTES: u64 = 1 << 20;
 
-/// A command and how it went.
+/// The receipt of a command.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CommandReceipt {
-    /// Its id.
+    /// Id of the command.
     command_id: String,
     /// `finished`, `running`, `timed_out`, `cancelled`, `lost` or `not_started`.
     status: &'static str,
-    /// Exit code; null on a time-out.
+    /// Exit code; null unless the command exited.
     exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// Name of the signal that ended the command.
     signal: Option<String>,
-    /// Whether its time was up.
+    /// Whether the command exceeded `timeout_ms`.
     timed_out: bool,
-    /// Standard output, if it is text.
+    /// Standard output, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout: Option<String>,
-    /// Standard output, if it is not text.
+    /// Standard output as base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_base64: Option<String>,
-    /// Standard error, if it is text.
+    /// Standard error, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr: Option<String>,
-    /// Standard error, if it is not text.
+    /// Standard error as base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_base64: Option<String>,
     /// Bytes written to standard output.
     stdout_bytes: u64,
     /// Bytes written to standard error.
     stderr_bytes: u64,
-    /// Whether there is more output than this.
+    /// Whether the output is truncated; `/output` has all of it.
     truncated: bool,
-    /// How long it ran.
+    /// Duration in milliseconds.
     duration_ms: u64,
-    /// The limit of its instance that was met while it ran and failed: `out_of_memory`, `processes`
-    /// or `disk_full`.
+    /// The limit of the instance that a failed command ran into: `out_of_memory`, `processes` or
+    /// `disk_full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_reached: Option<&'static str>,
-    /// Whether the shell had to be replaced; its state was restored.
+    /// Whether the shell had to be restarted; its state was restored.
     shell_restarted: bool,
-    /// Whether it waits for somebody to type.
+    /// Whether the command waits for input on the terminal.
     waiting_for_input: bool,
-    /// The terminal it ran in.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The version of the terminal's state after it.
+    /// Version of the terminal's state after the command.
     version: u64,
-    /// The shell's directory after it.
+    /// Working directory of the shell after the command.
     cwd: String,
-    /// What it changed in the shell.
+    /// Changes to the state of the shell.
     changes: StateChanges,
 }
 
-/// What a command changed in its shell.
+/// Changes of a command to the state of its shell.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct StateChanges {
-    /// The directory, `{from, to}`, if it moved.
+    /// Change of the working directory, `{from, to}`; null if there is none.
     #[schema(value_type = Option<Object>)]
     cwd: Option<CwdChange>,
-    /// The exported environment, `{set, unset}`.
+    /// Changes of the exported environment, `{set, unset}`.
     #[schema(value_type = Object)]
     env: EnvChange,
 }
@@ -86,8 +86,9 @@ impl From<Changes> for StateChanges {
 impl CommandReceipt {
     pub(super) fn new(receipt: Receipt, terminal: &Terminal) -> CommandReceipt {
         let Receipt { command, stdout, stderr, truncated, waiting_for_input } = receipt;
-        let (stdout, stdout_base64) = text_or_base64(stdout, truncated);
-        let (stderr, stderr_base64) = text_or_base64(stderr, truncated);
+        let end = if truncated { OutputEnd::Truncated } else { OutputEnd::Complete };
+        let (stdout, stdout_base64) = text_or_base64(stdout, end);
+        let (stderr, stderr_base64) = text_or_base64(stderr, end);
         CommandReceipt {
             command_id: command.command_id.to_string(),
             status: match command.status {
@@ -104,7 +105,7 @@ impl CommandReceipt {
             stdout_bytes: command.stdout_bytes,
             stderr_bytes: command.stderr_bytes,
             truncated,
-            duration_ms: command.duration_us.unwrap_or_else(|| since(&command)) / 1000,
+            duration_ms: command.duration_us.unwrap_or_else(|| running_us(&command)) / 1000,
             limit_reached: command.limit_reached.map(Limit::word),
             shell_restarted: command.shell_restarted,
             waiting_for_input,
@@ -116,19 +117,26 @@ impl CommandReceipt {
     }
 }
 
-/// How long a command that has not ended has been running.
-fn since(command: &Command) -> u64 {
-    let began = command.started_at.unwrap_or(command.created_at);
+/// Returns how long a command has been running, in microseconds.
+fn running_us(command: &Command) -> u64 {
+    let started = command.started_at.unwrap_or(command.created_at);
     u64::try_from(
-        (jiff::Timestamp::now() - began).total(jiff::Unit::Microsecond).unwrap_or(0.0) as i64
+        (jiff::Timestamp::now() - started).total(jiff::Unit::Microsecond).unwrap_or(0.0) as i64
     )
     .unwrap_or(0)
 }
 
-/// Text as it is; anything else as base64. A cut may fall into a character: what is before it
-/// is text all the same.
-fn text_or_base64(mut bytes: Vec<u8>, cut: bool) -> (Option<String>, Option<String>) {
-    if cut {
+/// How captured output ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputEnd {
+    Complete,
+    Truncated,
+}
+
+/// Returns UTF-8 as text, other bytes as base64. Truncation may split a character; the text before it still
+/// counts as UTF-8.
+fn text_or_base64(mut bytes: Vec<u8>, end: OutputEnd) -> (Option<String>, Option<String>) {
+    if end == OutputEnd::Truncated {
         let mut cutter = utf8::Cutter::default();
         if let Some(utf8::Piece::Text(text)) = cutter.cut(&bytes) {
             return (Some(text), None);
@@ -158,7 +166,8 @@ pub(super) async fn read_receipt(
     Ok(CommandReceipt::new(receipt, terminal))
 }
 
-/// Answers a request whose idempotency key already started a command; `None` if the host never received it.
+/// Responds to a repeated request with the command that the first one started; returns `None` if the host never
+/// received it.
 pub(super) async fn of_started(
     app: &App,
     started: &str,
@@ -178,7 +187,7 @@ pub(super) async fn of_started(
     Ok(Some(axum::Json(read_receipt(app, command, terminal).await?).into_response()))
 }
 
-/// Waits until a command has ended, for `yield_after` at most, and returns its receipt.
+/// Waits until a command has ended, or for `yield_after`, and returns its receipt.
 pub(super) async fn wait(
     execution: &mut Execution,
     yield_after: Option<Duration>,

@@ -6,13 +6,13 @@ use utoipa::IntoParams;
 
 use engine::removal::Removal;
 
-/// Whether a `DELETE` waits.
+/// Options of a deletion.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RemovalQuery {
-    /// `false` answers 202 as soon as the deletion is recorded; `true` (default) waits a few seconds for
-    /// it to be complete and answers 204.
+    /// `true` (default) waits a few seconds for the deletion to complete and responds with 204; `false`
+    /// responds with 202 as soon as it is recorded.
     wait: Option<bool>,
 }
 

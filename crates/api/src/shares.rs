@@ -1,7 +1,7 @@
-//! Links that show one terminal to whoever has them.
+//! Share links: each shows one terminal to its holder.
 //!
-//! The secret of a link stands behind its `#`, which a browser sends to nobody. The page at the link
-//! exchanges it for a cookie that no script can read and that goes to that terminal's routes only.
+//! The secret of a link is its URL fragment, which browsers do not send. The page at the link exchanges it for
+//! an HttpOnly cookie that is limited to the routes of its terminal.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,15 +16,14 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    App,
+    App, cookie,
     error::{Code, Problem},
     extract::{Json, OptionalJson, Path, Query},
-    guard,
     idempotency::{Keyed, NotStored},
     page::{self, List},
     params::TerminalPath,
     pass::{Guest, Pass, ShareError},
-    target::Target,
+    target::TargetTerminal,
 };
 use base::event::Happened;
 use model::{ShareId, Timestamp};
@@ -39,42 +38,43 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(mine))
 }
 
-/// Seconds a link works when its maker does not say: a day.
-const LIFETIME_S: u64 = 24 * 3600;
-/// The longest: thirty days.
-const MAX_LIFETIME_S: u64 = 30 * LIFETIME_S;
+/// Default lifetime of a link: a day.
+const DEFAULT_LIFETIME_S: u64 = 24 * 3600;
+/// Longest lifetime of a link: 30 days.
+const MAX_LIFETIME_S: u64 = 30 * DEFAULT_LIFETIME_S;
 
-/// A link to make.
+/// A share link to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"name": "review", "expires_in_s": 3600}))]
 struct NewShare {
-    /// Whom or what it is for; at most 64 characters.
+    /// Name of the link, of at most 64 characters.
     name: String,
-    /// Seconds until it stops working, 1 to 2592000 (thirty days); a day if it is not said.
+    /// Lifetime in seconds, 1 to 2592000 (30 days); a day by default.
     expires_in_s: Option<u64>,
 }
 
-/// A link, without its secret.
+/// A share link, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 struct ShareView {
-    /// Its id.
+    /// Id of the link.
     share_id: String,
-    /// The terminal it shows.
+    /// Id of the terminal.
     terminal_id: String,
-    /// What its maker calls it.
+    /// Name of the link.
     name: String,
     /// `active`, `expired` or `revoked`.
     status: &'static str,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it stops working.
+    /// Time of its expiry.
     #[schema(value_type = String)]
     expires_at: Timestamp,
-    /// When it was taken back.
+    /// Time of its revocation.
     #[schema(value_type = Option<String>)]
     revoked_at: Option<Timestamp>,
-    /// The link itself. Only the answer that made it has it.
+    /// URL of the link. Only present in the response that created it.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
 }
@@ -99,20 +99,23 @@ impl ShareView {
     }
 }
 
-/// Make a link that shows the terminal, read-only, to whoever has it.
+/// Create a read-only link to a terminal.
 #[utoipa::path(post, path = "/api/terminals/{id}/shares", tag = "shares",
-    params(TerminalPath), request_body = NewShare,
-    responses((status = 201, description = "The link, told this once", body = ShareView)))]
+    operation_id = "shares.create", params(TerminalPath), request_body = NewShare,
+    responses((status = 201, description = "The link. Its URL is returned only here", body = ShareView)))]
 async fn create(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     keyed: Option<axum::Extension<Keyed>>,
     OptionalJson(new): OptionalJson<NewShare>,
 ) -> Result<Response, Problem> {
     if new.name.chars().count() > 64 || new.name.chars().any(char::is_control) {
-        return Err(Problem::body("/name", "may have 64 characters, none of them control"));
+        return Err(Problem::body(
+            "/name",
+            "must have at most 64 characters and no control characters",
+        ));
     }
-    let seconds = new.expires_in_s.unwrap_or(LIFETIME_S);
+    let seconds = new.expires_in_s.unwrap_or(DEFAULT_LIFETIME_S);
     if !(1..=MAX_LIFETIME_S).contains(&seconds) {
         return Err(Problem::body("/expires_in_s", format!("must be 1 to {MAX_LIFETIME_S}")));
     }
@@ -150,24 +153,26 @@ async fn create(
     Ok(response)
 }
 
-/// Which part of a list.
+/// Selects a page.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SharesQuery {
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// The links to a terminal, newest first, ended ones too.
+/// List the share links of a terminal, newest first.
+///
+/// Includes expired and revoked links.
 #[utoipa::path(get, path = "/api/terminals/{id}/shares", tag = "shares",
-    params(TerminalPath, SharesQuery),
+    operation_id = "terminals.list_shares", params(TerminalPath, SharesQuery),
     responses((status = 200, description = "A page of links", body = List<ShareView>)))]
 async fn list_of_terminal(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<SharesQuery>,
 ) -> Result<axum::Json<List<ShareView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
@@ -175,8 +180,11 @@ async fn list_of_terminal(
     Ok(axum::Json(page.map(|share| ShareView::new(&share)).into()))
 }
 
-/// The links to all terminals, newest first, ended ones too.
-#[utoipa::path(get, path = "/api/shares", tag = "shares", params(SharesQuery),
+/// List all share links, newest first.
+///
+/// Includes expired and revoked links.
+#[utoipa::path(get, path = "/api/shares", tag = "shares",
+    operation_id = "shares.list", params(SharesQuery),
     responses((status = 200, description = "A page of links", body = List<ShareView>)))]
 async fn list(
     State(app): State<App>,
@@ -187,10 +195,12 @@ async fn list(
     Ok(axum::Json(page.map(|share| ShareView::new(&share)).into()))
 }
 
-/// Take a link back. Who looks by it sees no more.
+/// Revoke a share link.
+///
+/// Current viewers are disconnected.
 #[utoipa::path(delete, path = "/api/shares/{share_id}", tag = "shares",
-    params(("share_id" = String, Path, description = "The link's id")),
-    responses((status = 204, description = "It no longer works")))]
+    operation_id = "shares.revoke", params(("share_id" = String, Path, description = "Id of the link")),
+    responses((status = 204, description = "The link is revoked")))]
 async fn revoke(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
     let missing = || Problem::missing("share", &name);
     let id: ShareId = name.parse().map_err(|_| missing())?;
@@ -203,15 +213,19 @@ async fn revoke(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
 /// The secret of a link.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"secret": "Q2hhbmdlIG1lLCBJIGFtIGFuIGV4YW1wbGU"}))]
 struct OpenShare {
-    /// What stands behind the `#`.
+    /// The fragment of the link, after the `#`.
     secret: String,
 }
 
-/// Exchange the secret of a link for a cookie that shows its terminal.
-#[utoipa::path(post, path = "/api/shares/open", tag = "shares", security(()),
+/// Exchange the secret of a share link for a cookie.
+///
+/// The cookie gives read-only access to the terminal of the link.
+#[utoipa::path(post, path = "/api/shares/open", tag = "shares",
+    operation_id = "shares.open", security(()),
     request_body = OpenShare,
-    responses((status = 200, description = "What it shows; the cookie is set", body = ShareView)))]
+    responses((status = 200, description = "The share; the cookie is set", body = ShareView)))]
 async fn open(
     State(app): State<App>,
     headers: HeaderMap,
@@ -219,9 +233,9 @@ async fn open(
 ) -> Result<Response, Problem> {
     let Some(pass) = app.shares.pass(&opening.secret) else {
         if app.auth.failed(Instant::now()) {
-            return Err(Problem::new(Code::TooManyFailures, "too many links that do not work"));
+            return Err(Problem::new(Code::TooManyFailures, "too many invalid share links"));
         }
-        return Err(Problem::new(Code::Unauthorized, "this link is no longer good"));
+        return Err(Problem::new(Code::Unauthorized, "this share link has expired or was revoked"));
     };
     let cookie = cookie(&app, &headers, &pass, &opening.secret);
     let mut response = axum::Json(ShareView::new(pass.share())).into_response();
@@ -230,32 +244,34 @@ async fn open(
     Ok(response)
 }
 
-/// The cookie goes where the link leads and nowhere else.
+/// Limits the cookie to the routes of the terminal.
 fn cookie(app: &App, headers: &HeaderMap, pass: &Pass, secret: &str) -> HeaderValue {
     let left = pass.share().expires_at.duration_since(Timestamp::now()).as_secs().max(0);
     let text = format!(
         "{}={secret}; Path=/api/terminals/{}; Max-Age={left}; HttpOnly; SameSite=Strict{}",
         app.share_cookie(),
         pass.share().terminal_id,
-        guard::cookie_security(&app.settings, headers),
+        cookie::secure_attribute(&app.settings, headers),
     );
     HeaderValue::try_from(text).expect("our secrets and ids are plain ASCII")
 }
 
-/// The link that this request came by.
+/// Get the share link that this request is authenticated with.
 #[utoipa::path(get, path = "/api/terminals/{id}/share", tag = "shares",
-    params(TerminalPath),
-    responses((status = 200, description = "It", body = ShareView)))]
+    operation_id = "shares.current", params(TerminalPath),
+    responses((status = 200, description = "The share", body = ShareView)))]
 async fn mine(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     guest: Guest,
     headers: HeaderMap,
 ) -> Result<axum::Json<ShareView>, Problem> {
-    // The owner may look at a link of theirs, too.
-    let cookie = || guard::cookie(&headers, &app.share_cookie()).and_then(|it| app.shares.pass(it));
+    // The owner may open a share link, too.
+    let cookie = || cookie::value(&headers, &app.share_cookie()).and_then(|it| app.shares.pass(it));
     let pass: Option<Arc<Pass>> = guest.0.or_else(cookie);
     pass.filter(|pass| pass.share().terminal_id == terminal.terminal_id)
         .map(|pass| axum::Json(ShareView::new(pass.share())))
-        .ok_or_else(|| Problem::new(Code::NotFound, "this request came by no link"))
+        .ok_or_else(|| {
+            Problem::new(Code::NotFound, "this request is not authenticated with a share link")
+        })
 }

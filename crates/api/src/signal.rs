@@ -5,11 +5,12 @@ use utoipa::ToSchema;
 
 use super::error::Problem;
 
-/// A signal.
+/// A signal to send.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"signal": "INT"}))]
 pub(super) struct SignalRequest {
-    /// Its name, with or without `SIG`, or its number.
+    /// Name of the signal, with or without `SIG`, or its number.
     #[schema(value_type = String, example = "INT")]
     signal: SignalName,
 }
@@ -21,7 +22,7 @@ enum SignalName {
     Number(i32),
 }
 
-const NAMES: &[(&str, i32)] = &[
+const SIGNALS: &[(&str, i32)] = &[
     ("HUP", 1),
     ("INT", 2),
     ("QUIT", 3),
@@ -40,25 +41,25 @@ const NAMES: &[(&str, i32)] = &[
 ];
 
 impl SignalRequest {
-    /// Its number, if it is one we send.
+    /// Returns the number of a supported signal.
     pub(super) fn number(&self) -> Result<i32, Problem> {
         let found = match &self.signal {
             SignalName::Name(name) => {
                 let upper = name.to_ascii_uppercase();
                 let short = upper.strip_prefix("SIG").unwrap_or(&upper);
-                NAMES.iter().find(|(known, _)| *known == short)
+                SIGNALS.iter().find(|(known, _)| *known == short)
             }
-            SignalName::Number(number) => NAMES.iter().find(|(_, known)| known == number),
+            SignalName::Number(number) => SIGNALS.iter().find(|(_, known)| known == number),
         };
         found.map(|(_, number)| *number).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = SIGNALS.iter().map(|(name, _)| *name).collect();
             Problem::body("/signal", format!("must be one of {}", names.join(", ")))
         })
     }
 }
 
-/// The name of a signal that ended something, or its number.
+/// Returns the name of a signal, or its number if it has none here.
 pub(super) fn name(number: i32) -> String {
-    let known = NAMES.iter().find(|(_, known)| *known == number);
+    let known = SIGNALS.iter().find(|(_, known)| *known == number);
     known.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
 }

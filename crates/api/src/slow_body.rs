@@ -1,7 +1,6 @@
-//! Request bodies with a deadline: a client that stops sending, or trickles, is cut off.
+//! Request bodies with a deadline: a client that stalls or sends too slowly is disconnected.
 //!
-//! Only the time in which we wait for the client counts; a handler that takes its time with what it
-//! has read costs the client nothing.
+//! Only the time spent waiting for the client counts, not the time a handler spends on the data.
 
 use std::{
     pin::Pin,
@@ -16,26 +15,25 @@ use std::{
 use axum::body::{Body, Bytes, HttpBody};
 use tokio::time::{Instant, Sleep};
 
-/// How slowly a body may come.
+/// The minimum rate of a body.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
-    /// Longest silence, and the time that a body has whatever its size.
+    /// Longest time without data; also the time that a body has regardless of its size.
     pub time: Duration,
-    /// Bytes a second that a body which takes longer must average; `None`: none may take longer.
+    /// Average bytes per second that a body which takes longer must reach; `None` allows none to take longer.
     pub bytes_per_second: Option<u64>,
 }
 
-/// A body came too slowly.
+/// A body arrived too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the body came too slowly: nothing for {} s, or less than the minimum rate", .0.as_secs_f32())]
+#[error("the body arrived too slowly: no data for {} s, or less than the minimum rate", .0.as_secs_f32())]
 pub struct TooSlow(Duration);
 
-/// Bytes of a body that have come so far.
+/// Counts the received bytes of a body.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<AtomicU64>);
+pub struct ReceivedBytes(Arc<AtomicU64>);
 
-impl Progress {
-    /// The bytes that have come.
+impl ReceivedBytes {
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -44,8 +42,8 @@ impl Progress {
 struct Timed {
     body: Body,
     rate: Rate,
-    received: Progress,
-    /// Time spent waiting, without the wait that goes on.
+    received: ReceivedBytes,
+    /// Time spent waiting, without the current wait.
     waited: Duration,
     waiting: Option<Waiting>,
 }
@@ -55,9 +53,9 @@ struct Waiting {
     over: Pin<Box<Sleep>>,
 }
 
-/// The same body, which fails with [`TooSlow`] when it comes too slowly.
-pub fn timed(body: Body, rate: Rate) -> (Body, Progress) {
-    let received = Progress::default();
+/// Wraps a body so that it fails with [`TooSlow`].
+pub fn timed(body: Body, rate: Rate) -> (Body, ReceivedBytes) {
+    let received = ReceivedBytes::default();
     if body.is_end_stream() {
         return (body, received);
     }
@@ -66,7 +64,7 @@ pub fn timed(body: Body, rate: Rate) -> (Body, Progress) {
     (Body::new(timed), received)
 }
 
-/// Whether that is why a body could not be read.
+/// Whether an error was caused by [`TooSlow`].
 pub fn is_too_slow(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -79,8 +77,8 @@ pub fn is_too_slow(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl Timed {
-    /// How long we wait for the next piece.
-    fn patience(&self) -> Duration {
+    /// Returns the time to wait for the next chunk.
+    fn timeout(&self) -> Duration {
         let earned = match self.rate.bytes_per_second {
             None => Duration::ZERO,
             Some(rate) => Duration::from_secs(self.received.bytes() / rate.max(1)),
@@ -100,10 +98,10 @@ impl HttpBody for Timed {
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         let Poll::Ready(frame) = polled else {
-            let patience = self.patience();
+            let timeout = self.timeout();
             let waiting = self.waiting.get_or_insert_with(|| {
                 let since = Instant::now();
-                Waiting { since, over: Box::pin(tokio::time::sleep_until(since + patience)) }
+                Waiting { since, over: Box::pin(tokio::time::sleep_until(since + timeout)) }
             });
             if waiting.over.as_mut().poll(context).is_ready() {
                 let slow = axum::Error::new(TooSlow(self.rate.time));
@@ -137,13 +135,13 @@ mod tests {
 
     use super::*;
 
-    /// A body of pieces, each after a pause.
+    /// A body of chunks, each after a delay.
     fn body(pieces: usize, bytes: usize, pause: Duration) -> Body {
         Body::from_stream(stream::unfold(0, move |sent| async move {
             if sent == pieces {
                 return None;
             }
-            // The clock of these tests stands still until all wait.
+            // The paused clock of these tests advances when all tasks wait.
             tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
             Some((Ok::<_, std::io::Error>(vec![b'x'; bytes]), sent + 1))
         }))
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_may_be_slow_but_neither_silent_nor_a_trickle() {
+    async fn a_body_may_be_slow_but_must_not_stall_or_trickle() {
         let second = Duration::from_secs(1);
         check(body(1, 100, 9 * second), Some(1000), Some(100)).await;
         check(body(1, 100, 11 * second), Some(1000), None).await;
@@ -171,14 +169,14 @@ mod tests {
         check(body(100, 1, second), Some(1000), None).await;
         // Above the minimum for as long as it takes.
         check(body(100, 2000, second), Some(1000), Some(200_000)).await;
-        // Silent after it was fast.
+        // Stalls after a fast start.
         let fast = body(1, 1 << 20, second).into_data_stream();
         let silent = Body::from_stream(stream::StreamExt::chain(
             fast,
             body(1, 1, 11 * second).into_data_stream(),
         ));
         check(silent, Some(1000), None).await;
-        // Where no rate helps, all of it has the time.
+        // Without a rate, the whole body must arrive in time.
         check(body(5, 2000, 3 * second), None, None).await;
         check(body(3, 2000, 3 * second), None, Some(6000)).await;
     }

@@ -1,7 +1,7 @@
-//! A terminal as server-sent events: a snapshot, then everything after it.
+//! A terminal as server-sent events: a snapshot, then all output after it.
 //!
-//! The id of an event is the offset after what it carries, so that `Last-Event-ID` asks for
-//! exactly the rest. Text is cut between characters; what is not text comes as base64.
+//! The id of an event is the offset after its data, so that `Last-Event-ID` requests exactly the rest. Text
+//! is split between characters; binary data is sent as base64.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use serde_json::json;
 use utoipa::IntoParams;
 
 use super::{
-    App, error::Problem, extract::Query, gzip::Pictures, params::TerminalPath, pass::Guest, signal,
-    sse, target::Target,
+    App, error::Problem, extract::Query, gzip::SnapshotEncoding, params::TerminalPath, pass::Guest,
+    signal, sse, target::TargetTerminal,
 };
 use engine::project::Attached;
 use engine::terminal::{
@@ -22,22 +22,21 @@ use engine::terminal::{
     utf8::{Cutter, Piece},
 };
 
-/// Where and how to watch.
+/// Selects where the stream starts and how the client attaches.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WatchQuery {
-    /// Begin after this offset instead of with a snapshot; for clients that cannot send
-    /// `Last-Event-ID`.
+    /// Start after this offset instead of with a snapshot; for clients that cannot send `Last-Event-ID`.
     pub(super) from: Option<u64>,
-    /// `driver` or `viewer`. A stream of events only looks, whichever is said.
+    /// `driver` (default) or `viewer`. A stream of events is always read-only.
     pub(super) mode: Option<String>,
-    /// What others see this client as.
+    /// Name of this client, shown to other clients.
     pub(super) name: Option<String>,
-    /// Whether a paused instance is resumed; true by default.
+    /// Whether to resume a paused instance; true by default.
     pub(super) resume: Option<bool>,
-    /// `gzip`: pictures on a WebSocket may come compressed, and say so. Events are compressed for a
-    /// client that sends `Accept-Encoding: gzip`.
+    /// `gzip`: snapshots on a WebSocket may be compressed, and are marked as such. Server-sent events are
+    /// compressed for clients that send `Accept-Encoding: gzip`.
     pub(super) compress: Option<String>,
 }
 
@@ -53,15 +52,18 @@ impl WatchQuery {
     pub(super) fn name(&self) -> Result<String, Problem> {
         let name = self.name.clone().unwrap_or_else(|| "client".to_owned());
         if name.chars().count() > 64 || name.chars().any(char::is_control) {
-            return Err(Problem::query("name", "may have 64 characters, none of them control"));
+            return Err(Problem::query(
+                "name",
+                "must have at most 64 characters and no control characters",
+            ));
         }
         Ok(name)
     }
 
-    pub(super) fn pictures(&self) -> Result<Pictures, Problem> {
+    pub(super) fn snapshot_encoding(&self) -> Result<SnapshotEncoding, Problem> {
         match self.compress.as_deref() {
-            None => Ok(Pictures::Plain),
-            Some("gzip") => Ok(Pictures::Gzip),
+            None => Ok(SnapshotEncoding::Plain),
+            Some("gzip") => Ok(SnapshotEncoding::Gzip),
             Some(_) => Err(Problem::query("compress", "must be gzip")),
         }
     }
@@ -71,28 +73,31 @@ impl WatchQuery {
     }
 }
 
-/// Watch the terminal: `snapshot`, `data`, `resize`, `title`, `notice`, `gap`, `driver`, `exit`.
+/// Stream the output of a terminal.
+///
+/// Sends `snapshot` first, then `data`, `resize`, `title`, `notice`, `gap`, `driver` and `exit`. The id of an
+/// event is the offset after it.
 #[utoipa::path(get, path = "/api/terminals/{id}/stream", tag = "interactive",
-    params(TerminalPath, WatchQuery,
-        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen")),
-    responses((status = 200, description = "Events", body = String,
+    operation_id = "terminals.stream", params(TerminalPath, WatchQuery,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event")),
+    responses((status = 200, description = "A stream of server-sent events", body = String,
         content_type = "text/event-stream")))]
 pub(super) async fn watch(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<WatchQuery>,
     guest: Guest,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     query.mode()?;
-    query.pictures()?;
+    query.snapshot_encoding()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let from = last.or(query.from).map_or(From::Picture, From::Offset);
     let (watcher, attached) = match &guest.0 {
-        Some(pass) => (app.look(&terminal, pass, from).await?, None),
+        Some(pass) => (app.watch_as_guest(&terminal, pass, from).await?, None),
         None => {
             let name = query.name()?;
-            let (attached, resume) = app.attend(&terminal, query.resume()).await?;
+            let (attached, resume) = app.attach(&terminal, query.resume()).await?;
             let watcher = app.terminals.watch(&terminal, name, Mode::Viewer, from, resume).await?;
             app.used(&terminal.thread_id).await;
             (watcher, Some(attached))
@@ -117,18 +122,18 @@ pub(super) async fn watch(
                     return None;
                 }
                 match state.watcher.next().await {
-                    Ok(told) => {
-                        if let Told::Event(Event::Output { bytes, .. }) = &told {
+                    Ok(update) => {
+                        if let Told::Event(Event::Output { bytes, .. }) = &update {
                             metrics.bytes_out.inc_by(bytes.len() as u64);
                         }
-                        state.take(told);
+                        state.take(update);
                     }
                     Err(_) => return None,
                 }
             }
         }
     });
-    Ok(sse::stream(&app, events.take_until(guest.over())))
+    Ok(sse::stream(&app, events.take_until(guest.ended())))
 }
 
 struct Watching {
@@ -140,11 +145,11 @@ struct Watching {
 }
 
 impl Watching {
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, update: Told) {
         let end = self.watcher.offset();
-        match told {
+        match update {
             Told::Picture(picture) => {
-                // A character that is still being received comes whole with the next `data`.
+                // An incomplete character is sent whole with the next `data`.
                 self.cutter = Cutter::default();
                 let data = self.cutter.lossy(&picture.data);
                 let offset = picture.offset - self.cutter.held() as u64;

@@ -1,4 +1,4 @@
-//! The terminal or command a path names, looked up once before the handler runs.
+//! Extractors for the terminal or command that a path names.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use super::{App, error::Problem, extract::Path};
 use engine::removal::Removal;
 use model::{Command, CommandId, Terminal, TerminalId, TerminalStatus};
 
-/// The terminal `{id}` of the path. Where the path names a session too, it must be that one's.
-pub struct Target(pub Terminal);
+/// The terminal `{id}` of the path. If the path also names a session, the terminal must belong to it.
+pub(super) struct TargetTerminal(pub Terminal);
 
-impl FromRequestParts<App> for Target {
+impl FromRequestParts<App> for TargetTerminal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
@@ -20,39 +20,40 @@ impl FromRequestParts<App> for Target {
         let missing = || Problem::missing("terminal", name);
         let id: TerminalId = name.parse().map_err(|_| missing())?;
         let terminal = app.store.terminal(&id).await?.ok_or_else(missing)?;
-        let elsewhere = names.get("sid").is_some_and(|sid| sid != terminal.thread_id.as_str());
-        if elsewhere || terminal.status == TerminalStatus::Closed {
+        let of_other_session =
+            names.get("sid").is_some_and(|sid| sid != terminal.thread_id.as_str());
+        if of_other_session || terminal.status == TerminalStatus::Closed {
             return Err(missing());
         }
-        Ok(Target(terminal))
+        Ok(TargetTerminal(terminal))
     }
 }
 
-/// The terminal `{id}` of the path, to be deleted: it may be on its way already.
+/// The terminal `{id}` of a `DELETE`, whose removal may be in progress.
 pub(super) enum Deletable {
-    There(Box<Terminal>),
-    Going(Removal),
+    Present(Box<Terminal>),
+    InProgress(Removal),
 }
 
 impl FromRequestParts<App> for Deletable {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match Target::from_request_parts(parts, app).await {
-            Ok(Target(terminal)) => Ok(Deletable::There(Box::new(terminal))),
+        match TargetTerminal::from_request_parts(parts, app).await {
+            Ok(TargetTerminal(terminal)) => Ok(Deletable::Present(Box::new(terminal))),
             Err(problem) => {
                 let names =
                     Path::<HashMap<String, String>>::from_request_parts(parts, app).await?.0;
                 let id = names.get("id").map_or("", String::as_str);
-                let going = app.removals.of("terminal", &id);
-                going.map(Deletable::Going).ok_or(problem)
+                let removal = app.removals.of("terminal", &id);
+                removal.map(Deletable::InProgress).ok_or(problem)
             }
         }
     }
 }
 
 /// The command `{id}` of the path, with its terminal.
-pub struct TargetCommand(pub Command, pub Terminal);
+pub(super) struct TargetCommand(pub Command, pub Terminal);
 
 impl FromRequestParts<App> for TargetCommand {
     type Rejection = Problem;

@@ -1,4 +1,4 @@
-//! Terminals as things: made, listed, deleted, and their state over time.
+//! Terminals: create, list, delete.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
-    error::{Code, Problem},
-    extract::{Json, OptionalJson, Path, Query},
+    error::Problem,
+    extract::{OptionalJson, Path, Query},
     input::TerminalSize,
     page::{self, List, PageQuery},
     params::{TerminalPath, ThreadPath},
     removal::RemovalQuery,
     signal,
-    target::{Deletable, Target},
+    target::{Deletable, TargetTerminal},
 };
-use engine::terminal::{Facts, NewTerminal, state};
-use model::{Cause, Env, ShellKind, StateVersion, Terminal, TerminalId, TerminalStatus, ThreadId};
+use engine::terminal::{Facts, NewTerminal};
+use model::{Env, ShellKind, Terminal, TerminalStatus, ThreadId};
 use store::{Page, PageRequest};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -28,91 +28,85 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(list, create))
         .routes(routes!(list_terminals))
         .routes(routes!(show, delete))
-        .routes(routes!(patch_env))
-        .routes(routes!(versions))
-        .routes(routes!(version))
-        .routes(routes!(rollback))
-        .routes(routes!(fork))
-        .routes(routes!(list_older, create_older))
-        .routes(routes!(show_older, delete_older))
 }
 
-/// A terminal to make.
+/// A terminal to create.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"cols": 120, "rows": 40, "cwd": "/workspace"}))]
 pub(super) struct CreateTerminal {
-    /// The program and its arguments; the shell by default.
+    /// Program and arguments; the shell by default.
     cmd: Option<Vec<String>>,
-    /// Columns; 80 by default.
+    /// Number of columns; 80 by default.
     cols: Option<u16>,
-    /// Rows; 24 by default.
+    /// Number of rows; 24 by default.
     rows: Option<u16>,
-    /// Where it starts; the thread's directory by default.
+    /// Initial working directory; the thread's directory by default.
     cwd: Option<String>,
-    /// Variables of its environment.
+    /// Additional environment variables.
     env: Option<Env>,
     /// `bash` (default), `zsh` or `sh`.
     #[schema(value_type = Option<String>)]
     shell: Option<ShellKind>,
 }
 
-/// A terminal.
+/// A terminal and its live state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TerminalView {
-    /// Its id.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The same, as the older protocol calls it.
+    /// The same id, for clients of the older protocol.
     #[serde(rename = "ptyID")]
     pty_id: String,
-    /// The thread it belongs to.
+    /// Id of its thread.
     thread_id: String,
-    /// The compute it stands on.
+    /// Id of its lease.
     lease_id: String,
-    /// Whether it is the thread's default one.
+    /// Whether it is the default terminal of the thread.
     is_default: bool,
-    /// `live`, `exited` or `restorable`: no process, but the next use starts one from its state.
+    /// `live`, `exited` or `restorable`; the next use of a restorable terminal starts a shell from its state.
     status: &'static str,
-    /// What runs in it; empty means the shell.
+    /// Program and arguments; empty for the shell.
     cmd: Vec<String>,
-    /// Which kind of shell.
+    /// `bash`, `zsh` or `sh`.
     #[schema(value_type = String)]
     shell: ShellKind,
-    /// Columns.
+    /// Number of columns.
     cols: u16,
-    /// Rows.
+    /// Number of rows.
     rows: u16,
-    /// The window title.
+    /// Window title.
     title: String,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
-    /// What its environment has beyond what it started with; null for what was removed.
+    /// Changes of the environment since the start; null for a removed variable.
     #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
-    /// The version of its state.
+    /// Version of its state.
     version: u64,
-    /// Connected clients.
+    /// Number of attached clients.
     clients: usize,
-    /// Who has the keyboard.
+    /// Name of the client that has control.
     driver: Option<String>,
-    /// The offset after its last byte of output.
+    /// Offset after the last byte of output.
     offset: u64,
-    /// How its program ended.
+    /// Exit code of its program.
     exit_code: Option<i32>,
-    /// The signal that ended its program.
+    /// Name of the signal that ended its program.
     signal: Option<String>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
-    /// When there was last input or output.
+    /// Time of the last input or output.
     #[schema(value_type = String)]
     last_activity_at: Timestamp,
 }
 
 impl TerminalView {
-    fn new(terminal: Terminal, facts: Facts) -> TerminalView {
+    pub(super) fn new(terminal: Terminal, facts: Facts) -> TerminalView {
         let status = match (&facts, &terminal.status) {
             (Facts { live: true, .. }, _) => TerminalStatus::Live.word(),
             (Facts { exit: Some(_), .. }, _) => "exited",
@@ -147,27 +141,27 @@ impl TerminalView {
     }
 }
 
-/// Refuses names and values no environment can hold.
+/// Refuses invalid names and values of environment variables.
 pub fn check_env(env: Option<&Env>, pointer: &str) -> Result<(), Problem> {
     for (name, value) in env.into_iter().flatten() {
         check_name(name, &format!("{pointer}/{name}"))?;
         if value.contains('\0') {
-            return Err(Problem::body(format!("{pointer}/{name}"), "may not contain NUL"));
+            return Err(Problem::body(format!("{pointer}/{name}"), "must not contain NUL"));
         }
     }
     Ok(())
 }
 
-fn check_name(name: &str, pointer: &str) -> Result<(), Problem> {
+pub(super) fn check_name(name: &str, pointer: &str) -> Result<(), Problem> {
     let mut letters = name.bytes();
     let first = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if !first || !letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return Err(Problem::body(pointer, "is not a name a variable can have"));
+        return Err(Problem::body(pointer, "not a valid variable name"));
     }
     Ok(())
 }
 
-async fn some_of(
+pub(super) async fn list_page(
     app: &App,
     thread: &ThreadId,
     page: PageRequest,
@@ -178,32 +172,34 @@ async fn some_of(
 
 async fn with_facts(app: &App, page: Page<Terminal>) -> Page<TerminalView> {
     let Page { items, next } = page;
-    let mut shown = Vec::new();
+    let mut views = Vec::new();
     for terminal in items {
         let facts = app.terminals.facts(&terminal).await;
-        shown.push(TerminalView::new(terminal, facts));
+        views.push(TerminalView::new(terminal, facts));
     }
-    Page { items: shown, next }
+    Page { items: views, next }
 }
 
-/// Which terminals.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct TerminalsQuery {
-    /// Only those of this thread.
+    /// Only terminals of this thread.
     thread_id: Option<String>,
-    /// Only those with this status: `live`, `exited` or `restorable`.
+    /// Only terminals with this status: `live`, `exited` or `restorable`.
     status: Option<String>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// The terminals of all threads, oldest first. With `status` a page may hold fewer items than
-/// `limit`; the list ends where `next_cursor` is null.
-#[utoipa::path(get, path = "/api/terminals", tag = "terminals", params(TerminalsQuery),
+/// List the terminals of all threads, oldest first.
+///
+/// With `status` a page may hold fewer items than `limit`; the list ends where `next_cursor` is null.
+#[utoipa::path(get, path = "/api/terminals", tag = "terminals",
+    operation_id = "terminals.list", params(TerminalsQuery),
     responses((status = 200, description = "A page of terminals", body = List<TerminalView>)))]
 async fn list_terminals(
     State(app): State<App>,
@@ -216,9 +212,8 @@ async fn list_terminals(
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let page = match &query.thread_id {
         Some(thread) => {
-            let thread: ThreadId = thread
-                .parse()
-                .map_err(|_| Problem::query("thread_id", "is not the id of a thread"))?;
+            let thread: ThreadId =
+                thread.parse().map_err(|_| Problem::query("thread_id", "not a valid thread id"))?;
             app.store.thread_terminals_page(&thread, request).await?
         }
         None => app.store.terminals(request).await?,
@@ -228,7 +223,7 @@ async fn list_terminals(
     Ok(axum::Json(page.into()))
 }
 
-async fn make(
+pub(super) async fn open(
     app: &App,
     thread: &ThreadId,
     new: CreateTerminal,
@@ -241,10 +236,10 @@ async fn make(
         return Err(Problem::body("/cmd", "must name a program"));
     }
     if new.cmd.iter().flatten().any(|word| word.contains('\0')) {
-        return Err(Problem::body("/cmd", "may not contain NUL"));
+        return Err(Problem::body("/cmd", "must not contain NUL"));
     }
     if new.cwd.as_deref().is_some_and(|cwd| cwd.contains('\0')) {
-        return Err(Problem::body("/cwd", "may not contain NUL"));
+        return Err(Problem::body("/cwd", "must not contain NUL"));
     }
     let chain = app.open_chain(thread).await?;
     let terminal = app
@@ -263,10 +258,10 @@ async fn make(
     Ok((StatusCode::CREATED, axum::Json(TerminalView::new(terminal, facts))))
 }
 
-/// The terminals of a thread, oldest first.
+/// List the terminals of a thread, oldest first.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(ThreadPath, PageQuery),
-    responses((status = 200, description = "A page of them", body = List<TerminalView>)))]
+    operation_id = "threads.list_terminals", params(ThreadPath, PageQuery),
+    responses((status = 200, description = "A page of terminals", body = List<TerminalView>)))]
 async fn list(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
@@ -275,303 +270,48 @@ async fn list(
     if app.store.thread(&thread).await?.is_none() {
         return Err(Problem::missing("thread", &thread));
     }
-    Ok(axum::Json(some_of(&app, &thread, query.request()?).await?))
+    Ok(axum::Json(list_page(&app, &thread, query.request()?).await?))
 }
 
-/// Make one more terminal. The thread comes into being if it is not there.
+/// Create a terminal in a thread.
+///
+/// Creates the thread if it does not exist.
 #[utoipa::path(post, path = "/api/threads/{tid}/terminals", tag = "terminals",
-    params(ThreadPath), request_body = CreateTerminal,
-    responses((status = 201, description = "It runs", body = TerminalView)))]
+    operation_id = "threads.create_terminal", params(ThreadPath), request_body = CreateTerminal,
+    responses((status = 201, description = "The terminal", body = TerminalView)))]
 async fn create(
     State(app): State<App>,
     Path(thread): Path<ThreadId>,
     OptionalJson(new): OptionalJson<CreateTerminal>,
 ) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
-    make(&app, &thread, new).await
+    open(&app, &thread, new).await
 }
 
-/// The terminals of a thread, by its older name.
-#[utoipa::path(get, path = "/session/{sid}/pty", tag = "interactive",
-    params(("sid" = String, Path, description = "The thread"), PageQuery),
-    responses((status = 200, description = "A page of them", body = List<TerminalView>)))]
-async fn list_older(
-    State(app): State<App>,
-    Path(thread): Path<ThreadId>,
-    Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<TerminalView>>, Problem> {
-    Ok(axum::Json(some_of(&app, &thread, query.request()?).await?))
-}
-
-/// Make a terminal, by its older name.
-#[utoipa::path(post, path = "/session/{sid}/pty", tag = "interactive",
-    params(("sid" = String, Path, description = "The thread")), request_body = CreateTerminal,
-    responses((status = 201, description = "It runs", body = TerminalView)))]
-async fn create_older(
-    State(app): State<App>,
-    Path(thread): Path<ThreadId>,
-    OptionalJson(new): OptionalJson<CreateTerminal>,
-) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
-    make(&app, &thread, new).await
-}
-
-/// A terminal.
+/// Get a terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}", tag = "terminals",
-    params(TerminalPath),
-    responses((status = 200, description = "It", body = TerminalView)))]
-async fn show(State(app): State<App>, Target(terminal): Target) -> axum::Json<TerminalView> {
+    operation_id = "terminals.get", params(TerminalPath),
+    responses((status = 200, description = "The terminal", body = TerminalView)))]
+pub(super) async fn show(
+    State(app): State<App>,
+    TargetTerminal(terminal): TargetTerminal,
+) -> axum::Json<TerminalView> {
     let facts = app.terminals.facts(&terminal).await;
     axum::Json(TerminalView::new(terminal, facts))
 }
 
-/// A terminal, by its older name.
-#[utoipa::path(get, path = "/session/{sid}/pty/{id}", tag = "interactive",
-    params(("sid" = String, Path, description = "The thread"),
-        TerminalPath),
-    responses((status = 200, description = "It", body = TerminalView)))]
-async fn show_older(app: State<App>, target: Target) -> axum::Json<TerminalView> {
-    show(app, target).await
-}
-
 /// Delete a terminal and end all its processes.
 #[utoipa::path(delete, path = "/api/terminals/{id}", tag = "terminals",
-    params(TerminalPath, RemovalQuery),
+    operation_id = "terminals.delete", params(TerminalPath, RemovalQuery),
     responses((status = 204, description = "The terminal is deleted"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
-async fn delete(
+        (status = 202, description = "The deletion was recorded (`wait=false`)")))]
+pub(super) async fn delete(
     State(app): State<App>,
     target: Deletable,
     Query(query): Query<RemovalQuery>,
 ) -> Result<StatusCode, Problem> {
     let removal = match target {
-        Deletable::There(terminal) => app.delete_terminal(&terminal).await?,
-        Deletable::Going(removal) => removal,
+        Deletable::Present(terminal) => app.delete_terminal(&terminal).await?,
+        Deletable::InProgress(removal) => removal,
     };
     Ok(query.answer(removal).await)
-}
-
-/// Delete a terminal and end all its processes, by its older name.
-#[utoipa::path(delete, path = "/session/{sid}/pty/{id}", tag = "interactive",
-    params(("sid" = String, Path, description = "The thread"),
-        TerminalPath, RemovalQuery),
-    responses((status = 204, description = "The terminal is deleted"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
-async fn delete_older(
-    app: State<App>,
-    target: Deletable,
-    query: Query<RemovalQuery>,
-) -> Result<StatusCode, Problem> {
-    delete(app, target, query).await
-}
-
-/// A change of the exported environment.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct EnvPatch {
-    /// What to set.
-    #[serde(default)]
-    set: Env,
-    /// What to remove.
-    #[serde(default)]
-    unset: Vec<String>,
-}
-
-/// A terminal's state.
-#[derive(Debug, Serialize, ToSchema)]
-struct TerminalStateView {
-    /// The terminal.
-    terminal_id: String,
-    /// The version.
-    version: u64,
-    /// The shell's directory.
-    cwd: String,
-    /// What its environment has beyond what it started with; null for what was removed.
-    #[schema(value_type = Object)]
-    env_delta: BTreeMap<String, Option<String>>,
-}
-
-async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<TerminalStateView>, Problem> {
-    let terminal = app.store.terminal(id).await?.ok_or_else(|| Problem::missing("terminal", id))?;
-    Ok(axum::Json(TerminalStateView {
-        terminal_id: terminal.terminal_id.to_string(),
-        version: terminal.version,
-        cwd: terminal.cwd,
-        env_delta: terminal.env_delta,
-    }))
-}
-
-/// Set and remove exported variables in the live shell.
-#[utoipa::path(patch, path = "/api/terminals/{id}/env", tag = "terminals",
-    params(TerminalPath), request_body = EnvPatch,
-    responses((status = 200, description = "The state after it", body = TerminalStateView)))]
-async fn patch_env(
-    State(app): State<App>,
-    Target(terminal): Target,
-    Json(patch): Json<EnvPatch>,
-) -> Result<axum::Json<TerminalStateView>, Problem> {
-    check_env(Some(&patch.set), "/set")?;
-    for (index, name) in patch.unset.iter().enumerate() {
-        check_name(name, &format!("/unset/{index}"))?;
-    }
-    app.terminals.patch_env(&terminal, &patch.set, &patch.unset).await?;
-    state_of(&app, &terminal.terminal_id).await
-}
-
-/// One version of a terminal's state.
-#[derive(Debug, Serialize, ToSchema)]
-struct VersionView {
-    /// The version.
-    version: u64,
-    /// The shell's directory.
-    cwd: String,
-    /// Why it came to be.
-    #[schema(value_type = Object)]
-    cause: Cause,
-    /// When.
-    #[schema(value_type = String)]
-    at: Timestamp,
-    /// Which parts of the state differ from the version before.
-    changed: Vec<String>,
-}
-
-impl From<StateVersion> for VersionView {
-    fn from(version: StateVersion) -> VersionView {
-        let StateVersion { version, cwd, cause, at, changed } = version;
-        let changed = changed.into_iter().filter(|name| !name.starts_with("stead.")).collect();
-        VersionView { version, cwd, cause, at, changed }
-    }
-}
-
-/// A terminal's state over time, newest first.
-#[utoipa::path(get, path = "/api/terminals/{id}/versions", tag = "terminals",
-    params(TerminalPath, PageQuery),
-    responses((status = 200, description = "A page of versions", body = List<VersionView>)))]
-async fn versions(
-    State(app): State<App>,
-    Target(terminal): Target,
-    Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<VersionView>>, Problem> {
-    let request = query.request()?;
-    let page = app.store.versions(&terminal.terminal_id, request).await?;
-    Ok(axum::Json(page.map(VersionView::from).into()))
-}
-
-/// Everything in one version of a terminal's state.
-#[derive(Debug, Serialize, ToSchema)]
-struct VersionDetail {
-    /// The terminal.
-    terminal_id: String,
-    /// The version.
-    version: u64,
-    /// The shell's directory.
-    cwd: String,
-    /// The exported environment.
-    #[schema(value_type = Object)]
-    env: Env,
-    /// The parts of the state as the shell would be told them, by name.
-    #[schema(value_type = Object)]
-    sections: BTreeMap<String, String>,
-    /// What the version it is held against exported and this one does not.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unset: Vec<String>,
-}
-
-/// Where a version is.
-#[derive(Debug, Deserialize)]
-struct VersionPath {
-    v: u64,
-}
-
-/// Which version, held against which.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct VersionQuery {
-    /// Only what differs from this version.
-    since: Option<u64>,
-}
-
-/// One version of a terminal's state, whole or held against another.
-#[utoipa::path(get, path = "/api/terminals/{id}/versions/{v}", tag = "terminals",
-    params(TerminalPath,
-        ("v" = u64, Path, description = "The version"), VersionQuery),
-    responses((status = 200, description = "It", body = VersionDetail)))]
-async fn version(
-    State(app): State<App>,
-    Target(terminal): Target,
-    Path(place): Path<VersionPath>,
-    Query(query): Query<VersionQuery>,
-) -> Result<axum::Json<VersionDetail>, Problem> {
-    let (id, version) = (&terminal.terminal_id, place.v);
-    let mut state = app.store.terminal_state(id, Some(version)).await?;
-    let mut env = state::exported(&state);
-    let mut unset = Vec::new();
-    if let Some(since) = query.since {
-        let other = app.store.terminal_state(id, Some(since)).await?;
-        let before = state::exported(&other);
-        state.sections.retain(|name, bytes| other.sections.get(name) != Some(bytes));
-        unset.extend(before.keys().filter(|name| !env.contains_key(*name)).cloned());
-        env.retain(|name, value| before.get(name) != Some(value));
-    }
-    let sections = state
-        .sections
-        .into_iter()
-        .filter(|(name, _)| !name.starts_with("stead.") && name != "env")
-        .map(|(name, bytes)| (name, String::from_utf8_lossy(&bytes).into_owned()))
-        .collect();
-    let (terminal_id, cwd) = (id.to_string(), state.cwd);
-    Ok(axum::Json(VersionDetail { terminal_id, version: state.version, cwd, env, sections, unset }))
-}
-
-/// Which version to go back to.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RollbackRequest {
-    /// The version.
-    version: u64,
-}
-
-/// Take up an earlier version again, as a version of its own.
-#[utoipa::path(post, path = "/api/terminals/{id}/rollback", tag = "terminals",
-    params(TerminalPath), request_body = RollbackRequest,
-    responses((status = 200, description = "The state after it", body = TerminalStateView)))]
-async fn rollback(
-    State(app): State<App>,
-    Target(terminal): Target,
-    Json(rollback): Json<RollbackRequest>,
-) -> Result<axum::Json<TerminalStateView>, Problem> {
-    known_version(&terminal, rollback.version)?;
-    app.terminals.rollback(&terminal, rollback.version).await?;
-    state_of(&app, &terminal.terminal_id).await
-}
-
-/// Which version to begin with.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ForkRequest {
-    /// The version; the present one by default.
-    version: Option<u64>,
-}
-
-/// Make another terminal of the same thread that begins with this one's state.
-#[utoipa::path(post, path = "/api/terminals/{id}/fork", tag = "terminals",
-    params(TerminalPath), request_body = ForkRequest,
-    responses((status = 201, description = "The other terminal", body = TerminalView)))]
-async fn fork(
-    State(app): State<App>,
-    Target(terminal): Target,
-    OptionalJson(fork): OptionalJson<ForkRequest>,
-) -> Result<(StatusCode, axum::Json<TerminalView>), Problem> {
-    let version = fork.version.unwrap_or(terminal.version);
-    known_version(&terminal, version)?;
-    let other = app.terminals.fork(&terminal, version).await?;
-    let facts = app.terminals.facts(&other).await;
-    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(other, facts))))
-}
-
-fn known_version(terminal: &Terminal, version: u64) -> Result<(), Problem> {
-    if version == 0 || version > terminal.version {
-        let detail = format!("the terminal has versions 1 to {}", terminal.version);
-        return Err(Problem::field(Code::InvalidBody, "/version", detail));
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Threads, their conversation, and what hangs on them: session, default terminal, lease.
+//! Threads with their default terminal and lease.
 
 use std::collections::BTreeMap;
 
@@ -11,110 +11,101 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     App,
     error::Problem,
-    extract::{Json, OptionalJson, Path, Query},
-    leases::{LeaseView, leased},
-    page::{self, List, PageQuery},
+    extract::{Path, Query},
+    leases::{LeaseView, instance_state, lease_view},
+    messages::MessageView,
+    page::{self, List},
     params::ThreadPath,
     removal::RemovalQuery,
 };
-use model::{
-    ChatSession, Ended, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId, Role,
-    SessionPolicy, SessionState, Terminal, Thread, ThreadId,
-};
-use provider::ProviderError;
-use store::{CommandQuery, Page, PageRequest, ThreadChoices, ThreadFilter};
+use model::{ProjectId, Terminal, Thread, ThreadId};
+use store::{CommandQuery, Page, PageRequest, ThreadFilter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list))
-        .routes(routes!(show, put, delete))
-        .routes(routes!(messages, say))
-        .routes(routes!(session))
-        .routes(routes!(touch))
-        .routes(routes!(close))
+        .routes(routes!(show, delete))
         .routes(routes!(terminal))
         .routes(routes!(lease))
         .routes(routes!(pause))
         .routes(routes!(resume))
 }
 
-/// Messages shown with a thread; the rest is at `/messages`.
-const SHOWN_MESSAGES: u32 = 100;
-/// The longest message.
-const MAX_CONTENT: usize = 1 << 20;
+/// Messages in a thread's view; `/messages` has the rest.
+const MAX_VIEW_MESSAGES: u32 = 100;
 
-/// Which threads.
+/// Filters and pages the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ThreadsQuery {
-    /// Only those of this project.
+    /// Only threads of this project.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Items of the page.
+    /// Maximum number of items; 100 by default, 1000 at most.
     limit: Option<u32>,
-    /// Where the page begins.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
 /// A thread in a list.
 #[derive(Debug, Serialize, ToSchema)]
 struct ThreadRow {
-    /// Its id.
+    /// Id of the thread.
     thread_id: String,
-    /// The project it belongs to.
+    /// Id of its project.
     project_id: String,
-    /// Its default terminal.
+    /// Id of its default terminal.
     terminal_id: String,
-    /// The lease it stands on.
+    /// Id of its lease.
     lease_id: String,
-    /// The provider that was asked for.
+    /// The requested provider; null for the default.
     provider: Option<String>,
-    /// What it stands on.
+    /// Its compute.
     sandbox: ThreadRowSandbox,
-    /// What was last run in its default terminal.
+    /// The latest command in its default terminal.
     last_command: Option<LastCommand>,
-    /// Clients that look at its terminals.
+    /// Number of clients attached to its terminals.
     clients: usize,
-    /// Who has the keyboard of one of its terminals.
+    /// Name of the client that has control of one of its terminals.
     driver: Option<String>,
-    /// A client's own notes.
+    /// Labels set by clients.
     labels: BTreeMap<String, String>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed or used.
+    /// Time of the last change or use.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// What a thread of a list stands on.
+/// The compute of a thread in a list.
 #[derive(Debug, Serialize, ToSchema)]
 struct ThreadRowSandbox {
-    /// The provider's name.
+    /// Name of the provider.
     #[serde(rename = "type")]
     kind: String,
-    /// Of the instance: `running`, `paused`, `dead` or `none`.
+    /// State of the instance: `running`, `paused`, `dead` or `none`.
     status: &'static str,
 }
 
-/// What was run last.
+/// The latest command of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 struct LastCommand {
-    /// Its id.
+    /// Id of the command.
     command_id: String,
-    /// Its text, or the beginning of a long one.
+    /// Text of the command; long texts are truncated.
     command: String,
-    /// Where it is in its life.
+    /// `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`.
     status: &'static str,
-    /// Exit code.
+    /// Exit code; null unless the command exited.
     exit_code: Option<i32>,
 }
 
-/// Characters of a command that a list shows.
-const SHOWN_COMMAND: usize = 200;
+/// Characters of a command's text in a list.
+const MAX_COMMAND_CHARS: usize = 200;
 
-/// A row; `attended` is how many look, and who drives.
+/// Returns a row of the list; `attended` is the number of clients and the name of the one in control.
 async fn row(
     app: &App,
     thread: Thread,
@@ -131,12 +122,12 @@ async fn row(
         lease_id: thread.lease_id.to_string(),
         provider: thread.provider,
         sandbox: ThreadRowSandbox {
-            status: super::leases::instance_word(lease.as_ref()).unwrap_or("none"),
+            status: instance_state(lease.as_ref()).unwrap_or("none"),
             kind: lease.map_or_else(String::new, |lease| lease.provider),
         },
         last_command: page.items.into_iter().next().map(|command| LastCommand {
             command_id: command.command_id.to_string(),
-            command: command.text.chars().take(SHOWN_COMMAND).collect(),
+            command: command.text.chars().take(MAX_COMMAND_CHARS).collect(),
             status: command.status.word(),
             exit_code: command.exit_code,
         }),
@@ -148,8 +139,9 @@ async fn row(
     })
 }
 
-/// All threads, in the order they were made.
-#[utoipa::path(get, path = "/api/threads", tag = "threads", params(ThreadsQuery),
+/// List all threads in the order of their creation.
+#[utoipa::path(get, path = "/api/threads", tag = "threads",
+    operation_id = "threads.list", params(ThreadsQuery),
     responses((status = 200, description = "A page of threads", body = List<ThreadRow>)))]
 async fn list(
     State(app): State<App>,
@@ -167,218 +159,58 @@ async fn list(
     Ok(axum::Json(Page { items, next: page.next }.into()))
 }
 
-/// A policy, or the parts of one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct PolicyRequest {
-    /// Seconds without activity after which a session expires.
-    idle_timeout_s: Option<u64>,
-    /// Seconds after which it expires in any case.
-    max_duration_s: Option<u64>,
-    /// What its end does to the compute: `keep`, `pause` or `stop`.
-    #[schema(value_type = Option<String>)]
-    on_expiry: Option<OnExpiry>,
-    /// Hours that the compute beneath may run during a session; 0 is as many as it likes.
-    max_running_hours: Option<f64>,
-    /// What the compute beneath may cost during a session, by the price that its provider has in the
-    /// settings; 0 is as much as it likes.
-    max_cost: Option<f64>,
-}
-
-/// Choices for a thread; all optional.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ThreadRequest {
-    /// The project it belongs to.
-    #[schema(value_type = Option<String>)]
-    project_id: Option<ProjectId>,
-    /// The provider its lease is a claim on; cannot be changed later.
-    provider: Option<String>,
-    /// Limits and egress of its sandbox, `{memory, cpus, processes, disk, egress, image}`; cannot be
-    /// changed later.
-    #[schema(value_type = Option<Object>)]
-    sandbox: Option<serde_json::Value>,
-    /// A lease to share; cannot be changed later.
-    #[schema(value_type = Option<String>)]
-    lease_id: Option<LeaseId>,
-    /// The policy of its sessions.
-    policy: Option<PolicyRequest>,
-    /// What its shells have in their environment from the start.
-    #[schema(value_type = Option<Object>)]
-    env: Option<Env>,
-    /// Where its shells start.
-    cwd: Option<String>,
-    /// A client's own notes.
-    labels: Option<BTreeMap<String, String>>,
-}
-
-/// Make a thread with choices, or change one.
-#[utoipa::path(put, path = "/api/threads/{tid}", tag = "threads",
-    params(("tid" = String, Path, description = "The thread; its id is the client's choice")),
-    request_body = ThreadRequest,
-    responses((status = 200, description = "It was changed", body = ThreadView),
-        (status = 201, description = "It was made", body = ThreadView)))]
-async fn put(
-    State(app): State<App>,
-    Path(thread_id): Path<ThreadId>,
-    OptionalJson(mut choices): OptionalJson<ThreadRequest>,
-) -> Result<(StatusCode, axum::Json<ThreadView>), Problem> {
-    super::terminals::check_env(choices.env.as_ref(), "/env")?;
-    if choices.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/') || cwd.contains('\0')) {
-        return Err(Problem::body("/cwd", "must be an absolute path"));
-    }
-    if let Some(provider) = &choices.provider
-        && app.leases.providers().named(provider).is_err()
-    {
-        let known: Vec<&str> = app.leases.providers().all().map(|p| p.name()).collect();
-        let detail = format!("must be one of {}", known.join(", "));
-        return Err(Problem::body("/provider", detail));
-    }
-    let nothing = |spec: &serde_json::Value| spec.as_object().is_some_and(|spec| spec.is_empty());
-    choices.sandbox = choices.sandbox.filter(|spec| !nothing(spec));
-    if let Some(spec) = &choices.sandbox {
-        if choices.lease_id.is_some() {
-            return Err(Problem::body("/sandbox", "is that of the lease to be shared"));
-        }
-        let known = app.store.thread(&thread_id).await?.and_then(|thread| thread.provider);
-        let name = choices.provider.as_ref().or(known.as_ref()).unwrap_or(&app.provider);
-        let provider = app.leases.providers().named(name);
-        if let Some(refused) = provider.ok().and_then(|provider| provider.accepts(spec).err()) {
-            let detail = match refused {
-                ProviderError::Refused { reason, .. } => reason,
-                other => other.to_string(),
-            };
-            return Err(Problem::body("/sandbox", detail));
-        }
-    }
-    if let Some(policy) = &choices.policy {
-        for (pointer, amount) in [
-            ("/policy/max_running_hours", policy.max_running_hours),
-            ("/policy/max_cost", policy.max_cost),
-        ] {
-            if amount.is_some_and(|amount| !(0.0..=1e9).contains(&amount)) {
-                return Err(Problem::body(pointer, "must be 0 to 1000000000"));
-            }
-        }
-    }
-    let policy = choices.policy.map(|policy| {
-        let base = app.policy();
-        SessionPolicy {
-            idle_timeout_s: policy.idle_timeout_s.unwrap_or(base.idle_timeout_s),
-            max_duration_s: policy.max_duration_s.unwrap_or(base.max_duration_s),
-            on_expiry: policy.on_expiry.unwrap_or(base.on_expiry),
-            max_running: policy.max_running_hours.filter(|hours| *hours != 0.0).map(Hours::from),
-            max_cost: policy.max_cost.filter(|cost| *cost != 0.0).map(Money::from),
-        }
-    });
-    if let Some(policy) = policy {
-        for (pointer, seconds) in [
-            ("/policy/idle_timeout_s", policy.idle_timeout_s),
-            ("/policy/max_duration_s", policy.max_duration_s),
-        ] {
-            if seconds == 0 || seconds > 10 * 365 * 86_400 {
-                return Err(Problem::body(pointer, "must be 1 to 315360000"));
-            }
-        }
-    }
-    let choices = ThreadChoices {
-        sandbox: None,
-        project_id: choices.project_id,
-        provider: choices.provider,
-        spec: choices.sandbox,
-        lease_id: choices.lease_id,
-        fork: None,
-        policy,
-        env: choices.env,
-        cwd: choices.cwd,
-        labels: choices.labels,
-    };
-    let changes_policy = choices.policy.is_some();
-    let (thread, made) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
-    if changes_policy {
-        app.sessions.policy_changed(&thread_id).await?;
-    }
-    if made {
-        app.events.tell(base::event::Happened::ThreadCreated { thread_id });
-    }
-    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(shown(&app, thread).await?)))
-}
-
-/// A thread.
+/// A thread with its messages and compute.
 #[derive(Debug, Serialize, ToSchema)]
-struct ThreadView {
-    /// Its id.
+pub(super) struct ThreadView {
+    /// Id of the thread.
     thread_id: String,
-    /// The project it belongs to.
+    /// Id of its project.
     project_id: String,
-    /// What was said in it last, oldest first.
+    /// The latest messages, oldest first.
     messages: Vec<MessageView>,
-    /// What it stands on.
+    /// Its compute.
     sandbox: ThreadSandbox,
-    /// A client's own notes.
+    /// Labels set by clients.
     labels: BTreeMap<String, String>,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed or used.
+    /// Time of the last change or use.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
 
-/// What a thread stands on.
+/// The compute of a thread.
 #[derive(Debug, Serialize, ToSchema)]
 struct ThreadSandbox {
-    /// The provider's name.
+    /// Name of the provider.
     #[serde(rename = "type")]
     kind: String,
-    /// Of the instance: `running`, `paused`, `dead` or `none`.
+    /// State of the instance: `running`, `paused`, `dead` or `none`.
     status: &'static str,
-    /// The session that is open, or was last.
+    /// Id of the open session or, if there is none, the last one.
     session_id: Option<String>,
-    /// The default terminal.
+    /// Id of the default terminal.
     terminal_id: String,
-    /// The lease.
+    /// Id of the lease.
     lease_id: String,
 }
 
-/// One thing said.
-#[derive(Debug, Serialize, ToSchema)]
-struct MessageView {
-    /// Its id.
-    message_id: String,
-    /// `system`, `user`, `assistant` or `tool`.
-    #[schema(value_type = String)]
-    role: Role,
-    /// What was said.
-    content: String,
-    /// When.
-    #[schema(value_type = String)]
-    at: Timestamp,
-}
-
-impl From<Message> for MessageView {
-    fn from(message: Message) -> MessageView {
-        let Message { message_id, role, content, at } = message;
-        MessageView { message_id: message_id.to_string(), role, content, at }
-    }
-}
-
-async fn find(app: &App, id: &ThreadId) -> Result<Thread, Problem> {
+pub(super) async fn find(app: &App, id: &ThreadId) -> Result<Thread, Problem> {
     app.store.thread(id).await?.ok_or_else(|| Problem::missing("thread", id))
 }
 
-async fn shown(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
+pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let session = app.sessions.current(&thread.thread_id).await?;
-    let page = app.store.messages(&thread.thread_id, PageRequest::first(SHOWN_MESSAGES)).await?;
+    let page = app.store.messages(&thread.thread_id, PageRequest::first(MAX_VIEW_MESSAGES)).await?;
     Ok(ThreadView {
         thread_id: thread.thread_id.to_string(),
         project_id: thread.project_id.to_string(),
         messages: page.items.into_iter().map(MessageView::from).collect(),
         sandbox: ThreadSandbox {
             kind: lease.as_ref().map_or_else(String::new, |lease| lease.provider.clone()),
-            status: super::leases::instance_word(lease.as_ref()).unwrap_or("none"),
+            status: instance_state(lease.as_ref()).unwrap_or("none"),
             session_id: session.map(|session| session.session_id.to_string()),
             terminal_id: thread.terminal_id.to_string(),
             lease_id: thread.lease_id.to_string(),
@@ -389,23 +221,25 @@ async fn shown(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
     })
 }
 
-/// A thread.
+/// Get a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = ThreadView)))]
+    operation_id = "threads.get", params(ThreadPath),
+    responses((status = 200, description = "The thread", body = ThreadView)))]
 async fn show(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
 ) -> Result<axum::Json<ThreadView>, Problem> {
     let thread = find(&app, &id).await?;
-    Ok(axum::Json(shown(&app, thread).await?))
+    Ok(axum::Json(thread_view(&app, thread).await?))
 }
 
-/// Destroy a thread with its session and terminals and, if no other thread shares it, its lease.
+/// Delete a thread with its session and terminals.
+///
+/// Its lease is destroyed unless another thread shares it.
 #[utoipa::path(delete, path = "/api/threads/{tid}", tag = "threads",
-    params(ThreadPath, RemovalQuery),
+    operation_id = "threads.delete", params(ThreadPath, RemovalQuery),
     responses((status = 204, description = "The thread is deleted"),
-        (status = 202, description = "The deletion is recorded (`wait=false`)")))]
+        (status = 202, description = "The deletion was recorded (`wait=false`)")))]
 async fn delete(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -418,166 +252,26 @@ async fn delete(
     Ok(query.answer(removal).await)
 }
 
-/// What was said in a thread, oldest first.
-#[utoipa::path(get, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(ThreadPath, PageQuery),
-    responses((status = 200, description = "A page of messages", body = List<MessageView>)))]
-async fn messages(
-    State(app): State<App>,
-    Path(id): Path<ThreadId>,
-    Query(query): Query<PageQuery>,
-) -> Result<axum::Json<List<MessageView>>, Problem> {
-    find(&app, &id).await?;
-    let request = query.request()?;
-    let page = app.store.messages(&id, request).await?;
-    Ok(axum::Json(page.map(MessageView::from).into()))
-}
-
-/// Something to say.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewMessage {
-    /// `system`, `user`, `assistant` or `tool`.
-    #[schema(value_type = String)]
-    role: Role,
-    /// What.
-    content: String,
-}
-
-/// Add to the conversation. The thread comes into being if it is not there.
-#[utoipa::path(post, path = "/api/threads/{tid}/messages", tag = "threads",
-    params(ThreadPath), request_body = NewMessage,
-    responses((status = 201, description = "It was said", body = MessageView)))]
-async fn say(
-    State(app): State<App>,
-    Path(id): Path<ThreadId>,
-    Json(say): Json<NewMessage>,
-) -> Result<(StatusCode, axum::Json<MessageView>), Problem> {
-    if say.content.len() > MAX_CONTENT {
-        return Err(Problem::body("/content", format!("may have {MAX_CONTENT} bytes")));
-    }
-    app.store.put_thread(app.first_use(&id, ThreadChoices::default())).await?;
-    let message = Message {
-        message_id: MessageId::fresh(),
-        role: say.role,
-        content: say.content,
-        at: app.now().at,
-    };
-    app.store.add_message(&id, message.clone()).await?;
-    let message_id = message.message_id.clone();
-    app.events.tell(base::event::Happened::MessageAdded { thread_id: id, message_id });
-    Ok((StatusCode::CREATED, axum::Json(message.into())))
-}
-
-/// A session.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct SessionView {
-    /// The thread.
-    thread_id: String,
-    /// Its id.
-    session_id: String,
-    /// The thread's default terminal.
-    terminal_id: String,
-    /// `active`, `idle`, `expired` or `closed`.
-    #[schema(value_type = String)]
-    status: model::SessionStatus,
-    /// Which limit of its policy ended one that has expired: `idle_timeout`, `max_duration`, `max_running` or
-    /// `max_cost`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    ended: Option<Ended>,
-    /// When it was opened.
-    #[schema(value_type = String)]
-    created_at: Timestamp,
-    /// When something was last done in it.
-    #[schema(value_type = String)]
-    last_active_at: Timestamp,
-    /// When it ends if nothing more is done, or ended.
-    #[schema(value_type = String)]
-    expires_at: Timestamp,
-    /// Its policy.
-    #[schema(value_type = Object)]
-    policy: SessionPolicy,
-}
-
-impl From<ChatSession> for SessionView {
-    fn from(session: ChatSession) -> SessionView {
-        SessionView {
-            thread_id: session.thread_id.to_string(),
-            session_id: session.session_id.to_string(),
-            terminal_id: session.terminal_id.to_string(),
-            status: session.status(),
-            ended: match session.state {
-                SessionState::Expired { ended, .. } => Some(ended),
-                SessionState::Active | SessionState::Idle | SessionState::Closed { .. } => None,
-            },
-            created_at: session.created.at,
-            last_active_at: session.last_active.at,
-            expires_at: session.expires_at(),
-            policy: session.policy,
-        }
-    }
-}
-
-/// The session of a thread: the open one, or the last.
-#[utoipa::path(get, path = "/api/threads/{tid}/session", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = SessionView)))]
-async fn session(
-    State(app): State<App>,
-    Path(id): Path<ThreadId>,
-) -> Result<axum::Json<SessionView>, Problem> {
-    find(&app, &id).await?;
-    let session = app.sessions.current(&id).await?;
-    let session = session.ok_or_else(|| Problem::missing("session of thread", &id))?;
-    Ok(axum::Json(session.into()))
-}
-
-/// Say that the thread is in use; a session opens if none is open.
-#[utoipa::path(post, path = "/api/threads/{tid}/session/touch", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "The session", body = SessionView)))]
-async fn touch(
-    State(app): State<App>,
-    Path(id): Path<ThreadId>,
-) -> Result<axum::Json<SessionView>, Problem> {
-    find(&app, &id).await?;
-    app.open_chain(&id).await?;
-    Ok(axum::Json(app.sessions.touch_durably(&id).await?.into()))
-}
-
-/// Close the session; the next use opens another.
-#[utoipa::path(post, path = "/api/threads/{tid}/session/close", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "The session", body = SessionView)))]
-async fn close(
-    State(app): State<App>,
-    Path(id): Path<ThreadId>,
-) -> Result<axum::Json<SessionView>, Problem> {
-    find(&app, &id).await?;
-    Ok(axum::Json(app.sessions.close(&id).await?.into()))
-}
-
 /// The default terminal of a thread.
 #[derive(Debug, Serialize, ToSchema)]
 struct DefaultTerminal {
-    /// The thread.
+    /// Id of the thread.
     thread_id: String,
-    /// Its id.
+    /// Id of the terminal.
     terminal_id: String,
-    /// The lease it stands on.
+    /// Id of its lease.
     lease_id: String,
-    /// The shell's directory.
+    /// Working directory of the shell.
     cwd: String,
-    /// What its environment has beyond what it started with; null for what was removed.
+    /// Changes of the environment since the start; null for a removed variable.
     #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
-    /// The version of its state.
+    /// Version of its state.
     version: u64,
-    /// When it was made.
+    /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     #[schema(value_type = String)]
     updated_at: Timestamp,
 }
@@ -597,10 +291,10 @@ impl From<Terminal> for DefaultTerminal {
     }
 }
 
-/// The state of a thread's default terminal.
+/// Get the state of the default terminal of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminal", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = DefaultTerminal)))]
+    operation_id = "threads.get_terminal", params(ThreadPath),
+    responses((status = 200, description = "The default terminal", body = DefaultTerminal)))]
 async fn terminal(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -611,10 +305,10 @@ async fn terminal(
     Ok(axum::Json(terminal.into()))
 }
 
-/// The lease of a thread.
+/// Get the lease of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/lease", tag = "threads",
-    params(ThreadPath),
-    responses((status = 200, description = "It", body = LeaseView)))]
+    operation_id = "threads.get_lease", params(ThreadPath),
+    responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn lease(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
@@ -622,12 +316,12 @@ async fn lease(
     let thread = find(&app, &id).await?;
     let lease = app.store.lease(&thread.lease_id).await?;
     let lease = lease.ok_or_else(|| Problem::missing("lease of thread", &id))?;
-    Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
+    Ok(axum::Json(lease_view(&app, lease, Some(&id)).await?))
 }
 
-/// Make the instance beneath a thread hold still.
+/// Pause the instance of a thread.
 #[utoipa::path(post, path = "/api/threads/{tid}/pause", tag = "threads",
-    params(ThreadPath),
+    operation_id = "threads.pause", params(ThreadPath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn pause(
     State(app): State<App>,
@@ -635,12 +329,12 @@ async fn pause(
 ) -> Result<axum::Json<LeaseView>, Problem> {
     let thread = find(&app, &id).await?;
     let lease = app.leases.pause(&thread.lease_id).await?;
-    Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
+    Ok(axum::Json(lease_view(&app, lease, Some(&id)).await?))
 }
 
-/// Make the instance beneath a thread go on.
+/// Resume the instance of a thread.
 #[utoipa::path(post, path = "/api/threads/{tid}/resume", tag = "threads",
-    params(ThreadPath),
+    operation_id = "threads.resume", params(ThreadPath),
     responses((status = 200, description = "The lease", body = LeaseView)))]
 async fn resume(
     State(app): State<App>,
@@ -650,5 +344,5 @@ async fn resume(
     app.leases.resume(&thread.lease_id).await?;
     let lease = app.store.lease(&thread.lease_id).await?;
     let lease = lease.ok_or_else(|| Problem::missing("lease of thread", &id))?;
-    Ok(axum::Json(leased(&app, lease, Some(&id)).await?))
+    Ok(axum::Json(lease_view(&app, lease, Some(&id)).await?))
 }

@@ -1,4 +1,4 @@
-//! Files on their way in and out: streamed, whatever their size.
+//! Streams files into and out of requests, whatever their size.
 
 use std::{io, pin::Pin};
 
@@ -23,34 +23,34 @@ use super::{
 };
 use files::{Above, Content, Kind, Stat, Tree, TreePath, memory::Expect};
 
-/// Bytes sent at once.
-const CHUNK: usize = 64 << 10;
-/// Bytes of a file shown as JSON when the client does not say.
-const SHOWN: u64 = 1 << 20;
-/// Most bytes of a file shown as JSON.
-const MOST_SHOWN: u64 = 8 << 20;
+/// Size of a chunk.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Default size of a file's content in JSON.
+const DEFAULT_JSON_BYTES: u64 = 1 << 20;
+/// Largest size of a file's content in JSON.
+const MAX_JSON_BYTES: u64 = 8 << 20;
 
-/// What is known of a file.
+/// The metadata of a file.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FileStat {
-    /// Its path.
+    /// Path of the file.
     path: String,
-    /// The last part of it.
+    /// Last segment of the path.
     name: String,
     /// `file`, `directory`, `link` or `other`.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: Kind,
-    /// Bytes of its content.
+    /// Size in bytes.
     size: u64,
-    /// When it was last written, where that is known.
+    /// Time of the last write; null if unknown.
     #[schema(value_type = Option<String>)]
     modified_at: Option<Timestamp>,
-    /// Permission bits in octal digits, where there are such.
+    /// Permission bits in octal; null if there are none.
     mode: Option<String>,
-    /// Where a link points.
+    /// Target of a symbolic link.
     target: Option<String>,
-    /// What `If-Match` takes; another one after each write.
+    /// Entity tag for `If-Match`; changes with each write.
     etag: Option<String>,
 }
 
@@ -70,48 +70,48 @@ impl From<Stat> for FileStat {
     }
 }
 
-/// A file's text, or its bytes in base64.
+/// The content of a file as JSON.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FileText {
-    /// Its path.
+    /// Path of the file.
     path: String,
-    /// The content, if it is UTF-8.
+    /// Content, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
-    /// The content, if it is not.
+    /// Content as base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_base64: Option<String>,
-    /// Where it begins.
+    /// Offset of the first byte.
     offset: u64,
-    /// Where the rest begins.
+    /// Offset after the last byte.
     next_offset: u64,
-    /// Whether this is the end.
+    /// Whether the content reaches the end of the file.
     end: bool,
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     size: u64,
-    /// What `If-Match` takes.
+    /// Entity tag for `If-Match`.
     etag: Option<String>,
 }
 
-/// What a write came to.
+/// The result of a write.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WrittenFile {
-    /// Its path.
+    /// Path of the file.
     path: String,
-    /// Bytes of its content.
+    /// Size in bytes.
     size: u64,
-    /// What `If-Match` takes.
+    /// Entity tag for `If-Match`.
     etag: Option<String>,
 }
 
-/// The part of a file that is asked for.
+/// The requested part of a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FilePart {
     pub offset: Option<u64>,
     pub limit: Option<u64>,
 }
 
-/// Sends a file, or the part that the query or `Range` asks for, as raw bytes.
+/// Sends a file, or the part that the query or `Range` selects, as raw bytes.
 pub async fn send(
     tree: &Tree,
     path: &TreePath,
@@ -124,30 +124,31 @@ pub async fn send(
         (None, None) => range(headers),
         _ => None,
     };
-    let asked = match range.map(|range| range.within(size)) {
+    let selected = match range.map(|range| range.within(size)) {
         None => None,
-        Some(Some(asked)) => Some(asked),
+        Some(Some(selected)) => Some(selected),
         Some(None) => return Ok(not_satisfiable(size)),
     };
-    let (offset, limit, status) = match asked {
+    let (offset, limit, status) = match selected {
         None => (part.offset.unwrap_or(0), part.limit, StatusCode::OK),
         Some((offset, length)) => (offset, Some(length), StatusCode::PARTIAL_CONTENT),
     };
     let Content { stat, length, bytes } = opened.part(offset, limit)?;
-    let mut response = Body::from_stream(ReaderStream::with_capacity(bytes, CHUNK)).into_response();
+    let mut response =
+        Body::from_stream(ReaderStream::with_capacity(bytes, CHUNK_BYTES)).into_response();
     *response.status_mut() = status;
     let headers = response.headers_mut();
     describe(headers, &stat);
     if let Some(length) = length {
         headers.insert(header::CONTENT_LENGTH, length.into());
     }
-    if let Some((offset, length)) = asked {
+    if let Some((offset, length)) = selected {
         content_range(headers, &format!("bytes {offset}-{}/{size}", offset + length - 1));
     }
     Ok(response)
 }
 
-/// The refusal that says how large the file is.
+/// The response to an unsatisfiable range, with the size of the file.
 fn not_satisfiable(size: u64) -> Response {
     let detail = format!("the file has {size} bytes");
     let mut response = Problem::new(Code::RangeNotSatisfiable, detail).into_response();
@@ -161,7 +162,7 @@ fn content_range(headers: &mut HeaderMap, range: &str) {
     }
 }
 
-/// A browser is never to take a file for a page of ours.
+/// Sets the headers of a file so that a browser never displays it as a page of this server.
 fn describe(headers: &mut HeaderMap, stat: &Stat) {
     let raw = HeaderValue::from_static("application/octet-stream");
     headers.insert(header::CONTENT_TYPE, raw);
@@ -173,18 +174,21 @@ fn describe(headers: &mut HeaderMap, stat: &Stat) {
     }
 }
 
-/// Sends what is in memory already.
+/// Sends content that is in memory.
 pub fn send_bytes(stat: &Stat, bytes: Bytes) -> Response {
     let mut response = Body::from(bytes).into_response();
     describe(response.headers_mut(), stat);
     response
 }
 
-/// A part of a file as JSON.
+/// Returns a part of a file as JSON.
 pub async fn text(tree: &Tree, path: &TreePath, part: FilePart) -> Result<FileText, Problem> {
-    let limit = part.limit.unwrap_or(SHOWN);
-    if limit > MOST_SHOWN {
-        return Err(Problem::query("limit", format!("may be {MOST_SHOWN} with format=json")));
+    let limit = part.limit.unwrap_or(DEFAULT_JSON_BYTES);
+    if limit > MAX_JSON_BYTES {
+        return Err(Problem::query(
+            "limit",
+            format!("must be at most {MAX_JSON_BYTES} with format=json"),
+        ));
     }
     let offset = part.offset.unwrap_or(0);
     let Content { stat, mut bytes, .. } = tree.read(path, offset, Some(limit)).await?;
@@ -204,7 +208,7 @@ pub async fn text(tree: &Tree, path: &TreePath, part: FilePart) -> Result<FileTe
     Ok(FileText { path, content, content_base64, offset, next_offset, end, size, etag })
 }
 
-/// Writes a body into a file; whole or not at all.
+/// Writes a body into a file, atomically.
 pub async fn receive(
     app: &App,
     tree: &Tree,
@@ -230,11 +234,11 @@ pub async fn receive(
     Ok((status, axum::Json(written)))
 }
 
-/// A body piece by piece, within the limits.
+/// The chunks of a body, within the limits.
 pub struct Chunks {
     stream: Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>,
     left: usize,
-    most: usize,
+    max: usize,
     time: std::time::Duration,
 }
 
@@ -244,35 +248,38 @@ impl Chunks {
         Chunks::of(body.into_data_stream(), limits.file_bytes, limits.body_time)
     }
 
-    /// Those of a stream, at most so many bytes, each within this time.
+    /// The chunks of a stream of at most `max` bytes, each within `time`.
     pub fn of(
         stream: impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static,
-        most: usize,
+        max: usize,
         time: std::time::Duration,
     ) -> Chunks {
-        Chunks { stream: stream.boxed(), left: most, most, time }
+        Chunks { stream: stream.boxed(), left: max, max, time }
     }
 
-    /// The next piece. Each has the time that a small body has in all.
+    /// Returns the next chunk, or `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
         let chunk = match tokio::time::timeout(self.time, self.stream.next()).await {
             Err(_) => {
-                let detail = format!("nothing came for {} s", self.time.as_secs_f32());
+                let detail = format!("no data for {} s", self.time.as_secs_f32());
                 return Err(Problem::new(Code::BodyTimeout, detail));
             }
             Ok(None) => return Ok(None),
             Ok(Some(Ok(chunk))) => chunk,
             Ok(Some(Err(error))) if is_too_slow(&error) => return Err(too_slow(&error)),
             Ok(Some(Err(error))) => {
-                return Err(Problem::new(Code::InvalidRequest, format!("cannot read: {error}")));
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!("cannot read the body: {error}"),
+                ));
             }
         };
-        self.left = self.left.checked_sub(chunk.len()).ok_or_else(|| too_large(self.most))?;
+        self.left = self.left.checked_sub(chunk.len()).ok_or_else(|| too_large(self.max))?;
         Ok(Some(chunk))
     }
 }
 
-/// What `If-Match` and `If-None-Match` take for granted.
+/// Returns the precondition of `If-Match` or `If-None-Match`.
 fn expectation(headers: &HeaderMap) -> Result<Expect, Problem> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?").trim());
     let bad = |name: &str, detail: &str| {
@@ -281,15 +288,15 @@ fn expectation(headers: &HeaderMap) -> Result<Expect, Problem> {
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (None, None) => Ok(Expect::Anything),
         (None, Some("*")) => Ok(Expect::Absent),
-        (None, Some(_)) => bad("if-none-match", "only * is understood"),
+        (None, Some(_)) => bad("if-none-match", "only * is supported"),
         (Some(etag), None) => {
             let digits = etag.trim_matches('"');
             match u64::from_str_radix(digits, 16) {
                 Ok(version) if digits.len() == 16 => Ok(Expect::Version(version)),
-                _ => bad("if-match", "is not an etag of ours"),
+                _ => bad("if-match", "not an entity tag of this server"),
             }
         }
-        (Some(_), Some(_)) => bad("if-match", "one of the two at most"),
+        (Some(_), Some(_)) => bad("if-match", "cannot be combined with if-none-match"),
     }
 }
 
@@ -297,7 +304,7 @@ fn etag(version: u64) -> String {
     format!("\"{version:016x}\"")
 }
 
-/// One range of bytes.
+/// A range of bytes.
 #[derive(Debug, Clone, Copy)]
 pub enum Range {
     From(u64, Option<u64>),
@@ -305,7 +312,7 @@ pub enum Range {
 }
 
 impl Range {
-    /// Offset and length within a file of this size; `None` if there is nothing of it.
+    /// Returns offset and length in a file of this size; `None` if the range is outside.
     pub fn within(self, size: u64) -> Option<(u64, u64)> {
         let (first, last) = match self {
             Range::From(first, last) => (first, last.unwrap_or(u64::MAX)),
@@ -315,7 +322,7 @@ impl Range {
     }
 }
 
-/// The range that is asked for; several, or one that makes no sense, count as none.
+/// Returns the range of the `Range` header; multiple and malformed ranges are ignored.
 pub fn range(headers: &HeaderMap) -> Option<Range> {
     let value = headers.get(header::RANGE)?.to_str().ok()?;
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
@@ -330,27 +337,28 @@ pub fn range(headers: &HeaderMap) -> Option<Range> {
     }
 }
 
-/// A writer whose bytes become the body of an answer. A full pipe makes it wait; a client that goes
-/// away makes it fail.
+/// A writer whose bytes become the body of a response. It blocks while the client is slow, and fails when the
+/// client disconnects.
 pub struct BodyWriter {
     sender: tokio::sync::mpsc::Sender<io::Result<Bytes>>,
     buffer: Vec<u8>,
 }
 
 impl BodyWriter {
-    /// The writer and the body.
+    /// Returns the writer, a sender to report a failure, and the body.
     pub fn new() -> (BodyWriter, tokio::sync::mpsc::Sender<io::Result<Bytes>>, Body) {
         let (sender, receiver) = tokio::sync::mpsc::channel(16);
         let body = futures_util::stream::unfold(receiver, async |mut receiver| {
             let next: io::Result<Bytes> = receiver.recv().await?;
             Some((next, receiver))
         });
-        let writer = BodyWriter { sender: sender.clone(), buffer: Vec::with_capacity(CHUNK) };
+        let writer = BodyWriter { sender: sender.clone(), buffer: Vec::with_capacity(CHUNK_BYTES) };
         (writer, sender, Body::from_stream(body))
     }
 
-    fn pass_on(&mut self) -> io::Result<()> {
-        let bytes = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK)));
+    fn send_buffer(&mut self) -> io::Result<()> {
+        let bytes =
+            Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK_BYTES)));
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         self.sender.blocking_send(Ok(bytes)).map_err(gone)
     }
@@ -359,25 +367,25 @@ impl BodyWriter {
 impl io::Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= CHUNK {
-            self.pass_on()?;
+        if self.buffer.len() >= CHUNK_BYTES {
+            self.send_buffer()?;
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() { Ok(()) } else { self.pass_on() }
+        if self.buffer.is_empty() { Ok(()) } else { self.send_buffer() }
     }
 }
 
-/// A reader of what a body brings.
+/// A blocking reader of a body.
 pub struct BodyReader {
     receiver: tokio::sync::mpsc::Receiver<io::Result<Bytes>>,
     rest: Bytes,
 }
 
 impl BodyReader {
-    /// The reader, and the end that pieces are put into.
+    /// Returns the reader and the sender of its chunks.
     pub fn new() -> (BodyReader, tokio::sync::mpsc::Sender<io::Result<Bytes>>) {
         let (sender, receiver) = tokio::sync::mpsc::channel(16);
         (BodyReader { receiver, rest: Bytes::new() }, sender)

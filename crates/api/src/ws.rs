@@ -1,9 +1,12 @@
 //! A terminal as a WebSocket: bytes both ways, control as JSON.
 //!
-//! Binary frames to the client are output, in order and without a gap; it counts its offset by
-//! them. No frame ends inside a UTF-8 character, unless the output does. A `snapshot` message announces one binary frame that is a picture instead, as gzip when it
-//! says `"encoding": "gzip"`, which only a client that asked for it is told; `bytes` is the length
-//! of the picture itself. Binary frames from the client are typed. See the messages below for the rest.
+//! Binary frames to the client are output, in order and without a gap; the client derives its offset from
+//! them. No frame ends inside a UTF-8 character, unless the output does. A `snapshot` message announces one
+//! binary frame that is a snapshot instead, compressed if the message has `"encoding": "gzip"`, which only
+//! happens on request; `bytes` is its uncompressed length. Binary frames from the client are typed. See
+//! [`ClientMessage`] for the control messages.
+
+use std::time::Duration;
 
 use axum::{
     extract::{
@@ -24,29 +27,33 @@ use tokio::sync::mpsc;
 use super::{
     App,
     error::{Code, Problem},
-    extract::Query,
-    gzip::{self, Pictures},
+    extract::{self, Query},
+    gzip::{self, SnapshotEncoding},
     input::{TerminalSize, TypedInput},
     params::TerminalPath,
     pass::Guest,
     signal,
     stream::WatchQuery,
-    target::Target,
+    target::TargetTerminal,
 };
 use base::event::Happened;
 use engine::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher, utf8::Cutter};
 use model::Terminal;
 
-/// Control messages that wait to be sent; a client that asks faster is cut off.
-const CONTROL: usize = 64;
+/// How long a client may take to read that the server is stopping.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Control messages queued for a client; one that sends faster than it reads is disconnected.
+const MAX_QUEUED_MESSAGES: usize = 64;
 
-/// Drive or view the terminal.
+/// Connect to a terminal by WebSocket.
+///
+/// Binary frames carry output and input, text frames carry control messages as JSON.
 #[utoipa::path(get, path = "/api/terminals/{id}/ws", tag = "interactive",
-    params(TerminalPath, WatchQuery),
-    responses((status = 101, description = "A WebSocket")))]
+    operation_id = "terminals.connect", params(TerminalPath, WatchQuery),
+    responses((status = 101, description = "The connection is a WebSocket")))]
 pub(super) async fn connect(
     State(app): State<App>,
-    Target(terminal): Target,
+    TargetTerminal(terminal): TargetTerminal,
     Query(query): Query<WatchQuery>,
     guest: Guest,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
@@ -54,13 +61,13 @@ pub(super) async fn connect(
     let upgrade =
         upgrade.map_err(|refused| Problem::new(Code::InvalidRequest, refused.body_text()))?;
     let mode = query.mode()?;
-    let pictures = query.pictures()?;
+    let encoding = query.snapshot_encoding()?;
     let from = query.from.map_or(From::Picture, From::Offset);
     let (mode, watcher, attached) = match &guest.0 {
-        Some(pass) => (Mode::Viewer, app.look(&terminal, pass, from).await?, None),
+        Some(pass) => (Mode::Viewer, app.watch_as_guest(&terminal, pass, from).await?, None),
         None => {
             let name = query.name()?;
-            let (attached, resume) = app.attend(&terminal, query.resume()).await?;
+            let (attached, resume) = app.attach(&terminal, query.resume()).await?;
             let watcher = app.terminals.watch(&terminal, name, mode, from, resume).await?;
             app.used(&terminal.thread_id).await;
             (mode, watcher, Some(attached))
@@ -71,7 +78,7 @@ pub(super) async fn connect(
     Ok(upgrade.on_upgrade(move |socket| {
         let tracker = app.tasks.clone();
         tracker.track_future(async move {
-            serve(app, terminal, watcher, (mode, pictures), guest, socket).await;
+            serve(app, terminal, watcher, (mode, encoding), guest, socket).await;
             drop(attached);
         })
     }))
@@ -81,39 +88,39 @@ async fn serve(
     app: App,
     terminal: Terminal,
     watcher: Watcher,
-    asked: (Mode, Pictures),
+    requested: (Mode, SnapshotEncoding),
     guest: Guest,
     socket: WebSocket,
 ) {
     let (sink, stream) = socket.split();
-    let (control, messages) = mpsc::channel(CONTROL);
+    let (control, messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
     let client = watcher.client();
     let stopping = app.stopping.clone();
-    let (asks, may) =
-        (watcher.asks(), if guest.0.is_some() { Permission::Look } else { Permission::Act });
+    let (asks, permission) =
+        (watcher.asks(), if guest.0.is_some() { Permission::View } else { Permission::Control });
     let watched = || Happened::TerminalWatched {
         thread_id: terminal.thread_id.clone(),
         terminal_id: terminal.terminal_id.clone(),
     };
     app.events.tell(watched());
     tokio::select! {
-        () = tell(&app, &terminal, watcher, asked, sink, messages) => {}
-        () = listen(&app, &terminal, (client, may), asks, stream, control) => {}
-        // The client finds out why when it comes back.
-        () = guest.over() => {}
-        // `tell` says so to the client; this is for one that does not read.
-        () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
+        () = send(&app, &terminal, watcher, requested, sink, messages) => {}
+        () = receive(&app, &terminal, (client, permission), asks, stream, control) => {}
+        // The client receives the reason when it reconnects.
+        () = guest.ended() => {}
+        // `send` notifies the client; this ends one that does not read.
+        () = async { stopping.cancelled().await; tokio::time::sleep(STOP_TIMEOUT).await } => {}
     }
     app.events.tell(watched());
 }
 
 type Sink = SplitSink<WebSocket, Message>;
 
-async fn tell(
+async fn send(
     app: &App,
     terminal: &Terminal,
     mut watcher: Watcher,
-    (mode, pictures): (Mode, Pictures),
+    (mode, encoding): (Mode, SnapshotEncoding),
     mut sink: Sink,
     mut messages: mpsc::Receiver<Value>,
 ) {
@@ -124,33 +131,33 @@ async fn tell(
         "asked": mode.as_str(), "driver": facts.driver, "offset": watcher.offset(),
         "resumed": watcher.resumed(), "cols": facts.cols, "rows": facts.rows,
         "title": facts.title, "live": facts.live});
-    if say(&mut sink, &hello).await.is_err() {
+    if send_text(&mut sink, &hello).await.is_err() {
         return;
     }
     let mut cutter = Cutter::default();
     loop {
-        let told = tokio::select! {
+        let update = tokio::select! {
             biased;
             Some(message) = messages.recv() => {
-                if say(&mut sink, &message).await.is_err() { return }
+                if send_text(&mut sink, &message).await.is_err() { return }
                 continue;
             }
-            told = watcher.next() => told,
+            update = watcher.next() => update,
             () = app.stopping.cancelled() => {
                 let notice = json!({"type": "notice", "code": "stopping",
-                    "text": "the server is stopping; the shell runs on"});
-                let _ = say(&mut sink, &notice).await;
+                    "text": "the server is stopping; the shell keeps running"});
+                let _ = send_text(&mut sink, &notice).await;
                 let _ = sink.send(Message::Close(None)).await;
                 return;
             }
         };
-        let Ok(told) = told else { return };
-        let told = match told {
+        let Ok(update) = update else { return };
+        let update = match update {
             Told::Picture(mut picture) => {
                 cutter = Cutter::default();
                 picture.data = cutter.cut_bytes(picture.data).unwrap_or_default();
                 picture.offset -= cutter.held() as u64;
-                if show(&mut sink, picture, pictures).await.is_err() {
+                if send_snapshot(&mut sink, picture, encoding).await.is_err() {
                     return;
                 }
                 continue;
@@ -161,7 +168,7 @@ async fn tell(
                 Event::Output { offset, bytes }
             }
             Told::Event(event @ (Event::Gap { .. } | Event::Exit { .. })) => {
-                // Nothing will complete the character.
+                // The character stays incomplete.
                 let rest = cutter.rest();
                 if !rest.is_empty() && sink.send(Message::Binary(rest.into())).await.is_err() {
                     return;
@@ -170,27 +177,31 @@ async fn tell(
             }
             Told::Event(event) => event,
         };
-        if pass_on(app, &mut sink, told, watcher.client(), terminal).await.is_err() {
+        if send_event(app, &mut sink, update, watcher.client(), terminal).await.is_err() {
             return;
         }
     }
 }
 
-async fn show(sink: &mut Sink, picture: Picture, pictures: Pictures) -> Result<(), axum::Error> {
+async fn send_snapshot(
+    sink: &mut Sink,
+    picture: Picture,
+    encoding: SnapshotEncoding,
+) -> Result<(), axum::Error> {
     let mut head = json!({"type": "snapshot", "offset": picture.offset, "cols": picture.cols,
         "rows": picture.rows, "title": picture.title, "bytes": picture.data.len()});
-    let squeezed = match pictures {
-        Pictures::Plain => None,
-        Pictures::Gzip => gzip::squeeze(picture.data.clone()).await,
+    let compressed = match encoding {
+        SnapshotEncoding::Plain => None,
+        SnapshotEncoding::Gzip => gzip::compress_snapshot(picture.data.clone()).await,
     };
-    if squeezed.is_some() {
+    if compressed.is_some() {
         head["encoding"] = "gzip".into();
     }
-    say(sink, &head).await?;
-    sink.send(Message::Binary(squeezed.unwrap_or(picture.data))).await
+    send_text(sink, &head).await?;
+    sink.send(Message::Binary(compressed.unwrap_or(picture.data))).await
 }
 
-async fn pass_on(
+async fn send_event(
     app: &App,
     sink: &mut Sink,
     event: Event,
@@ -217,18 +228,18 @@ async fn pass_on(
             json!({"type": "exit", "code": code, "signal": signal.map(signal::name)})
         }
     };
-    say(sink, &message).await
+    send_text(sink, &message).await
 }
 
-async fn say(sink: &mut Sink, message: &Value) -> Result<(), axum::Error> {
+async fn send_text(sink: &mut Sink, message: &Value) -> Result<(), axum::Error> {
     sink.send(Message::Text(message.to_string().into())).await
 }
 
-/// What a client may say in a text frame.
+/// A message from the client in a text frame.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ClientMessage {
-    TypedInput(TypedInput),
+    Input(TypedInput),
     Resize(TerminalSize),
     TakeOver,
     HandBack,
@@ -236,26 +247,26 @@ enum ClientMessage {
     Ping,
 }
 
-async fn listen(
+async fn receive(
     app: &App,
     terminal: &Terminal,
-    (client, may): (ClientId, Permission),
+    (client, permission): (ClientId, Permission),
     asks: mpsc::Sender<Box<Ask>>,
     mut stream: SplitStream<WebSocket>,
     control: mpsc::Sender<Value>,
 ) {
-    let me = SocketClient { app, terminal, client, may, asks };
+    let client = SocketClient { app, terminal, client, permission, asks };
     while let Some(Ok(message)) = stream.next().await {
         let result = match message {
-            Message::Binary(bytes) => me.typed("", bytes).await,
-            Message::Text(text) => match super::extract::parse::<ClientMessage>(text.as_bytes()) {
+            Message::Binary(bytes) => client.typed("", bytes).await,
+            Message::Text(text) => match extract::parse::<ClientMessage>(text.as_bytes()) {
                 Ok(ClientMessage::Ping) => {
                     if control.try_send(json!({"type": "pong"})).is_err() {
                         return;
                     }
                     Ok(())
                 }
-                Ok(said) => me.hear(said).await,
+                Ok(message) => client.handle(message).await,
                 Err(problem) => Err(problem),
             },
             Message::Close(_) => return,
@@ -271,41 +282,41 @@ async fn listen(
     }
 }
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Permission {
-    Act,
-    Look,
+    Control,
+    View,
 }
 
 struct SocketClient<'a> {
     app: &'a App,
     terminal: &'a Terminal,
     client: ClientId,
-    may: Permission,
+    permission: Permission,
     asks: mpsc::Sender<Box<Ask>>,
 }
 
 impl SocketClient<'_> {
-    fn may_act(&self) -> Result<(), Problem> {
-        match self.may {
-            Permission::Act => Ok(()),
-            Permission::Look => Err(Problem::new(Code::Forbidden, "a share link only looks")),
+    fn require_control(&self) -> Result<(), Problem> {
+        match self.permission {
+            Permission::Control => Ok(()),
+            Permission::View => Err(Problem::new(Code::Forbidden, "a share link is read-only")),
         }
     }
 
     async fn typed(&self, write_id: &str, bytes: Bytes) -> Result<(), Problem> {
-        self.may_act()?;
+        self.require_control()?;
         self.app.metrics.bytes_in.inc_by(bytes.len() as u64);
         self.app.terminals.type_as(self.terminal, self.client, write_id, bytes).await?;
         self.app.used(&self.terminal.thread_id).await;
         Ok(())
     }
 
-    async fn hear(&self, said: ClientMessage) -> Result<(), Problem> {
-        self.may_act()?;
-        let ask = match said {
-            ClientMessage::TypedInput(input) => {
+    async fn handle(&self, message: ClientMessage) -> Result<(), Problem> {
+        self.require_control()?;
+        let ask = match message {
+            ClientMessage::Input(input) => {
                 return self.typed(input.write_id()?, input.bytes()?).await;
             }
             ClientMessage::Signal(signal) => {
@@ -322,5 +333,26 @@ impl SocketClient<'_> {
             ClientMessage::Ping => return Ok(()),
         };
         self.asks.send(ask.into()).await.map_err(|_| engine::terminal::TerminalError::Gone.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_of_the_protocol_is_parsed() {
+        for message in [
+            json!({"type": "input", "data": "x", "write_id": "w"}),
+            json!({"type": "input", "data_base64": "eA=="}),
+            json!({"type": "resize", "cols": 80, "rows": 24}),
+            json!({"type": "take_over"}),
+            json!({"type": "hand_back"}),
+            json!({"type": "signal", "signal": "INT"}),
+            json!({"type": "ping"}),
+        ] {
+            let parsed = extract::parse::<ClientMessage>(message.to_string().as_bytes());
+            assert!(parsed.is_ok(), "{message}: {parsed:?}");
+        }
     }
 }

@@ -19,7 +19,7 @@ use super::vendor::Vendor;
 use crate::Compat;
 use api::{
     error::Problem,
-    slow_body::{self, Progress, Rate},
+    slow_body::{self, Rate, ReceivedBytes},
 };
 use config::Scheme;
 use model::{PortAccess, ThreadId};
@@ -155,7 +155,7 @@ async fn forward(
 /// being sent is something.
 async fn answer_in_time<T>(
     answer: impl Future<Output = T>,
-    sent: &Progress,
+    sent: &ReceivedBytes,
     patience: Duration,
 ) -> Option<T> {
     let mut answer = pin!(answer);

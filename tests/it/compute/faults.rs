@@ -21,7 +21,7 @@ use provider::Observed;
 use store::{FinishCommand, PageRequest, Section, StateChange, Store, StoreError};
 
 use super::{Hands, World, local, provider::living};
-use crate::harness::{Home, PATIENCE, busiest, wait_for};
+use crate::harness::{Home, WAIT_TIMEOUT, busiest, wait_for};
 
 const HOME: &str = "STEAD_TEST_CHILD_HOME";
 
@@ -299,7 +299,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
     assert!(more.success());
     let since = Instant::now();
     while store.probe().await.is_err() {
-        assert!(since.elapsed() < PATIENCE, "service does not return");
+        assert!(since.elapsed() < WAIT_TIMEOUT, "service does not return");
     }
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     assert_eq!(store.health(), store::Health::Good);

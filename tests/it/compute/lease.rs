@@ -102,7 +102,7 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
 
 /// Tells the keeper of a loss until the kernel has closed the host's socket.
 async fn wait_lost(world: &World, running: &engine::lease::RunningInstance) -> LeaseState {
-    let deadline = std::time::Instant::now() + crate::harness::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::harness::WAIT_TIMEOUT;
     loop {
         let id = &running.instance.instance_id;
         let state = world.leases.lost(&running.lease_id, id).await.unwrap().state;

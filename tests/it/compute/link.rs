@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::harness::PATIENCE;
+use crate::harness::WAIT_TIMEOUT;
 
 /// A program that says something every few milliseconds.
 pub const TICKING: &[&str] = &["/bin/sh", "-c", "while :; do printf .; sleep 0.01; done"];
@@ -24,7 +24,7 @@ pub struct Link {
 impl Link {
     pub async fn new(stream: Connection) -> Link {
         let mut link = Link { stream, decoder: Decoder::default(), seq: 0 };
-        let hello = link.next(PATIENCE).await.expect("the host speaks first");
+        let hello = link.next(WAIT_TIMEOUT).await.expect("the host speaks first");
         assert!(matches!(hello, Event::Hello { .. }), "{hello:?}");
         link.send(&Request::Hello { version: wire::VERSION, features: wire::FEATURES }).await;
         link
@@ -72,7 +72,7 @@ impl Link {
         })
         .await;
         loop {
-            let event = self.next(PATIENCE).await.expect("an answer");
+            let event = self.next(WAIT_TIMEOUT).await.expect("an answer");
             if event.answers() == Some(seq) {
                 let fine = matches!(event, Event::Reply { code: Code::Ok, .. });
                 assert!(fine, "{event:?}");
@@ -84,7 +84,7 @@ impl Link {
     /// Waits until the terminal says something.
     pub async fn ticks(&mut self) {
         loop {
-            let event = self.next(PATIENCE).await.expect("output");
+            let event = self.next(WAIT_TIMEOUT).await.expect("output");
             if matches!(event, Event::Output { .. }) {
                 return;
             }

@@ -22,7 +22,7 @@ use super::{
     local, namespace,
     vendor::{COMMANDERS, KINDS, Kind, Vendor},
 };
-use crate::harness::{Home, PATIENCE, engines};
+use crate::harness::{Home, WAIT_TIMEOUT, engines};
 
 /// One provider with a home of its own.
 struct Fixture {
@@ -249,7 +249,7 @@ async fn nothing_is_left_of_an_instance_that_was_ended() {
              echo up; while :; do sleep 1; : {mark}; done"
         );
         fixture.open(&mut link, &instance, &["/bin/sh", "-c", &script]).await;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         while living(fixture.home.path()).len() < 3 {
             let seen = living(fixture.home.path());
             assert!(std::time::Instant::now() < deadline, "they do not come up: {seen:?}");
@@ -282,7 +282,7 @@ async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
             assert_eq!(living(fixture.home.path()), Vec::<String>::new());
             continue;
         }
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         while fixture.observed(&instance).await != Observed::Gone {
             assert!(std::time::Instant::now() < deadline, "its socket is still open");
         }
@@ -307,7 +307,7 @@ async fn metrics_are_measured() {
         let mut link = fixture.link(&instance).await;
         let script = "echo some output; while :; do :; done";
         fixture.open(&mut link, &instance, &["/bin/sh", "-c", script]).await;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         let busy = loop {
             let busy = provider.metrics(&instance).await.unwrap();
             if busy.cpu_us > quiet.cpu_us + 100_000 && busy.disk_bytes > 0 {
@@ -500,7 +500,7 @@ async fn a_vendors_sandbox_runs_commands_and_has_files_without_a_host_too() {
             command: "printf \"$A\"; pwd; echo it\\'s wrong >&2; exit 3".to_owned(),
             env: [("A".to_owned(), "a\n".to_owned())].into(),
             cwd: Some("/usr".to_owned()),
-            timeout: PATIENCE,
+            timeout: WAIT_TIMEOUT,
         };
         let ran = provider.execute(&instance, &command).await.unwrap();
         let (stdout, stderr) = (b"a\n/usr\n".to_vec(), b"it's wrong\n".to_vec());

@@ -1,4 +1,4 @@
-//! Whatever callers without a token do, the owner, the health check and the web app are served.
+//! Unauthenticated callers cannot keep the owner, the health check or the web app from being served.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Answer, Client, Home, PATIENCE, Server, let_pass, wait_for};
+use crate::harness::{Answer, Client, Home, Server, WAIT_TIMEOUT, let_pass, wait_for};
 use crate::terminal::exec;
 
 /// More than the requests (1,024) and the unauthenticated connections (1,024) a server allows.
@@ -78,7 +78,7 @@ fn unfinished_bodies_without_a_token_cost_the_owner_nothing() {
     let unfinished = unfinished.header("content-length", "100").body(b"{");
     let held: Vec<_> = (0..MANY).map(|_| unfinished.start()).collect();
     serves_the_owner(&server);
-    // A person with a link gets in, too.
+    // A sign-in link works, too.
     let terminal = server.client().get("/api/threads/owner/terminal").expect(200);
     let target = format!("/api/terminals/{}/shares", terminal["terminal_id"].as_str().unwrap());
     let link = server.client().post(&target, json!({})).expect(201);
@@ -131,7 +131,7 @@ fn an_upload_below_the_minimum_rate_is_cut() {
     // Never silent for a second, and far below the minimum.
     let reader = stream.try_clone().unwrap();
     let answered = std::thread::spawn(move || answer_if_any(reader));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !answered.is_finished() {
         assert!(Instant::now() < deadline, "a trickling upload was not cut");
         let _ = stream.write_all(b"x");
@@ -145,7 +145,7 @@ fn an_upload_below_the_minimum_rate_is_cut() {
 }
 
 #[test]
-fn a_socket_that_has_not_said_its_token_keeps_nobody_out() {
+fn an_unauthenticated_socket_does_not_block_other_callers() {
     let home = Home::new();
     let server = Server::start(&home);
     let target = "/daytona/socket.io/?EIO=4&transport=websocket";
@@ -162,7 +162,7 @@ fn a_socket_that_has_not_said_its_token_keeps_nobody_out() {
 }
 
 #[test]
-fn a_key_of_a_caller_without_a_token_is_not_remembered() {
+fn a_key_of_an_unauthenticated_caller_is_not_stored() {
     let home = Home::new();
     let server = Server::start(&home);
     let open = |client: &Client| {
@@ -187,7 +187,7 @@ fn a_key_belongs_to_its_caller_and_its_target() {
         let request = request.header("host", &host_of(&server, 49_983, sandbox));
         request.json(&json!({"path": path})).send()
     };
-    // Whether a request did its work, instead of getting the answer of another.
+    // Whether a request was executed, instead of getting the response of another.
     let works = |sandbox: &Sandbox| {
         let _ = std::fs::remove_dir(&folder);
         assert_eq!(make(sandbox).status, 200);
@@ -226,7 +226,7 @@ fn a_parameter_given_twice_is_refused_and_named() {
 }
 
 #[test]
-fn out_of_descriptors_is_logged_now_and_then_and_service_returns() {
+fn running_out_of_descriptors_is_logged_at_intervals_and_service_returns() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let home = Home::new();
     let server = Server::start(&home);
@@ -234,7 +234,7 @@ fn out_of_descriptors_is_logged_now_and_then_and_service_returns() {
     let used = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
     let limit = |current| Rlimit { current: Some(current), maximum: Some(20_000) };
     prlimit(Some(pid), Resource::Nofile, limit(used)).unwrap();
-    // Some kernels drop a connection that there is no descriptor for, so each attempt needs its own.
+    // Some kernels drop a connection for lack of a descriptor, so each attempt needs a new one.
     for _ in 0..100 {
         drop(TcpStream::connect(server.address));
     }

@@ -1,4 +1,4 @@
-//! What the keys, links and ports of E2B and Daytona open, and what they do not.
+//! What the keys, links and ports of E2B and Daytona authorize, and what they do not.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -64,7 +64,7 @@ fn host(server: &Server, port: u16, sandbox: &str) -> String {
 }
 
 #[test]
-fn a_signed_link_opens_the_file_it_names_and_no_other() {
+fn a_signed_link_authorizes_its_file_and_no_other() {
     let home = Home::new();
     let server = Server::start(&home);
     let sandbox = create(&server, json!({}));
@@ -95,17 +95,17 @@ fn a_signed_link_opens_the_file_it_names_and_no_other() {
     let target = format!("/files?path={secret}&path={open}");
     let request = server.stranger().request("GET", &target).header("e2b-sandbox-id", &sandbox.id);
     request.header("x-access-token", &sandbox.access).send().expect(400);
-    // A link is for the user that it was signed for, whatever else the request says.
+    // A link is only valid for the user it was signed for.
     let sign = signature(&sandbox.access, "open.txt", "read", "");
     let target = format!("/files?path=open.txt&signature={sign}");
     let request = server.stranger().request("GET", &target).header("e2b-sandbox-id", &sandbox.id);
-    // "nobody:" in base64.
+    // Another user name with a colon, in base64.
     let answer = request.header("authorization", "Basic bm9ib2R5Og==").send();
     assert_eq!(answer.status, 404, "{}", answer.text());
 }
 
 #[test]
-fn a_key_opens_one_purpose() {
+fn a_key_authorizes_one_purpose() {
     let home = Home::new();
     let server = Server::start(&home);
     let sandbox = create(&server, json!({"network": {"allowPublicTraffic": false}}));
@@ -121,7 +121,7 @@ fn a_key_opens_one_purpose() {
         request.header("e2b-sandbox-id", id).header("x-access-token", key).json(&json!({})).send()
     };
     list(&sandbox.id, &sandbox.access).expect(200);
-    // What shows a port runs no command and reads no file.
+    // The key of a port cannot run commands or read files.
     for (id, key) in [(&sandbox.id, &sandbox.traffic), (&daytona, &preview)] {
         assert!(!key.is_empty());
         assert_eq!(list(id, key).status, 401);
@@ -138,7 +138,7 @@ fn a_key_opens_one_purpose() {
         let status = run.json(&json!({"code": "1"})).send().status;
         assert!(status == 401 || status == 502, "{id}: {status}");
     }
-    // What runs commands shows no port, and E2B says 403 where Daytona says 401.
+    // The key of commands cannot access ports; E2B responds with 403 where Daytona responds with 401.
     let show = |id: &str, port: u16, header: &str, key: &str| {
         let request = server.stranger().request("GET", "/");
         request.header("host", &host(&server, port, id)).header(header, key).send()
@@ -192,7 +192,7 @@ fn an_upload_is_written_or_refused() {
         assert_eq!(written, json!([{"name": "uploaded", "path": path, "type": "file"}]), "{head}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "hi", "{head}");
     }
-    // What has no path, no file, or two files for one path is refused.
+    // An upload without a path, without a file, or with two files for one path is refused.
     let named = "form-data; name=\"file\"";
     upload(&server, &sandbox, "/files", &[(named, "lost")]).expect(400);
     upload(&server, &sandbox, &target, &[]).expect(400);
@@ -285,7 +285,7 @@ fn the_control_plane_has_the_name_that_clients_make_of_a_domain() {
 }
 
 #[test]
-fn directories_links_and_events_are_told_as_the_daemon_tells_them() {
+fn directories_links_and_events_are_reported_as_by_the_daemon() {
     let home = Home::new();
     let server = Server::start(&home);
     let sandbox = create(&server, json!({}));

@@ -17,7 +17,7 @@ fn closed(stream: &mut std::net::TcpStream) -> (Vec<u8>, Duration) {
 }
 
 #[test]
-fn a_head_that_does_not_come_ends_the_connection() {
+fn an_incomplete_head_ends_the_connection() {
     let home = Home::new();
     let server = Server::start_with(&home, &["--set", "limits.header_time=300ms"]);
     for start in ["", "GET", "GET /healthz HTTP/1.1\r\nhost: x\r\nx: "] {
@@ -69,7 +69,7 @@ fn a_body_past_the_limit_is_a_413_declared_or_not() {
 }
 
 #[test]
-fn broken_requests_are_refused_and_harm_nobody() {
+fn broken_requests_are_refused_and_do_not_affect_others() {
     let home = Home::new();
     let server = Server::start(&home);
     let many = format!("GET /healthz HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(5000));

@@ -1,4 +1,4 @@
-//! Bad input, on every route of the document: refused by name, never a 5xx.
+//! Invalid input on every documented route: refused with the name of the field, never a 5xx.
 
 use serde_json::{Value, json};
 
@@ -33,10 +33,10 @@ impl World {
         }
     }
 
-    /// A path with what exists in place of each parameter.
+    /// Replaces the parameters of a path by existing ids.
     fn target(&self, path: &str) -> String {
         let id = if path.contains("/projects/") {
-            // The project of threads that name none.
+            // The default project.
             "default-00000000"
         } else if path.contains("/commands/") {
             &self.command
@@ -61,7 +61,7 @@ impl World {
         all.collect()
     }
 
-    /// Those that take JSON, with the properties of their body.
+    /// The operations with a JSON body, and the properties of the body.
     fn bodies(&self) -> Vec<(String, String, Vec<String>)> {
         let with_body = self.operations().into_iter().filter_map(|(method, path, operation)| {
             let mut schema =
@@ -92,7 +92,7 @@ fn an_unknown_field_is_a_400_that_names_it() {
     let world = World::new();
     for (method, path, _) in world.bodies() {
         let answer = world.send(&method, &path, &json!({"no_such_field": 1}));
-        // A field that is missing may be found first; the unknown one must not pass either way.
+        // The unknown field is reported even if required fields are missing.
         let code = answer.problem(400);
         assert_eq!(code, "invalid_body", "{method} {path}: {}", answer.text());
         assert_eq!(answer.json()["errors"][0]["pointer"], "/no_such_field", "{method} {path}");
@@ -121,7 +121,7 @@ fn a_body_that_is_not_json_or_too_large_is_refused_everywhere() {
 }
 
 #[test]
-fn no_value_of_any_field_is_our_fault() {
+fn no_value_of_any_field_causes_a_server_error() {
     let world = World::new();
     let values = [
         json!(null),
@@ -141,7 +141,7 @@ fn no_value_of_any_field_is_our_fault() {
         json!({"": "\u{0}", "=": "=", "A=B": "c"}),
     ];
     for (method, path, properties) in world.bodies() {
-        // What would end the nouns the other routes are tried on, or hold the test up.
+        // These would delete what other routes are tested on, or block.
         if path.ends_with("/destroy") || path.ends_with("/close") {
             continue;
         }
@@ -164,7 +164,7 @@ fn no_value_of_any_field_is_our_fault() {
 }
 
 #[test]
-fn strange_names_and_queries_are_refused_in_words() {
+fn invalid_names_and_queries_are_refused_with_a_detail() {
     let world = World::new();
     let client = world.server.client();
     let long = "x".repeat(5000);
@@ -174,7 +174,7 @@ fn strange_names_and_queries_are_refused_in_words() {
             continue;
         }
         for name in names {
-            // A thread may have almost any name; these two are good ones.
+            // A thread may have almost any name; these two are valid.
             let thread = path.contains("{tid}") || path.contains("{sid}");
             if thread && matches!(name, "term_0" | "%F0%9F%90%9A") {
                 continue;
@@ -210,13 +210,13 @@ fn strange_names_and_queries_are_refused_in_words() {
 fn what_does_not_exist_is_a_404_that_says_what() {
     let world = World::new();
     let client = world.server.client();
-    let nobody = format!("term_{}", "0".repeat(32));
-    for target in [format!("/api/terminals/{nobody}"), format!("/session/t/pty/{nobody}")] {
+    let unknown = format!("term_{}", "0".repeat(32));
+    for target in [format!("/api/terminals/{unknown}"), format!("/session/t/pty/{unknown}")] {
         let answer = client.get(&target);
         assert_eq!(answer.problem(404), "not_found", "{target}");
-        assert!(answer.text().contains(&nobody), "{}", answer.text());
+        assert!(answer.text().contains(&unknown), "{}", answer.text());
     }
-    assert_eq!(client.get("/api/threads/nobody").problem(404), "not_found");
+    assert_eq!(client.get("/api/threads/unknown").problem(404), "not_found");
     assert_eq!(client.get("/api/threads").expect(200)["items"].as_array().map(Vec::len), Some(1));
 }
 

@@ -8,7 +8,7 @@ fn link(server: &Server, key: &str, body: &[u8]) -> Answer {
 }
 
 #[test]
-fn the_same_key_and_body_gets_the_first_answer() {
+fn the_same_key_and_body_gets_the_first_response() {
     let home = Home::new();
     let server = Server::start(&home);
     let first = link(&server, "a", b"");
@@ -22,7 +22,7 @@ fn the_same_key_and_body_gets_the_first_answer() {
 }
 
 #[test]
-fn the_answer_is_the_same_after_the_server_was_killed() {
+fn the_response_is_the_same_after_the_server_was_killed() {
     let home = Home::new();
     let server = Server::start(&home);
     let first = link(&server, "a", b"");

@@ -9,7 +9,7 @@ use std::{
 use crate::harness::{Answer, Home, Server, wait_for};
 
 #[test]
-fn the_first_start_makes_a_private_token_and_the_next_keeps_it() {
+fn the_first_start_generates_a_private_token_and_the_next_keeps_it() {
     let home = Home::new();
     let server = Server::start(&home);
     let token = server.token.clone();
@@ -31,10 +31,10 @@ fn the_first_start_makes_a_private_token_and_the_next_keeps_it() {
 }
 
 #[test]
-fn sigterm_lets_the_answer_under_way_finish_and_then_ends() {
+fn sigterm_waits_for_the_response_in_progress() {
     let home = Home::new();
     let mut server = Server::start(&home);
-    // Half a body: the answer is under way until the rest comes.
+    // Half a body: the request is in progress until the rest arrives.
     let body = br#"{"a":1}"#;
     let mut stream = server.client().connect();
     let head = format!(
@@ -67,7 +67,7 @@ fn sigterm_lets_the_answer_under_way_finish_and_then_ends() {
 }
 
 #[test]
-fn sigterm_ends_an_idle_server_at_once() {
+fn sigterm_ends_an_idle_server_immediately() {
     let home = Home::new();
     let server = Server::start(&home);
     server.client().get("/healthz").expect_status(200);

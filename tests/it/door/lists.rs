@@ -46,7 +46,7 @@ fn sessions_and_terminals_of_all_threads_are_listed_by_status() {
 }
 
 #[test]
-fn projects_are_found_by_what_their_id_begins_with() {
+fn projects_are_found_by_the_prefix_of_their_id() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

@@ -1,4 +1,4 @@
-//! The front door: who gets in, what is refused and how.
+//! Authentication, authorization and refusals of the HTTP API.
 
 mod budgets;
 mod compat;

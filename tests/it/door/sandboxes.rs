@@ -1,4 +1,4 @@
-//! What E2B and Daytona call a sandbox, at the door: which key opens what.
+//! Authorization of the E2B and Daytona APIs: which key authorizes which sandbox.
 
 use serde_json::{Value, json};
 
@@ -251,7 +251,7 @@ fn no_route_of_daytona_is_open_without_the_token() {
             assert!(answer.status == 401 || answer.status == 429, "{method} {target}");
             assert!(answer.json()["statusCode"].is_number(), "{method} {target}");
         }
-        // With it each is there, whatever it says to this.
+        // With the token every route exists, whatever it responds.
         let answer = server.client().request(method, &target).send();
         assert!(!answer.text().contains("no_such_route"), "{method} {target}: {}", answer.text());
         assert!(answer.status < 500, "{method} {target}: {}", answer.text());
@@ -259,7 +259,7 @@ fn no_route_of_daytona_is_open_without_the_token() {
 }
 
 #[test]
-fn the_key_of_a_sandbox_opens_that_one_and_nothing_else() {
+fn the_key_of_a_sandbox_authorizes_that_one_and_nothing_else() {
     let home = Home::new();
     let server = Server::start(&home);
     let (one, other) = (make(&server), make(&server));
@@ -267,7 +267,7 @@ fn the_key_of_a_sandbox_opens_that_one_and_nothing_else() {
     list(&server, None, &one.key).expect_status(200);
     list(&server, Some(&other.id), &one.key).expect_status(401);
     list(&server, Some(&one.id), &format!("{}0", one.key)).expect_status(401);
-    // The owner's token opens each.
+    // The owner's token authorizes each.
     list(&server, Some(&other.id), &home.token()).expect_status(200);
     let key = |target: &str| {
         server.stranger().request("GET", target).header("x-access-token", &one.key).send().status
@@ -297,7 +297,7 @@ fn a_sandbox_is_found_by_the_name_of_its_host() {
     };
     assert_eq!(health(&format!("49983-{}.localhost:{port}", sandbox.id)), 204);
     assert_eq!(health(&format!("49983-{}.stead.example", sandbox.id)), 204);
-    // A port on which nobody listens; nothing of ours answers there, whatever is asked and by whom.
+    // A port without a listener: no route of the server responds there.
     let inside = format!("1-{}.stead.example", sandbox.id);
     assert_eq!(health(&inside), 502);
     for target in ["/api/threads", "/", "/sandboxes"] {
@@ -311,7 +311,7 @@ fn a_sandbox_is_found_by_the_name_of_its_host() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_and_not_ignored() {
+fn an_unsupported_option_is_refused_and_not_ignored() {
     let home = Home::new();
     let server = Server::start(&home);
     let create = |more: Value| {

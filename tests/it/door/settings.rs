@@ -3,7 +3,7 @@
 use crate::harness::{Home, run};
 
 #[test]
-fn config_says_where_each_value_came_from() {
+fn config_prints_the_source_of_each_value() {
     let home = Home::new();
     std::fs::write(home.path().join("stead.toml"), "[terminal]\nscrollback = 100\n").unwrap();
     let path = home.path().to_str().unwrap();
@@ -23,7 +23,7 @@ fn config_says_where_each_value_came_from() {
 }
 
 #[test]
-fn an_open_server_on_a_public_address_does_not_start() {
+fn a_server_without_auth_on_a_public_address_does_not_start() {
     let home = Home::new();
     let path = home.path().to_str().unwrap();
     let output = run(&["serve", "--no-auth", "--listen", "0.0.0.0:0", "--home", path], &[]);

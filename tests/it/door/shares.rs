@@ -1,4 +1,4 @@
-//! Share links: one terminal, to look at, for a time, and nothing else.
+//! Share links: read-only access to one terminal, for a limited time.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ struct World {
     other: String,
 }
 
-/// A link that was made.
+/// A share link that was created.
 struct Link {
     id: String,
     secret: String,
@@ -53,7 +53,7 @@ fn link(answer: &Answer) -> Link {
 }
 
 #[test]
-fn a_link_opens_what_it_shows_and_no_other_route() {
+fn a_link_permits_the_routes_of_its_terminal_and_no_other() {
     let world = World::new();
     let guest = world.guest(&world.share(json!({"name": "review"})));
     assert!(guest.get(&world.at("/snapshot?format=text")).text().contains("shown"));
@@ -62,7 +62,7 @@ fn a_link_opens_what_it_shows_and_no_other_route() {
     guest.request("GET", &world.at("/stream")).events().until("snapshot");
 
     let shown = ["/stream", "/ws", "/snapshot", "/recording", "/share"].map(|end| world.at(end));
-    // They answer whoever asks.
+    // These need no authentication.
     let open = ["GET /healthz", "GET /readyz", "GET /login", "POST /api/shares/open"];
     let document = world.server.client().get("/openapi.json").expect(200);
     let mut refused = 0;
@@ -92,7 +92,7 @@ fn a_link_opens_what_it_shows_and_no_other_route() {
 }
 
 #[test]
-fn a_guest_sees_what_happens_and_cannot_touch_it() {
+fn a_guest_sees_the_output_and_cannot_act() {
     let world = World::new();
     let owner = world.server.client();
     let guest = world.guest(&world.share(json!({"name": "mum"})));
@@ -100,20 +100,20 @@ fn a_guest_sees_what_happens_and_cannot_touch_it() {
     let Frame::Control(hello) = socket.next() else { panic!("no hello") };
     assert_eq!((&hello["mode"], &hello["driver"]), (&json!("viewer"), &Value::Null), "{hello}");
     socket.type_bytes(b"touch /tmp/never\r");
-    for said in [
+    for message in [
         json!({"type": "input", "data": "x"}),
         json!({"type": "take_over"}),
         json!({"type": "hand_back"}),
         json!({"type": "resize", "cols": 20, "rows": 5}),
         json!({"type": "signal", "signal": "INT"}),
     ] {
-        socket.send(&said);
+        socket.send(&message);
     }
     let mut refusals = 0;
     while refusals < 6 {
         match socket.next() {
-            Frame::Control(said) if said["type"] == "error" => {
-                assert_eq!(said["code"], "forbidden", "{said}");
+            Frame::Control(message) if message["type"] == "error" => {
+                assert_eq!(message["code"], "forbidden", "{message}");
                 refusals += 1;
             }
             Frame::Closed => panic!("closed after {refusals} refusals"),
@@ -122,7 +122,7 @@ fn a_guest_sees_what_happens_and_cannot_touch_it() {
     }
     let before = owner.get(&world.at("")).expect(200);
     assert_eq!((&before["cols"], &before["driver"]), (&json!(80), &Value::Null), "{before}");
-    assert_eq!(before["clients"], 1, "the owner sees that somebody looks: {before}");
+    assert_eq!(before["clients"], 1, "the owner sees the viewer: {before}");
     owner.post("/api/threads/t/exec", json!({"command": "echo li''ve"})).expect(200);
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("live") {
@@ -135,7 +135,7 @@ fn a_guest_sees_what_happens_and_cannot_touch_it() {
 }
 
 #[test]
-fn looking_by_a_link_starts_and_resumes_nothing() {
+fn watching_by_a_link_starts_and_resumes_nothing() {
     let world = World::new();
     let owner = world.server.client();
     let guest = world.guest(&world.share(json!({})));
@@ -172,12 +172,12 @@ fn a_guest_keeps_no_session_open() {
         std::iter::from_fn(|| Some(socket.next()))
             .take(20)
             .any(|frame| { frame == Frame::Control(json!({"type": "pong"})) }),
-        "the guest still looks"
+        "the guest is still connected"
     );
 }
 
 #[test]
-fn taking_a_link_back_closes_what_it_opened() {
+fn revoking_a_link_disconnects_its_viewers() {
     let world = World::new();
     let (owner, link) = (world.server.client(), world.share(json!({})));
     let kept = world.share(json!({}));
@@ -207,7 +207,7 @@ fn taking_a_link_back_closes_what_it_opened() {
 }
 
 #[test]
-fn a_link_ends_with_its_time() {
+fn a_link_expires() {
     let world = World::new();
     let guest = world.guest(&world.share(json!({"expires_in_s": 2})));
     let mut socket = guest.socket(&world.at("/ws"), &[]).unwrap();
@@ -224,11 +224,11 @@ fn a_link_ends_with_its_time() {
 }
 
 #[test]
-fn the_secret_is_in_the_link_alone_and_holds_over_a_restart() {
+fn the_secret_is_only_in_the_link_and_survives_a_restart() {
     let world = World::new();
     let (kept, gone) = (world.share(json!({})), world.share(json!({})));
     world.server.client().delete(&format!("/api/shares/{}", gone.id)).expect_status(204);
-    // The answer of a request with a key is kept; this one is not.
+    // Responses to requests with a key are recorded, except this one.
     let keyed = || {
         let client = world.server.client();
         let request = client.request("POST", &world.at("/shares")).json(&json!({}));
@@ -261,7 +261,7 @@ fn the_secret_is_in_the_link_alone_and_holds_over_a_restart() {
 }
 
 #[test]
-fn the_cookie_of_a_link_goes_to_its_terminal_and_needs_our_origin() {
+fn the_cookie_of_a_link_is_limited_to_its_terminal_and_origin() {
     let world = World::new();
     let link = world.share(json!({"expires_in_s": 600}));
     let stranger = world.server.stranger();
@@ -290,7 +290,7 @@ fn the_cookie_of_a_link_goes_to_its_terminal_and_needs_our_origin() {
 }
 
 #[test]
-fn the_command_line_makes_lists_and_takes_back() {
+fn the_command_line_creates_lists_and_revokes_links() {
     let world = World::new();
     let home = world.home.path().to_str().unwrap();
     let stead = |arguments: &[&str]| {
@@ -311,14 +311,14 @@ fn the_command_line_makes_lists_and_takes_back() {
 }
 
 #[test]
-fn what_an_instance_uses_is_told_while_somebody_looks_and_listens() {
+fn resource_usage_is_reported_while_a_client_watches_and_listens() {
     let world = World::new();
     let owner = world.server.client();
     let mut events = owner.request("GET", "/api/events").events();
     let _socket = owner.socket(&world.at("/ws"), &[]).unwrap();
     let measured = wait_for("a measurement", || {
         let event = events.until("instance_measured");
-        // It has no number: who comes back is not sent old ones.
+        // Without an id, so that a reconnecting client does not get old ones.
         if event.id.is_none() { Ok(event.json()) } else { Err(event) }
     });
     let lease = owner.get("/api/threads/t/lease").expect(200);

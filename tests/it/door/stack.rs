@@ -1,4 +1,4 @@
-//! The one stack in front of every route.
+//! The guard in front of every route.
 
 use serde_json::Value;
 
@@ -21,6 +21,28 @@ fn operations(client: &Client) -> Vec<(String, String, Value)> {
     found
 }
 
+/// The routes of the older protocol, which are not in the document.
+const OLDER_ROUTES: [(&str, &str); 11] = [
+    ("GET", "/session/x/pty"),
+    ("POST", "/session/x/pty"),
+    ("GET", "/session/x/pty/x"),
+    ("DELETE", "/session/x/pty/x"),
+    ("POST", "/session/x/pty/x/input"),
+    ("POST", "/session/x/pty/x/resize"),
+    ("POST", "/session/x/pty/x/signal"),
+    ("GET", "/session/x/pty/x/snapshot"),
+    ("GET", "/session/x/pty/x/recording"),
+    ("GET", "/session/x/pty/x/stream"),
+    ("GET", "/session/x/pty/x/ws"),
+];
+
+/// Every route, with the operation of those that are in the document.
+fn routes(client: &Client) -> Vec<(String, String, Value)> {
+    let older =
+        OLDER_ROUTES.map(|(method, path)| (method.to_owned(), path.to_owned(), Value::Null));
+    operations(client).into_iter().chain(older).collect()
+}
+
 /// The only operations that need no token.
 const OPEN: [&str; 4] = ["POST /api/shares/open", "GET /healthz", "GET /login", "GET /readyz"];
 
@@ -29,7 +51,7 @@ fn no_route_is_open_without_a_token() {
     let home = Home::new();
     let server = Server::start(&home);
     let mut open = Vec::new();
-    for (method, target, operation) in operations(&server.client()) {
+    for (method, target, operation) in routes(&server.client()) {
         let name = format!("{method} {target}");
         let declared = operation["security"] == serde_json::json!([{}]);
         let wrong = Client::new(server.address, Some("wrong"));
@@ -51,7 +73,7 @@ fn every_route_refuses_a_foreign_host_and_a_foreign_origin() {
     let home = Home::new();
     let server = Server::start(&home);
     let port = server.address.port();
-    for (method, target, _) in operations(&server.client()) {
+    for (method, target, _) in routes(&server.client()) {
         for host in ["evil.example", &format!("evil.example:{port}"), "127.0.0.1:1", "10.0.0.1"] {
             let request = server.client().request(&method, &target).header("host", host);
             let answer = request.send();
@@ -68,7 +90,7 @@ fn every_route_refuses_a_foreign_host_and_a_foreign_origin() {
 }
 
 #[test]
-fn the_names_of_loopback_are_ours() {
+fn names_of_loopback_are_accepted() {
     let home = Home::new();
     let server = Server::start_with(&home, &["--set", "names=stead.example"]);
     let port = server.address.port();
@@ -78,7 +100,7 @@ fn the_names_of_loopback_are_ours() {
 }
 
 #[test]
-fn a_request_without_one_good_host_is_refused() {
+fn a_request_needs_exactly_one_valid_host() {
     let home = Home::new();
     let server = Server::start(&home);
     let address = server.address;
@@ -95,7 +117,7 @@ fn a_request_without_one_good_host_is_refused() {
 }
 
 #[test]
-fn every_answer_carries_the_security_headers() {
+fn every_response_has_the_security_headers() {
     let home = Home::new();
     let server = Server::start(&home);
     for target in ["/", "/healthz", "/docs", "/openapi.json", "/nothing/here", "/metrics"] {
@@ -122,7 +144,7 @@ fn unknown_routes_and_methods_are_problems() {
     let answer = client.request("DELETE", "/metrics").send();
     assert_eq!(answer.problem(405), "method_not_allowed");
     assert_eq!(answer.header("allow"), Some("GET,HEAD"));
-    // A stranger learns nothing about what is there.
+    // Without a token a client does not learn which routes exist.
     assert_eq!(server.stranger().get("/nothing").problem(401), "unauthorized");
     assert_eq!(server.stranger().request("PUT", "/").send().problem(401), "unauthorized");
 }
@@ -134,7 +156,7 @@ fn a_link_signs_a_browser_in_once_and_its_cookie_needs_our_origin() {
     let link = server.link.clone().unwrap();
     let target = link.strip_prefix(&format!("http://{}", server.address)).unwrap();
     let stranger = server.stranger();
-    // Looking ahead does not use it up.
+    // A prefetch does not use the link up.
     let ahead = stranger.request("GET", target).header("sec-purpose", "prefetch").send();
     assert_eq!(ahead.problem(403), "forbidden");
     let answer = stranger.get(target);
@@ -168,7 +190,7 @@ fn a_link_signs_a_browser_in_once_and_its_cookie_needs_our_origin() {
 }
 
 #[test]
-fn without_auth_pages_of_others_are_still_refused() {
+fn without_auth_other_origins_are_still_refused() {
     let home = Home::new();
     let server = Server::start_with(&home, &["--no-auth"]);
     let stranger = server.stranger();
@@ -182,7 +204,7 @@ fn without_auth_pages_of_others_are_still_refused() {
 }
 
 #[test]
-fn guessing_is_answered_with_429_and_does_not_lock_the_owner_out() {
+fn wrong_tokens_are_rate_limited_and_do_not_lock_the_owner_out() {
     let home = Home::new();
     let server = Server::start(&home);
     let wrong = Client::new(server.address, Some("guess"));
@@ -195,7 +217,7 @@ fn guessing_is_answered_with_429_and_does_not_lock_the_owner_out() {
 }
 
 #[test]
-fn the_document_describes_every_answer() {
+fn the_document_describes_every_response() {
     let home = Home::new();
     let server = Server::start(&home);
     let document = server.client().get("/openapi.json").expect(200);
@@ -204,16 +226,16 @@ fn the_document_describes_every_answer() {
         let responses = operation["responses"].as_object().unwrap();
         assert!(responses.contains_key("default"), "{method} {target}");
         for (status, response) in responses {
-            let said = response["description"].as_str().is_some_and(|text| !text.is_empty());
-            assert!(said, "{method} {target} {status} has no description");
+            let described = response["description"].as_str().is_some_and(|text| !text.is_empty());
+            assert!(described, "{method} {target} {status} has no description");
         }
         let summary = operation["summary"].as_str().or(operation["description"].as_str());
-        assert!(summary.is_some(), "{method} {target} has no words");
+        assert!(summary.is_some(), "{method} {target} has no summary");
     }
 }
 
 #[test]
-fn the_pages_need_nothing_from_elsewhere() {
+fn the_pages_need_no_external_resources() {
     let home = Home::new();
     let server = Server::start(&home);
     let docs = server.client().get("/docs");

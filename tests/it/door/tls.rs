@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
     pki_types::CertificateDer,
 };
 
-use crate::harness::{Home, PATIENCE, Person, Server, run, wait_for};
+use crate::harness::{Home, Person, Server, WAIT_TIMEOUT, run, wait_for};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -45,7 +45,7 @@ fn connect(address: SocketAddr, pair: &CertifiedKey<KeyPair>) -> Result<Stream, 
         .with_root_certificates(roots)
         .with_no_client_auth();
     let mut tcp = TcpStream::connect(address).unwrap();
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let mut tls = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(|error| error.to_string())?;
@@ -74,7 +74,7 @@ fn ask(stream: &mut Stream, method: &str, target: &str, headers: &str) -> String
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -111,9 +111,9 @@ fn the_command_line_speaks_https() {
     let path = home.path().to_str().unwrap();
     let (url, cert) =
         (format!("https://localhost:{}", server.address.port()), path.to_owned() + "/cert");
-    // The server of this home is known by what it left there.
+    // The command line trusts the certificate in the server's home.
     let output = run(&["exec", "--", "echo $((6*7))"], &[("STEAD_HOME", path)]);
-    assert_eq!((&*output.stdout, said(&output)), (&b"42\n"[..], String::new()));
+    assert_eq!((&*output.stdout, stderr(&output)), (&b"42\n"[..], String::new()));
     // Another is trusted by a file, or by the system's authorities, which do not know this one.
     let trusted = [("STEAD_HOME", path), ("STEAD_URL", &url), ("STEAD_CACERT", &cert)];
     let output = run(&["threads", "ls", "--json"], &trusted);
@@ -121,12 +121,12 @@ fn the_command_line_speaks_https() {
     let output = run(&["exec", "--", "true"], &trusted[..2]);
     let untrusted =
         format!("the certificate of localhost:{} is not trusted; --cacert", server.address.port());
-    assert!(said(&output).contains(&untrusted), "{output:?}");
+    assert!(stderr(&output).contains(&untrusted), "{output:?}");
     assert_eq!(output.status.code(), Some(125));
-    // A client that speaks plain HTTP is told to use https.
+    // A client that sends plain HTTP gets a hint to use https.
     let plain = url.replace("https", "http");
     let output = run(&["threads", "ls"], &[("STEAD_HOME", path), ("STEAD_URL", &plain)]);
-    assert!(said(&output).contains("the URL must begin with https://"), "{output:?}");
+    assert!(stderr(&output).contains("the URL must begin with https://"), "{output:?}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_changed_certificate_is_used_and_open_connections_stay() {
     write(&home, &second);
     wait_for("the new certificate", || connect(server.address, &second).map(drop));
     assert!(connect(server.address, &first).is_err());
-    // The command line follows by itself.
+    // The command line trusts the new certificate without a change.
     let path = home.path().to_str().unwrap();
     let output = run(&["threads", "ls"], &[("STEAD_HOME", path)]);
     assert!(output.status.success(), "{output:?}");
@@ -160,11 +160,11 @@ fn a_changed_certificate_is_used_and_open_connections_stay() {
 }
 
 #[test]
-fn a_handshake_that_does_not_come_is_cut_and_delays_nobody() {
+fn a_stalled_handshake_times_out_and_delays_no_other_client() {
     let (home, pair) = (Home::new(), pair());
     let server = start(&home, &pair);
     let mut silent = TcpStream::connect(server.address).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     silent.write_all(&[22, 3, 1]).unwrap();
     let answer = ask(&mut connect(server.address, &pair).unwrap(), "GET", "/healthz", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -181,7 +181,7 @@ fn plain_http_on_a_public_address_does_not_start() {
     let output = run(&["serve", "--listen", "0.0.0.0:0", "--home", path], &[]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        said(&output),
+        stderr(&output),
         "stead: listening on 0.0.0.0:0 without TLS is refused: tokens would cross the network in \
          clear text; use --tls-cert FILE --tls-key FILE, or --behind-proxy if a proxy in front \
          terminates TLS\n"

@@ -37,7 +37,7 @@ fn opens(server: &Server, token: &str) -> [u16; 3] {
 }
 
 #[test]
-fn a_token_opens_every_api_with_either_prefix() {
+fn a_token_authorizes_every_api_with_either_prefix() {
     let home = Home::new();
     let server = Server::start(&home);
     let digits = server.token.strip_prefix("stead_").expect("the file has our form");

@@ -1,5 +1,5 @@
-//! What the kernel counts for a whole user is used up by somebody else: what can do without does, and
-//! what cannot is refused by name.
+//! Kernel limits per user are used up by other processes: the server works without the resource, or refuses
+//! with its name.
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::harness::{Home, Server, has_sandboxes};
 use crate::terminal::{exec, open, shows};
 
-/// A server for which `script` prepares a view of the machine; `None`, said, where that is not allowed.
+/// Starts a server after `script` has prepared its view of the machine; prints the reason and returns `None`
+/// where that is not permitted.
 fn beneath(home: &Home, unshare: &str, script: &str) -> Option<Server> {
     let script = format!("{script} && exec \"$0\" \"$@\"");
     match Server::start_beneath(home, &["unshare", unshare, "sh", "-c", &script]) {
@@ -27,7 +28,7 @@ fn shells_run_commands_where_no_inotify_instance_is_left() {
     let client = server.client();
     assert_eq!(exec(&client, "t", "cd /usr; export A=1; echo first")["stdout"], "first\n");
     assert_eq!(exec(&client, "t", "echo $A; pwd; false")["stdout"], "1\n/usr\n");
-    // What the command writes to its own descriptors, and to the terminal beside them.
+    // Output to the command's own descriptors, and directly to the terminal.
     let said = exec(&client, "t", "echo to the screen > /dev/tty; echo out; echo err >&2; exit 3");
     assert_eq!((&said["stdout"], &said["stderr"]), (&json!("out\n"), &json!("err\n")), "{said}");
     assert_eq!(said["exit_code"], 3, "{said}");

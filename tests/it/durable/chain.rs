@@ -1,5 +1,4 @@
-//! Thread, session, runtime, terminal, lease and instance, through the front door: what stays when
-//! something beneath goes.
+//! Thread, session, runtime, terminal, lease and instance over HTTP: what survives when a lower layer fails.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Descriptors and disk run out beneath a server at work: a precise refusal, what runs goes on, and
-//! service comes back by itself.
+//! A running server runs out of descriptors or disk: precise errors, running commands continue, and service
+//! returns by itself.
 
 use std::{fs, path::Path, process::Command};
 

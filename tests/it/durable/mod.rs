@@ -38,7 +38,7 @@ fn type_line(client: &Client, terminal: &str, line: &str) {
     client.post(&format!("/api/terminals/{terminal}/input"), body).expect_success();
 }
 
-/// The pid a shell says it has.
+/// Returns the pid of a shell.
 fn shell_pid(client: &Client, terminal: &str) -> u64 {
     type_line(client, terminal, "echo \"pid<$$>\"");
     wait_for("the shell's pid", || {
@@ -133,15 +133,15 @@ fn fifty_kills_of_the_server_cost_no_byte_no_shell_and_leave_nothing_behind() {
     let instances: Vec<_> = fs::read_dir(home.path().join("run")).unwrap().flatten().collect();
     assert_eq!(instances.len(), 1, "{instances:?}");
     let entries = fs::read_dir(home.path()).unwrap().flatten();
-    let stray: Vec<_> =
+    let left: Vec<_> =
         entries.filter(|file| file.file_name().to_string_lossy().contains("tmp")).collect();
-    assert!(stray.is_empty(), "{stray:?}");
+    assert!(left.is_empty(), "{left:?}");
     server.client().delete("/api/threads/t").expect_success();
     wait_for("the shell to end", || if lives(pid) { Err("it lives") } else { Ok(()) });
 }
 
 #[test]
-fn sigterm_tells_the_streams_and_leaves_the_shells() {
+fn sigterm_notifies_streams_and_keeps_the_shells() {
     let home = Home::new();
     let mut server = Server::start(&home);
     let address = server.address;
@@ -157,20 +157,20 @@ fn sigterm_tells_the_streams_and_leaves_the_shells() {
     server.terminate();
     for events in [&mut stream, &mut events] {
         assert_eq!(events.until("notice").json()["code"], "stopping");
-        // Others may go before this one, which it may hear; then the stream ends.
+        // Events about other clients may come first; then the stream ends.
         while let Some(event) = events.next() {
             assert!(["driver", "terminal_watched"].contains(&event.name.as_str()), "{event:?}");
         }
     }
-    let mut told = false;
+    let mut notified = false;
     loop {
         match socket.next() {
-            Frame::Control(control) => told |= control["code"] == "stopping",
+            Frame::Control(control) => notified |= control["code"] == "stopping",
             Frame::Bytes(_) => {}
             Frame::Closed => break,
         }
     }
-    assert!(told, "the WebSocket was not told");
+    assert!(notified, "the WebSocket got no notice");
     assert!(server.wait().success());
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert!(lives(pid));
@@ -186,7 +186,7 @@ fn resident_kb(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_hundred_clients_that_never_read_hurt_nobody() {
+fn a_hundred_clients_that_never_read_do_not_affect_others() {
     let home = Home::new();
     let server = Server::start_with(&home, &["--set", "limits.stall_time=10m"]);
     let client = server.client();
@@ -201,7 +201,7 @@ fn a_hundred_clients_that_never_read_hurt_nobody() {
     let stream = format!("/api/terminals/{flooded}/stream?mode=viewer");
     let events: Vec<_> = (0..50).map(|_| client.request("GET", &stream).start()).collect();
 
-    // Somebody who does read goes on seeing what is printed.
+    // A client that reads still receives the output.
     let mut watcher = Watcher { offset: None, bytes: Vec::new() };
     let mut socket = watcher.connect(&client, &flooded);
     let offset = || client.get(&format!("/api/terminals/{flooded}/snapshot")).expect(200);
@@ -222,7 +222,7 @@ fn a_hundred_clients_that_never_read_hurt_nobody() {
             Frame::Closed => panic!("the reader was cut off"),
         }
     }
-    // The other terminal answers, and the program was not stopped.
+    // The other terminal responds, and the program was not stopped.
     type_line(&client, quiet, "echo \"<$((6*7))>\"");
     wait_for("the quiet terminal", || {
         let path = format!("/api/terminals/{quiet}/snapshot?format=text");

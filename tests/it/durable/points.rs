@@ -1,5 +1,5 @@
-//! The server is killed at any of its system calls while a client uses it; started again, nothing it
-//! acknowledged is gone, nothing ran twice, and it goes on from there.
+//! The server is killed at any of its system calls while a client uses it. After a restart nothing that was
+//! acknowledged is lost, nothing has run twice, and the client can continue.
 
 use std::{collections::BTreeMap, fs};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Client, Home, Server, busiest, wait_for};
 
-/// What a kill can come at: every call that changes a file, a process, or what somebody else sees.
+/// The calls that can be interrupted by a kill: all that change a file, a process, or what others see.
 const CALLS: &str = "pwrite64,fdatasync,fsync,ftruncate,write,writev,sendto,mkdir,rename,unlink,\
                      unlinkat,rmdir,clone3,kill,pidfd_send_signal";
 
@@ -16,81 +16,81 @@ fn points() -> usize {
     if std::env::var_os("STEAD_SOAK").is_some() { usize::MAX } else { 2 }
 }
 
-/// What a client was told before the server died.
+/// The acknowledgements that a client got before the server was killed.
 #[derive(Debug, Default)]
-struct Told {
+struct Acknowledged {
     steps: Vec<&'static str>,
     version: u64,
     receipts: Vec<Value>,
 }
 
-impl Told {
+impl Acknowledged {
     fn has(&self, step: &str) -> bool {
         self.steps.contains(&step)
     }
 }
 
 /// Does one of everything, until the server dies.
-fn journey(client: &Client) -> Told {
-    let mut told = Told::default();
+fn journey(client: &Client) -> Acknowledged {
+    let mut acknowledged = Acknowledged::default();
     let _ = (|| {
         let send = |method: &str, path: &str, body: Value| {
             let request = client.request(method, &format!("/api/threads/t{path}")).json(&body);
             request.attempt().filter(|answer| answer.status < 300)
         };
         send("PUT", "", json!({"labels": {"a": "b"}}))?;
-        told.steps.push("thread");
+        acknowledged.steps.push("thread");
         for command in ["cd /usr; export A=1", "export A=2", ONCE] {
             let request = client.request("POST", "/api/threads/t/exec");
             let request = request.json(&json!({"command": command}));
             let answer = request.header("idempotency-key", command).attempt()?;
             let receipt = answer.expect(200);
-            told.version = receipt["version"].as_u64()?;
-            told.receipts.push(receipt);
+            acknowledged.version = receipt["version"].as_u64()?;
+            acknowledged.receipts.push(receipt);
         }
-        told.steps.push("once");
-        let terminal = told.receipts[0]["terminal_id"].as_str()?.to_owned();
+        acknowledged.steps.push("once");
+        let terminal = acknowledged.receipts[0]["terminal_id"].as_str()?.to_owned();
         let of_terminal = |method: &str, path: &str, body: Value| {
             let path = format!("/api/terminals/{terminal}{path}");
             client.request(method, &path).json(&body).attempt().filter(|a| a.status < 300)
         };
         of_terminal("PATCH", "/env", json!({"set": {"B": "patched"}}))?;
-        told.steps.push("patched");
+        acknowledged.steps.push("patched");
         send("POST", "/pause", json!({}))?;
-        told.steps.push("paused");
+        acknowledged.steps.push("paused");
         send("POST", "/resume", json!({}))?;
         send("POST", "/messages", json!({"role": "user", "content": "hello"}))?;
-        told.steps.push("message");
-        let first = told.receipts[0]["version"].clone();
+        acknowledged.steps.push("message");
+        let first = acknowledged.receipts[0]["version"].clone();
         of_terminal("POST", "/rollback", json!({"version": first}))?;
-        told.steps.push("rolled back");
+        acknowledged.steps.push("rolled back");
         send("POST", "/session/close", json!({}))?;
-        told.steps.push("closed");
+        acknowledged.steps.push("closed");
         send("POST", "/exec", json!({"command": "true"}))?;
-        told.steps.push("ending");
+        acknowledged.steps.push("ending");
         let gone = client.request("DELETE", "/api/threads/t").attempt()?;
-        (gone.status == 204).then(|| told.steps.push("deleted"))
+        (gone.status == 204).then(|| acknowledged.steps.push("deleted"))
     })();
-    told
+    acknowledged
 }
 
 /// Leaves a mark each time it runs.
 const ONCE: &str = "echo ran >> \"$STEAD_MEMORIES/ran\"";
 
 /// Starts again and compares.
-fn check(home: &Home, told: &Told, context: &str) {
+fn check(home: &Home, acknowledged: &Acknowledged, context: &str) {
     let server = Server::start(home);
     let client = server.client();
     let thread = client.get("/api/threads/t");
-    if told.has("deleted") {
+    if acknowledged.has("deleted") {
         assert_eq!(thread.status, 404, "{context}");
-    } else if told.has("thread") && !told.has("ending") {
+    } else if acknowledged.has("thread") && !acknowledged.has("ending") {
         thread.expect(200);
     }
-    if thread.status == 200 && told.has("thread") {
-        check_thread(&client, told, context);
+    if thread.status == 200 && acknowledged.has("thread") {
+        check_thread(&client, acknowledged, context);
     }
-    // And it goes on from there, with one instance at most.
+    // The client can continue, with at most one instance.
     let body = json!({"command": "echo again"});
     assert_eq!(client.post("/api/threads/t/exec", body).expect(200)["stdout"], "again\n");
     let instances = fs::read_dir(home.path().join("run")).unwrap().count();
@@ -102,8 +102,8 @@ fn check(home: &Home, told: &Told, context: &str) {
     });
 }
 
-fn check_thread(client: &Client, told: &Told, context: &str) {
-    for receipt in &told.receipts {
+fn check_thread(client: &Client, acknowledged: &Acknowledged, context: &str) {
+    for receipt in &acknowledged.receipts {
         let id = receipt["command_id"].as_str().unwrap();
         let kept = client.get(&format!("/api/commands/{id}")).expect(200);
         assert_eq!(
@@ -115,7 +115,7 @@ fn check_thread(client: &Client, told: &Told, context: &str) {
     let terminal = client.get("/api/threads/t/terminal").expect(200);
     let id = terminal["terminal_id"].as_str().unwrap();
     let version = terminal["version"].as_u64().unwrap();
-    assert!(version >= told.version, "{context}: {terminal}");
+    assert!(version >= acknowledged.version, "{context}: {terminal}");
     let versions = client.get(&format!("/api/terminals/{id}/versions")).expect(200);
     let numbers: Vec<u64> = versions["items"]
         .as_array()
@@ -125,10 +125,10 @@ fn check_thread(client: &Client, told: &Told, context: &str) {
         .collect();
     assert_eq!(numbers, (1..=version).rev().collect::<Vec<_>>(), "{context}");
     let messages = client.get("/api/threads/t/messages").expect(200);
-    if told.has("message") {
+    if acknowledged.has("message") {
         assert_eq!(messages["items"][0]["content"], "hello", "{context}");
     }
-    if told.has("ending") {
+    if acknowledged.has("ending") {
         return;
     }
     let seen = |command: &str| {
@@ -136,13 +136,17 @@ fn check_thread(client: &Client, told: &Told, context: &str) {
         let answer = client.post("/api/threads/t/exec", body);
         answer.expect(200)["stdout"].as_str().unwrap().to_owned()
     };
-    match told.receipts.len() {
-        _ if told.has("rolled back") => assert_eq!(seen("pwd; echo $A"), "/usr\n1\n", "{context}"),
+    match acknowledged.receipts.len() {
+        _ if acknowledged.has("rolled back") => {
+            assert_eq!(seen("pwd; echo $A"), "/usr\n1\n", "{context}")
+        }
         // A rollback that was asked for may have happened.
-        2.. if !told.has("message") => assert_eq!(seen("pwd; echo $A"), "/usr\n2\n", "{context}"),
+        2.. if !acknowledged.has("message") => {
+            assert_eq!(seen("pwd; echo $A"), "/usr\n2\n", "{context}")
+        }
         _ => {}
     }
-    if told.has("patched") && !told.has("message") {
+    if acknowledged.has("patched") && !acknowledged.has("message") {
         assert_eq!(seen("echo $B"), "patched\n", "{context}");
     }
     // Whatever became of its answer, asked for again under its key it has run once.
@@ -150,7 +154,7 @@ fn check_thread(client: &Client, told: &Told, context: &str) {
     let again: Option<Answer> = request.header("idempotency-key", ONCE).attempt();
     let ran = seen("cat \"$STEAD_MEMORIES/ran\" 2>/dev/null");
     assert!(
-        ran == "ran\n" || (ran.is_empty() && !told.has("once")),
+        ran == "ran\n" || (ran.is_empty() && !acknowledged.has("once")),
         "{context}: {ran:?} {again:?}"
     );
 }
@@ -166,8 +170,8 @@ fn count_calls() -> Option<BTreeMap<String, usize>> {
         return None;
     }
     let server = Server::start_beneath(&home, &strace).unwrap();
-    let told = journey(&server.client());
-    assert!(told.has("deleted"), "the journey fails even without harm: {told:?}");
+    let acknowledged = journey(&server.client());
+    assert!(acknowledged.has("deleted"), "the journey fails even without harm: {acknowledged:?}");
     server.stop();
     Some(busiest(&trace))
 }
@@ -197,12 +201,16 @@ fn a_server_killed_at_any_call_has_lost_nothing_it_acknowledged() {
                 "/dev/null",
             ];
             let context = format!("{call} {point} of {count}");
-            let told = match Server::start_beneath(&home, &strace) {
+            let acknowledged = match Server::start_beneath(&home, &strace) {
                 Ok(server) => journey(&server.client()),
-                Err(_) => Told::default(),
+                Err(_) => Acknowledged::default(),
             };
-            killed += usize::from(!told.has("deleted"));
-            check(&home, &told, &format!("{context}, told {:?}", told.steps));
+            killed += usize::from(!acknowledged.has("deleted"));
+            check(
+                &home,
+                &acknowledged,
+                &format!("{context}, acknowledged {:?}", acknowledged.steps),
+            );
         }
     }
     eprintln!("killed at {killed} points");

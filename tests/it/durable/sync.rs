@@ -1,5 +1,5 @@
-//! A sync that failed is the end of writing: what the kernel could not write it may have dropped, and a
-//! later sync would not say so.
+//! After a failed sync the store accepts no writes: the kernel may have dropped the data, and a later sync
+//! would not report it.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::harness::{Home, Server};
 
-/// Lets every sync of a server fail, as long as the returned process runs; `None`, said, where it cannot.
+/// Makes every sync of a server fail while the returned process runs; prints the reason and returns `None`
+/// where that is not possible.
 fn fail_syncs(server: &Server) -> Option<Child> {
     let mut strace = match Command::new("strace")
         .args(["-f", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO"])
@@ -33,7 +34,7 @@ fn fail_syncs(server: &Server) -> Option<Child> {
             return None;
         }
     }
-    // What it says later must not fill the pipe.
+    // Its later output must not fill the pipe.
     std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
     Some(strace)
 }
@@ -49,7 +50,7 @@ fn a_store_whose_sync_failed_takes_no_change_until_the_next_start() {
     assert_eq!(refused.problem(503), "store_unavailable");
     strace.kill().unwrap();
     strace.wait().unwrap();
-    // The disk is well again, and nobody can tell what it lost.
+    // The disk works again, but it is unknown what was lost.
     for name in ["later", "again"] {
         let refused = client.put(&format!("/api/threads/{name}"), json!({}));
         let said = refused.text();

@@ -1,4 +1,4 @@
-//! A host that is there and does not answer: reported, waited for, and in nobody's way.
+//! A host that exists and does not respond: reported, waited for, and without effect on others.
 
 use std::fs;
 
@@ -38,8 +38,8 @@ fn exec(client: &Client, thread: &str, command: &str) -> Value {
     client.post(&format!("/api/threads/{thread}/exec"), body).expect(200)
 }
 
-/// Waits until a thread's shell answers again with what it had before.
-fn answers_again(client: &Client, thread: &str) {
+/// Waits until a thread's shell responds again with its state.
+fn responds_again(client: &Client, thread: &str) {
     let said = wait_for("the shell to answer", || {
         let body = json!({"command": "echo $KEPT"});
         let answer = client.post(&format!("/api/threads/{thread}/exec"), body);
@@ -50,7 +50,7 @@ fn answers_again(client: &Client, thread: &str) {
     assert_eq!(lease(client, thread)["reachable"], true);
 }
 
-fn says_unreachable(client: &Client, thread: &str) {
+fn is_unreachable(client: &Client, thread: &str) {
     let lease = wait_for("the lease to be unreachable", || {
         let lease = lease(client, thread);
         if lease["reachable"] == false { Ok(lease) } else { Err(lease) }
@@ -67,7 +67,7 @@ fn says_unreachable(client: &Client, thread: &str) {
 }
 
 #[test]
-fn a_stopped_host_keeps_nobody_from_starting() {
+fn a_stopped_host_does_not_delay_the_start() {
     let home = Home::new();
     let mut server = Server::start(&home);
     let client = server.client();
@@ -78,10 +78,10 @@ fn a_stopped_host_keeps_nobody_from_starting() {
     server.kill_and_start(&home);
     let client = server.client();
     client.get("/readyz").expect(200);
-    answers_again(&client, "free");
-    says_unreachable(&client, "stuck");
+    responds_again(&client, "free");
+    is_unreachable(&client, "stuck");
     drop(stopped);
-    answers_again(&client, "stuck");
+    responds_again(&client, "stuck");
 }
 
 #[test]
@@ -97,10 +97,10 @@ fn a_host_that_stops_while_the_server_runs_is_reported_and_waited_for() {
     let body = json!({"command": "touch ran", "timeout_ms": 2000});
     let refused = client.post("/api/threads/stuck/exec", body);
     assert_eq!(refused.json()["code"], "unreachable");
-    says_unreachable(&client, "stuck");
-    answers_again(&client, "free");
+    is_unreachable(&client, "stuck");
+    responds_again(&client, "free");
     drop(stopped);
-    answers_again(&client, "stuck");
+    responds_again(&client, "stuck");
 }
 
 #[test]

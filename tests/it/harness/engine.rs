@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use super::{pause, wait_for};
 
-/// How long an engine may take to come up.
-const START: Duration = Duration::from_secs(90);
+/// Deadline for the start of an engine.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -35,7 +35,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine of this process's own, or says why there can be none here.
+    /// Starts an engine for this process; returns the reason if the machine cannot run one.
     fn start(kind: &str, program: &str) -> Result<Engine, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         check(kind, program)?;
@@ -65,14 +65,16 @@ impl Engine {
             let mut command = Command::new("setsid");
             command.args(["sh", "-c", piped, "shared", &runner.to_string(), SCRIPT]);
             command.arg(&dir).arg(kind).stdin(Stdio::null());
-            spawn(command);
+            let mut script = spawn(command);
+            // Outlives the test process, unless the test runner ends first.
+            std::thread::spawn(move || script.wait());
         }
         Engine { dir, script: None }.up(kind)
     }
 
-    /// Waits until it answers.
+    /// Waits until the engine responds.
     fn up(self, kind: &str) -> Result<Engine, String> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.answers() {
             if Instant::now() > deadline {
                 let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
@@ -84,17 +86,17 @@ impl Engine {
         Ok(self)
     }
 
-    /// A Docker engine that nobody else uses.
+    /// A Docker engine that no other test uses.
     pub fn docker() -> Result<Engine, String> {
         Engine::start("docker", "dockerd")
     }
 
-    /// One with a network and rules of its own, in the network namespace of this thread.
+    /// A Docker engine with its own network and rules, in the network namespace of this thread.
     pub fn docker_with_network() -> Result<Engine, String> {
         Engine::start("bridge", "dockerd")
     }
 
-    /// The address to give to the server.
+    /// The address of the engine, for the server's settings.
     pub fn address(&self) -> String {
         format!("unix://{}", self.dir.join("sock").display())
     }
@@ -103,7 +105,7 @@ impl Engine {
         self.ask("GET", "/_ping").is_some_and(|answer| answer.contains("OK"))
     }
 
-    /// The body of what it answers, if it does.
+    /// Returns the body of a response, if there is one.
     pub fn ask(&self, method: &str, target: &str) -> Option<String> {
         self.ask_with(method, target, "")
     }
@@ -133,7 +135,7 @@ impl Engine {
         names.map(|found| found["Names"][0].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Makes it have a container that nobody starts, of an image that it has.
+    /// Creates a container that is never started, from an existing image.
     pub fn make(&self, name: &str, home: &Path, image: &str) {
         let home = home.canonicalize().unwrap().display().to_string();
         let limits: Vec<Value> = ["nofile", "nproc"]
@@ -148,7 +150,7 @@ impl Engine {
         assert!(made.contains("Id"), "{made}");
     }
 
-    /// The image of this machine's programs, once a server has made it.
+    /// The image of this machine's programs, once a server has created it.
     pub fn machine_image(&self) -> String {
         let images = self.ask("GET", "/images/json").unwrap();
         let images: Value = serde_json::from_str(&images).unwrap();
@@ -157,7 +159,7 @@ impl Engine {
         tags.find(|tag| tag.contains("stead/machine")).expect("an image").to_owned()
     }
 
-    /// Kills it as nothing it could see coming; it stays away until [`come_back`](Self::come_back).
+    /// Kills the engine with SIGKILL; it stays down until [`come_back`](Self::come_back).
     pub fn go_away(&self) {
         fs::write(self.dir.join("hold"), "").unwrap();
         let pid = fs::read_to_string(self.dir.join("engine")).unwrap().trim().parse().unwrap();
@@ -171,7 +173,7 @@ impl Engine {
 
     pub fn come_back(&self) {
         fs::remove_file(self.dir.join("hold")).unwrap();
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.answers() {
             assert!(Instant::now() < deadline, "the engine does not come back");
             pause();
@@ -192,7 +194,7 @@ fn skipped(kind: &str, why: &str) -> String {
     format!("skipped: no {kind} on this machine: {why}")
 }
 
-/// Whether the programs are here, and the rights to run them.
+/// Whether the programs are installed, and we may run them.
 fn check(kind: &str, program: &str) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err(skipped(kind, "the tests do not run as root"));

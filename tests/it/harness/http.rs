@@ -1,4 +1,4 @@
-//! A small blocking HTTP/1.1 client over a plain socket, so that a test can also misbehave.
+//! A small blocking HTTP/1.1 client over a plain socket, so that tests can also violate the protocol.
 
 use std::{
     collections::BTreeMap,
@@ -9,17 +9,17 @@ use std::{
 
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::WAIT_TIMEOUT;
 
 /// Sends each request over a connection of its own.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub address: SocketAddr,
     pub(super) token: Option<String>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-/// A request being put together.
+/// A request under construction.
 #[derive(Debug, Clone)]
 pub struct Request {
     client: Client,
@@ -29,7 +29,7 @@ pub struct Request {
     body: Vec<u8>,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -39,12 +39,12 @@ pub struct Answer {
 
 impl Client {
     pub fn new(address: SocketAddr, token: Option<&str>) -> Client {
-        Client { address, token: token.map(str::to_owned), patience: PATIENCE }
+        Client { address, token: token.map(str::to_owned), timeout: WAIT_TIMEOUT }
     }
 
-    /// One that waits for what takes others their time.
-    pub fn patient(self) -> Client {
-        Client { patience: 5 * PATIENCE, ..self }
+    /// Returns a client with a longer timeout.
+    pub fn with_long_timeout(self) -> Client {
+        Client { timeout: 5 * WAIT_TIMEOUT, ..self }
     }
 
     pub fn request(&self, method: &str, target: &str) -> Request {
@@ -76,15 +76,15 @@ impl Client {
         self.request("PATCH", target).json(&body).send()
     }
 
-    /// A bare connection.
+    /// Opens a TCP connection.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(self.patience)).unwrap();
+        stream.set_read_timeout(Some(self.timeout)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
 
-    /// Sends these bytes as they are and reads the answer.
+    /// Sends raw bytes and reads the response.
     pub fn raw(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
@@ -93,7 +93,7 @@ impl Client {
 }
 
 impl Request {
-    /// Sets a header, in place of one of the same name.
+    /// Sets a header; replaces one of the same name.
     pub fn header(mut self, name: &str, value: &str) -> Request {
         self = self.without(name);
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -114,7 +114,7 @@ impl Request {
         self
     }
 
-    /// The request as it goes over the wire.
+    /// Returns the request as it is sent.
     pub fn bytes(&self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         for (name, value) in &self.headers {
@@ -129,10 +129,10 @@ impl Request {
         bytes
     }
 
-    /// Sends it and leaves the connection to the caller.
+    /// Sends the request and returns the connection.
     pub fn start(&self) -> TcpStream {
         let mut stream = self.client.connect();
-        // A server that has refused already may have closed its side.
+        // A server that already refused the request may have closed the connection.
         let _ = stream.write_all(&self.bytes());
         stream
     }
@@ -140,7 +140,7 @@ impl Request {
     pub fn send(&self) -> Answer {
         let stream = self.clone().header("connection", "close").start();
         let mut reader = BufReader::new(stream);
-        // A signal that means nothing to us may come while we wait.
+        // An unrelated signal may interrupt the read.
         let first = loop {
             match reader.fill_buf() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -158,10 +158,10 @@ impl Request {
         answer
     }
 
-    /// Sends it to a server that may die meanwhile: no answer then.
+    /// Sends the request to a server that may be killed meanwhile; then there is no response.
     pub fn attempt(&self) -> Option<Answer> {
         let mut stream = TcpStream::connect(self.client.address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
         stream.write_all(&self.clone().header("connection", "close").bytes()).ok()?;
         let mut whole = Vec::new();
         stream.read_to_end(&mut whole).ok()?;
@@ -184,14 +184,14 @@ impl Request {
 }
 
 impl Answer {
-    /// Reads a whole answer.
+    /// Reads a complete response.
     pub fn read(reader: &mut BufReader<TcpStream>) -> Answer {
         let mut answer = Answer::head(reader);
         answer.read_body(reader);
         answer
     }
 
-    /// An answer that came whole; `None` if it was cut off.
+    /// Reads a response; returns `None` if it is incomplete.
     fn parse(bytes: &[u8]) -> Option<Answer> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
         let head = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -250,28 +250,28 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The JSON of an answer that must have this status.
+    /// Returns the JSON of a response that must have this status.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// This answer, which must have this status.
+    /// Returns the response, which must have this status.
     #[track_caller]
     pub fn expect_status(&self, status: u16) -> &Answer {
         assert_eq!(self.status, status, "{}", self.text());
         self
     }
 
-    /// This answer, which must be a success.
+    /// Returns the response, which must be a success.
     #[track_caller]
     pub fn expect_success(&self) -> &Answer {
         assert!((200..300).contains(&self.status), "{} {}", self.status, self.text());
         self
     }
 
-    /// The `code` of a refusal that must have this status and be a whole problem.
+    /// Returns the `code` of a problem that must have this status and all fields.
     #[track_caller]
     pub fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.text());
@@ -285,7 +285,7 @@ impl Answer {
     }
 }
 
-/// Takes the chunks off a body.
+/// Decodes a chunked body.
 #[derive(Debug)]
 struct Chunked<R> {
     reader: R,
@@ -321,7 +321,7 @@ pub struct Events {
     lines: BufReader<Chunked<BufReader<TcpStream>>>,
 }
 
-/// One event.
+/// A server-sent event.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Event {
     pub name: String,
@@ -336,7 +336,7 @@ impl Event {
 }
 
 impl Events {
-    /// The next event, or none if the stream ended or broke.
+    /// Returns the next event; `None` if the stream ended or broke.
     pub fn next(&mut self) -> Option<Event> {
         let mut event = Event::default();
         loop {
@@ -358,7 +358,7 @@ impl Events {
         }
     }
 
-    /// Reads on to the next event of that name.
+    /// Skips to the next event of a name.
     #[track_caller]
     pub fn until(&mut self, name: &str) -> Event {
         let mut seen = Vec::new();

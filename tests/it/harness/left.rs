@@ -1,11 +1,11 @@
-//! What sandboxes and containers of a home can leave.
+//! Leftovers of sandboxes and containers.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Directories that are empty when no instance is there and no lease has files.
 const PLACES: [&str; 4] = ["sandboxes", "disks", "containers", "container-disks"];
 
-/// Everything of a home that is left: directories, disks, loop devices and mounts.
+/// Returns all leftovers of a home: directories, disks, loop devices and mounts.
 pub fn left(home: &Path) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for place in PLACES {

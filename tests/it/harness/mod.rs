@@ -1,4 +1,4 @@
-//! Starts and kills the real server, and talks to it over plain sockets.
+//! Starts and kills the real server, and sends requests over plain sockets.
 
 mod engine;
 mod http;
@@ -21,27 +21,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a test waits for what it expects.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for a condition.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks again and again until `look` says yes, or fails with the last thing it saw.
-pub fn wait_for<T, S: Debug>(what: &str, look: impl FnMut() -> Result<T, S>) -> T {
-    wait_within(PATIENCE, what, look)
+/// Polls until the condition holds; panics with the last observation after `WAIT_TIMEOUT`.
+pub fn wait_for<T, S: Debug>(what: &str, poll: impl FnMut() -> Result<T, S>) -> T {
+    wait_within(WAIT_TIMEOUT, what, poll)
 }
 
-/// The same for what takes an engine, or many processes, their time.
-pub fn wait_long<T, S: Debug>(what: &str, look: impl FnMut() -> Result<T, S>) -> T {
-    wait_within(5 * PATIENCE, what, look)
+/// Like [`wait_for`] with a longer timeout, for container engines and many processes.
+pub fn wait_long<T, S: Debug>(what: &str, poll: impl FnMut() -> Result<T, S>) -> T {
+    wait_within(5 * WAIT_TIMEOUT, what, poll)
 }
 
 fn wait_within<T, S: Debug>(
-    patience: Duration,
+    timeout: Duration,
     what: &str,
-    mut look: impl FnMut() -> Result<T, S>,
+    mut poll: impl FnMut() -> Result<T, S>,
 ) -> T {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
-        match look() {
+        match poll() {
             Ok(found) => return found,
             Err(seen) => assert!(Instant::now() < deadline, "waited for {what}, saw {seen:?}"),
         }
@@ -49,13 +49,13 @@ fn wait_within<T, S: Debug>(
     }
 }
 
-/// The one place where a test may rest between two looks.
+/// The only place where a test may sleep between two polls.
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// Lets a moment pass so that what comes next falls into another part of what goes on. Never to wait
-/// for something to have happened.
+/// Sleeps to spread actions over time, such as kills over the duration of a command. Never use it to wait for
+/// a condition.
 pub fn let_pass(moment: Duration) {
     std::thread::sleep(moment);
 }

@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{Home, wait_for};
 
-/// A program on a terminal of its own.
+/// A program on a pseudo-terminal.
 pub struct Person {
     keyboard: File,
     child: Child,
@@ -61,12 +61,12 @@ impl Person {
         set_size(&self.keyboard, cols, rows);
     }
 
-    /// All that was shown so far.
+    /// The output so far.
     pub fn seen(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    /// Waits until this was shown.
+    /// Waits until the output contains a text.
     #[track_caller]
     pub fn sees(&self, text: &str) {
         wait_for(text, || {
@@ -75,7 +75,7 @@ impl Person {
         });
     }
 
-    /// Waits for the end of the program; its exit code.
+    /// Waits for the end of the program; returns its exit code.
     #[track_caller]
     pub fn ends(&mut self) -> Option<i32> {
         let (child, seen) = (&mut self.child, &self.seen);

@@ -15,7 +15,7 @@ use std::{
 
 use super::{Client, wait_for};
 
-/// A directory of its own, removed when the test ends well or badly.
+/// A temporary home directory, removed at the end of the test.
 #[derive(Debug)]
 pub struct Home(PathBuf);
 
@@ -37,7 +37,7 @@ impl Home {
         fs::read_to_string(self.0.join("token")).unwrap().trim().to_owned()
     }
 
-    /// Ends every host that was started for this home, by the pid each left behind.
+    /// Kills every host of this home, by its pid file.
     pub fn end_hosts(&self) {
         let Ok(instances) = fs::read_dir(self.0.join("run")) else { return };
         for instance in instances.flatten() {
@@ -66,7 +66,7 @@ fn signal(pid: i32, signal: rustix::process::Signal) {
     }
 }
 
-/// A running server. Dropping it kills it with SIGKILL; its hosts live until the home goes.
+/// A running server. Dropping it sends SIGKILL; its hosts live until the home is dropped.
 pub struct Server {
     child: Child,
     pid: i32,
@@ -77,7 +77,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `stead serve` on a free port and waits until it says it listens.
+    /// Starts `stead serve` on a free port and waits until it listens.
     pub fn start(home: &Home) -> Server {
         Server::start_with(home, &[])
     }
@@ -86,7 +86,7 @@ impl Server {
         Server::start_as(home, arguments, &[])
     }
 
-    /// Starts it again where it was, so that its clients find it.
+    /// Starts it again on the same address.
     pub fn start_at(home: &Home, address: SocketAddr) -> Server {
         Server::launch(home, &address.to_string(), &[], &[])
     }
@@ -111,8 +111,8 @@ impl Server {
             .unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// Starts it beneath another program, which does it some harm. Says what it said if that came
-    /// before it listened.
+    /// Starts it under another program, which injects faults. Returns its output if it failed before it
+    /// listened.
     pub fn start_beneath(home: &Home, program: &[&str]) -> Result<Server, String> {
         let mut command = Command::new(program[0]);
         command
@@ -124,10 +124,10 @@ impl Server {
     }
 
     fn begin(home: &Home, mut command: Command, signs_in: bool) -> Result<Server, String> {
-        // Shells start with a person's own files; here that is nobody's, whoever runs the tests.
+        // Shells must not read the start-up files of the user who runs the tests.
         let person = home.path().join("person");
         fs::create_dir_all(&person).unwrap();
-        // What a test is about is not what this machine can give; one about sandboxes says so.
+        // Tests do not depend on the machine's sandboxes, unless they ask for them.
         if !command.get_envs().any(|(name, _)| name == "STEAD_PROVIDER") {
             command.env("STEAD_PROVIDER", "local");
         }
@@ -155,7 +155,7 @@ impl Server {
         let Some(address) = address else {
             let _ = child.wait();
             let log = log.lock().unwrap();
-            return Err(format!("the server said {line:?} and logged {log:?}"));
+            return Err(format!("the server printed {line:?} and logged {log:?}"));
         };
         let address = address.parse().unwrap();
         let mut link = None;
@@ -168,27 +168,27 @@ impl Server {
         Ok(Server { child, pid, address, token: home.token(), link, log })
     }
 
-    /// A client with the token.
+    /// A client with the server's token.
     pub fn client(&self) -> Client {
         Client::new(self.address, Some(&self.token))
     }
 
-    /// A client without one.
+    /// A client without a token.
     pub fn stranger(&self) -> Client {
         Client::new(self.address, None)
     }
 
-    /// Of the server itself, whatever it was started beneath.
+    /// Pid of the server itself, not of the program it was started under.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// All that was logged so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asks it something though it may be killed at any moment.
+    /// Sends a request although the server may be killed at any moment.
     pub fn attempt(&self, method: &str, target: &str, body: &str) {
         let Ok(mut stream) = TcpStream::connect(self.address) else { return };
         let request = format!(
@@ -202,24 +202,24 @@ impl Server {
         let _ = stream.read_to_end(&mut Vec::new());
     }
 
-    /// SIGKILL, and gone.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(self) {
         drop(self);
     }
 
-    /// SIGKILL, and another one in its place.
+    /// Sends SIGKILL and starts another server in its place.
     pub fn kill_and_start(&mut self, home: &Home) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         *self = Server::start(home);
     }
 
-    /// SIGTERM, without waiting.
+    /// Sends SIGTERM without waiting for the end.
     pub fn terminate(&self) {
         signal(self.pid(), rustix::process::Signal::TERM);
     }
 
-    /// SIGTERM; how it ended and how long that took.
+    /// Sends SIGTERM; returns the exit status and the duration.
     pub fn stop(mut self) -> (ExitStatus, std::time::Duration) {
         let started = Instant::now();
         self.terminate();
@@ -227,7 +227,7 @@ impl Server {
         (status, started.elapsed())
     }
 
-    /// Waits for its end.
+    /// Waits for the server to end.
     pub fn wait(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_for("the server to end", || child.try_wait().unwrap().ok_or("it runs"))
@@ -246,7 +246,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether this machine can have sandboxes; says why not where it cannot.
+/// Whether this machine can run sandboxes; prints the reason if it cannot.
 pub fn has_sandboxes() -> bool {
     let output = run(&["doctor", "--inspect"], &[("HOME", "/nonexistent")]);
     if !output.status.success() {
@@ -255,7 +255,7 @@ pub fn has_sandboxes() -> bool {
     output.status.success()
 }
 
-/// Runs `stead` with these arguments to its end.
+/// Runs `stead` and waits for its end.
 pub fn run(arguments: &[&str], environment: &[(&str, &str)]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_stead"))
         .args(arguments)

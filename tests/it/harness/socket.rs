@@ -12,7 +12,7 @@ pub struct Socket {
     inner: tungstenite::WebSocket<TcpStream>,
 }
 
-/// What came over it.
+/// A message from the server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
     Bytes(Vec<u8>),
@@ -21,7 +21,7 @@ pub enum Frame {
 }
 
 impl Client {
-    /// Opens a WebSocket, or says with which status it was refused.
+    /// Opens a WebSocket; returns the status if it was refused.
     pub fn socket(&self, target: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
         let url = format!("ws://{}{target}", self.address);
         let mut request = url.into_client_request().unwrap();
@@ -44,7 +44,7 @@ impl Client {
 }
 
 impl Socket {
-    /// The next frame that says something.
+    /// Returns the next frame with a payload.
     pub fn next(&mut self) -> Frame {
         loop {
             match self.inner.read() {
@@ -53,14 +53,14 @@ impl Socket {
                     return Frame::Control(serde_json::from_str(&text).unwrap());
                 }
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
-                // A child of another test ended meanwhile.
+                // Interrupted by SIGCHLD of another test's child.
                 Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(Message::Close(_)) | Err(_) => return Frame::Closed,
             }
         }
     }
 
-    /// The next text, whatever its form; empty when the socket closes.
+    /// Returns the next text of any kind; empty when the socket closes.
     pub fn next_text(&mut self) -> String {
         loop {
             match self.inner.read() {

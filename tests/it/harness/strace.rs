@@ -1,8 +1,8 @@
-//! What `strace` saw.
+//! Reads the output of `strace`.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// How often the busiest thread made each call; harm is counted by thread and by call.
+/// Returns how often the busiest thread made each call; fault injection counts by thread and call.
 pub fn busiest(trace: &Path) -> BTreeMap<String, usize> {
     let mut by_thread: BTreeMap<(String, String), usize> = BTreeMap::new();
     for line in fs::read_to_string(trace).unwrap().lines() {

@@ -38,7 +38,7 @@ fn a_refusal_and_a_missing_server_are_said_in_one_line() {
     let environment = [("STEAD_HOME", path), ("STEAD_TOKEN", "wrong"), ("STEAD_URL", &*url)];
     let output = run(&["leases", "ls"], &environment);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said, "stead: the token is wrong (unauthorized, 401)\n");
+    assert_eq!(said, "stead: the token is invalid (unauthorized, 401)\n");
 }
 
 /// The help of a command, and its subcommands.

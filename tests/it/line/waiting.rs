@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Home, PATIENCE, Server, run, wait_for};
+use crate::harness::{Home, Server, WAIT_TIMEOUT, run, wait_for};
 
 /// Starts `stead` and collects the lines it writes to standard error.
 fn start(home: &Home, arguments: &[&str]) -> (Child, mpsc::Receiver<String>) {
@@ -124,7 +124,7 @@ fn exec_says_which_command_it_waits_for() {
         if commands["items"][0]["status"] == "running" { Ok(()) } else { Err(commands.to_string()) }
     });
     let (second, lines) = start(&home, &["exec", "--", "true"]);
-    let said = lines.recv_timeout(PATIENCE).unwrap();
+    let said = lines.recv_timeout(WAIT_TIMEOUT).unwrap();
     let expected = format!("stead: waiting for `{first}`, which runs in this terminal (cmd_");
     assert!(said.starts_with(&expected), "{said}");
     fs::write(&gate, "").unwrap();
@@ -148,7 +148,7 @@ fn exec_says_that_it_waits_for_a_program_somebody_started() {
         if shown.contains("READY") { Ok(()) } else { Err(shown) }
     });
     let (child, lines) = start(&home, &["exec", "--", "true"]);
-    let said = lines.recv_timeout(PATIENCE).unwrap();
+    let said = lines.recv_timeout(WAIT_TIMEOUT).unwrap();
     let expected =
         "stead: waiting for the program in the foreground of this terminal; `stead attach";
     assert!(said.starts_with(expected), "{said}");

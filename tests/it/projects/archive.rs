@@ -49,7 +49,7 @@ fn the_shells_of_an_imported_project_start_with_the_state_they_had() {
 }
 
 #[test]
-fn what_is_no_archive_of_ours_is_refused_and_leaves_nothing() {
+fn a_foreign_archive_is_refused_and_leaves_nothing() {
     let world = world();
     world.write("/workspace/f", b"content").expect(201);
     let good = world.export();
@@ -130,7 +130,7 @@ fn what_is_no_archive_of_ours_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_person_sees_how_far_it_is() {
+fn an_export_shows_its_progress() {
     let world = world();
     let noise: Vec<u8> =
         (0..3u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -145,7 +145,7 @@ fn a_person_sees_how_far_it_is() {
     person.sees("sent ");
     person.sees("web-");
     assert_eq!(person.ends(), Some(0));
-    let told = world.stead(&["project", "export", &world.project, file, "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["bytes"], std::fs::metadata(file).unwrap().len());
+    let printed = world.stead(&["project", "export", &world.project, file, "--json"]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["bytes"], std::fs::metadata(file).unwrap().len());
 }

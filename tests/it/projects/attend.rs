@@ -1,12 +1,12 @@
 //! Who is attached: the last to leave makes a snapshot, and stops the instance where that is the
-//! policy; whoever comes back finds the shell as it was.
+//! policy; a returning client finds the shell as it was.
 
 use serde_json::{Value, json};
 
 use super::{World, world_with};
 use crate::harness::{Frame, Socket, wait_for};
 
-/// A world whose project stops its instance as soon as nobody is there.
+/// A server whose project stops its instance when the last client disconnects.
 fn stopping(config: Value) -> World {
     let world = world_with(&[], &[("STEAD_PROJECT_DISCONNECT_GRACE", "0s")]);
     let path = format!("/api/projects/{}", world.project);
@@ -87,7 +87,7 @@ fn a_command_that_runs_keeps_the_instance_until_it_ends() {
     let command = command["command_id"].as_str().unwrap().to_owned();
     let (socket, _) = world.attach();
     drop(socket);
-    wait_for("nobody to be attached", || match world.metric("stead_watchers") as u64 {
+    wait_for("no client to be attached", || match world.metric("stead_watchers") as u64 {
         0 => Ok(()),
         watchers => Err(watchers),
     });
@@ -131,7 +131,7 @@ fn by_default_the_shell_runs_on_when_everybody_leaves() {
     let before = world.instance();
     world.write("/memories/hot/k", b"x").expect(201);
     drop(world.attach());
-    // The snapshot says that the departure was seen.
+    // The snapshot shows that the disconnect was noticed.
     wait_for("a snapshot", || match world.snapshots() {
         1.. => Ok(()),
         none => Err(none),

@@ -49,10 +49,10 @@ fn three_days_of_warnings_reach_log_events_and_command_line() {
             (&json!("warn"), &json!(days_left))
         );
         assert!(plan[0]["reason"].as_str().unwrap().contains("unused for"), "{plan:?}");
-        // A dry run says it, and does nothing.
+        // A dry run reports it, and changes nothing.
         assert_eq!(world.shown()["warned_at"].is_null(), days_left == 3);
         world.clean_up();
-        // Looking twice on a day warns once.
+        // Two checks on one day warn once.
         world.clean_up();
         let event = events.until("project_expiring").json();
         assert_eq!(event["project_id"], world.project.as_str(), "{event}");
@@ -84,7 +84,7 @@ fn a_server_that_was_down_on_the_day_warns_first_and_deletes_the_day_after() {
     let mut world = world_with(&[], &[]);
     world.age(90);
     world.restart();
-    // It looks at the start; who never heard a warning has a day from this one.
+    // A check runs at the start; a project that was never warned about has one more day.
     wait_for("a warning", || match world.shown()["warned_at"].is_string() {
         true => Ok(()),
         false => Err(world.server.log()),
@@ -98,7 +98,7 @@ fn a_server_that_was_down_on_the_day_warns_first_and_deletes_the_day_after() {
         true => Ok(()),
         false => Err(world.server.log()),
     });
-    // In the trash for seven days, and then gone for good.
+    // In the trash for seven days, then deleted for good.
     let db = rusqlite::Connection::open(world.home.path().join("stead.db")).unwrap();
     let older = |days: i64| {
         let by = days * 86_400_000_000;
@@ -133,7 +133,7 @@ fn pins_extensions_commands_and_people_keep_a_project() {
         assert_eq!(refused.expect_status(400).json()["errors"][0]["pointer"], "/days");
     }
 
-    // A command that runs is use, and so is somebody who watches.
+    // A running command and a watching client count as use.
     let world = world_with(&[], &[]);
     let body = json!({"command": "read line", "yield_ms": 1});
     let command = world.client.post("/api/threads/t/exec", body).expect(200);
@@ -155,7 +155,7 @@ fn pins_extensions_commands_and_people_keep_a_project() {
     assert_eq!(world.plan(), Vec::<Value>::new());
     assert_eq!(world.clean_up(), Vec::<Value>::new());
     assert!(!world.is_trashed());
-    // Whoever leaves was there until then.
+    // The time of a disconnect counts as the last use.
     world.age(100);
     drop(person);
     wait_for("the departure to count as use", || match world.plan().is_empty() {

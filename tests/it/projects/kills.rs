@@ -31,7 +31,7 @@ const CHANGES: &[&str] = &[
 /// The calls by which files are read.
 const READS: &[&str] = &["openat", "getdents64"];
 /// Kills before calls of one kind, in the short form.
-const MOST: u32 = 5;
+const MAX_KILLS_PER_CALL: u32 = 5;
 
 /// A tracer that waits to kill the server.
 struct Killer(Child);
@@ -48,14 +48,14 @@ impl Killer {
         let mut line = String::new();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         said.read_line(&mut line).unwrap();
-        assert!(line.contains("attached"), "strace said {line:?}");
+        assert!(line.contains("attached"), "strace printed {line:?}");
         std::thread::spawn(move || drop(said.read_to_string(&mut String::new())));
         Killer(child)
     }
 }
 
 impl Killer {
-    /// Lets go of a server that lives: told to end, the tracer leaves it as it was.
+    /// Detaches from a live server; the tracer leaves it unchanged.
     fn detach(mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -65,7 +65,7 @@ impl Killer {
 
 impl Drop for Killer {
     fn drop(&mut self) {
-        // For the last thread of what it killed it may wait for ever.
+        // The tracer may wait indefinitely for the last thread of the killed process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -87,8 +87,8 @@ fn can_trace() -> bool {
     found
 }
 
-/// Kills the server at each point of an action. `prepare` makes ready for it; `check` is told what was
-/// answered, when another server is there.
+/// Kills the server at each point of an action. `prepare` sets the action up; `check` gets the response after
+/// the restart.
 fn kill_at_each_point(
     world: &mut World,
     calls: &[&str],
@@ -96,7 +96,7 @@ fn kill_at_each_point(
     act: impl Fn(&World) -> Request,
     mut check: impl FnMut(&World, Option<u16>),
 ) {
-    let most = if std::env::var_os("STEAD_SOAK").is_some() { u32::MAX } else { MOST };
+    let most = if std::env::var_os("STEAD_SOAK").is_some() { u32::MAX } else { MAX_KILLS_PER_CALL };
     let mut kills = 0;
     for call in calls {
         for when in 1..=most {
@@ -128,8 +128,8 @@ impl World {
         listed["items"].as_array().unwrap().iter().map(id).collect()
     }
 
-    /// Nothing is on disk that no row speaks of, and nothing half made; a server that has just started
-    /// may be about to see to it.
+    /// Waits until nothing is on disk without a row, and nothing is incomplete; a server that has just started may
+    /// still be cleaning up.
     fn check_leftovers(&self, at: &str) {
         wait_for("nothing to be left over", || {
             let (live, trashed) = (self.ids("/api/projects"), self.ids("/api/projects/trash"));
@@ -141,7 +141,7 @@ impl World {
                 for entry in entries.flatten() {
                     let name = entry.file_name().into_string().unwrap();
                     if !known.contains(&name) {
-                        return Err(format!("{at}: {folder}/{name} is nobody's"));
+                        return Err(format!("{at}: {folder}/{name} belongs to no row"));
                     }
                     let parts = std::fs::read_dir(entry.path().join("tmp"));
                     if parts.map_or(0, Iterator::count) > 0 {
@@ -331,7 +331,7 @@ fn clean_up_deletes_and_purges_whole_projects() {
         |_| backdate(&home, &project, 40),
         |world| world.client.request("POST", "/api/projects/cleanup").json(&json!({})),
         |world, answered| {
-            // A server that starts cleans up by itself, so it comes into the trash either way.
+            // A starting server cleans up by itself, so the project is in the trash either way.
             assert!(answered.is_none() || !world.is_live());
             wait_for("the deletion", || if world.is_live() { Err("it is there") } else { Ok(()) });
             world.restore();

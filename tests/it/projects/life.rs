@@ -1,4 +1,4 @@
-//! What is counted, kept and shared: statistics, records, one server a home, memories in the shell.
+//! Statistics, session records, the lock of a home, and memories in the shell.
 
 use std::io::{Read, Write};
 
@@ -68,7 +68,7 @@ fn a_thread_that_names_no_project_has_the_default_one() {
 }
 
 #[test]
-fn the_second_server_on_a_home_refuses_and_says_who_holds_it() {
+fn a_second_server_on_a_home_is_refused_with_the_pid_of_the_first() {
     let home = Home::new();
     let server = Server::start_with(&home, &["--provider", "local"]);
     let path = home.path().to_str().unwrap().to_owned();
@@ -146,7 +146,7 @@ fn every_verb_has_an_example() {
     }
 }
 
-/// The most memory a process ever had in use, in kilobytes.
+/// Returns the peak resident memory of a process in kilobytes.
 fn peak_kb(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -45,7 +45,7 @@ fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
 /// Makes it that nothing was done in a project for so many days; the server may be up or down.
 fn backdate(home: &std::path::Path, project: &str, days: i64) {
     let db = rusqlite::Connection::open(home.join("stead.db")).unwrap();
-    db.busy_timeout(crate::harness::PATIENCE).unwrap();
+    db.busy_timeout(crate::harness::WAIT_TIMEOUT).unwrap();
     let by = days * 86_400 * 1_000_000;
     let changed = db
         .execute(
@@ -71,7 +71,7 @@ impl World {
         self.client = self.server.client();
     }
 
-    /// What `/metrics` says of something that has no labels.
+    /// Returns the value of a metric without labels.
     fn metric(&self, name: &str) -> f64 {
         let text = self.client.get("/metrics").expect_status(200).text();
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -91,12 +91,12 @@ impl World {
         self.home.path().join("workspaces").join(&self.project).join("repo")
     }
 
-    /// What the command line prints.
+    /// Runs the command line; returns its standard output.
     fn stead(&self, arguments: &[&str]) -> String {
         self.run_stead(arguments).0
     }
 
-    /// What it prints and what it warns of.
+    /// Runs the command line; returns its standard output and standard error.
     fn stead_all(&self, arguments: &[&str]) -> String {
         let (out, err) = self.run_stead(arguments);
         format!("{out}\n{err}")

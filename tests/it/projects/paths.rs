@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{World, world};
 use crate::harness::Answer;
 
-/// What is asked of a path.
+/// The operations on a path.
 const OPERATIONS: [&str; 10] =
     ["read", "write", "list", "stat", "mkdir", "move from", "move to", "remove", "search", "watch"];
 
@@ -113,12 +113,12 @@ fn every_operation_refuses_every_way_out() {
             answer.problem(*status);
         }
     }
-    // What is encoded twice is a name like any other.
+    // A doubly encoded path is an ordinary name.
     assert_eq!(world.ask("read", "/workspace/%252e%252e/secret").problem(404), "not_found");
     assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "secret");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "something came into it");
     assert!(!repo.join("stolen").exists());
-    // A link itself can be looked at, moved and removed; what it points to stays.
+    // A link itself can be read, moved and removed; its target stays.
     let stat = world.ask("stat", "/workspace/absolute").expect(200);
     assert_eq!(stat["type"], "link");
     world.ask("remove", "/workspace/absolute").expect(204);
@@ -126,7 +126,7 @@ fn every_operation_refuses_every_way_out() {
 }
 
 #[test]
-fn what_is_no_file_is_neither_opened_nor_waited_for() {
+fn a_special_file_is_neither_opened_nor_waited_for() {
     let world = world();
     let repo = world.repo();
     run("mkfifo", &["fifo"], &repo);
@@ -201,7 +201,7 @@ fn a_race_of_links_leads_nowhere() {
 }
 
 #[test]
-fn parts_of_files_are_what_was_asked_for() {
+fn parts_of_files_match_the_requested_range() {
     let world = world();
     symlink("file", world.repo().join("link")).unwrap();
     let paths = ["/workspace/file", "/memories/hot/file", "/memories/persistent/file"];
@@ -245,7 +245,7 @@ fn parts_of_files_are_what_was_asked_for() {
 }
 
 #[test]
-fn moves_go_within_and_across_routes_or_say_why_not() {
+fn moves_work_within_and_across_routes_or_name_the_reason() {
     let world = world();
     let path = format!("/api/projects/{}", world.project);
     let routes = json!({"/notes": "store", "/scratch": "filesystem", "/workspace/cache": "state"});
@@ -361,7 +361,7 @@ fn a_search_is_linear_limited_and_skips_what_is_no_text() {
 }
 
 #[test]
-fn a_huge_or_deep_tree_is_watched_in_part_and_hurts_nobody() {
+fn a_huge_or_deep_tree_is_watched_in_part() {
     let world = world();
     let repo = world.repo();
     for number in 0..4500 {

@@ -1,4 +1,4 @@
-//! Characters arrive whole, and events arrive compressed for those who ask.
+//! Characters arrive whole, and events arrive compressed for clients that accept gzip.
 
 use std::io::Read;
 
@@ -69,7 +69,7 @@ fn a_snapshot_withholds_a_character_that_is_being_received() {
 }
 
 #[test]
-fn events_are_compressed_for_a_client_that_asks() {
+fn events_are_compressed_for_a_client_that_accepts_gzip() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

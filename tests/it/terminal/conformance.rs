@@ -27,11 +27,11 @@ fn case_files() -> Vec<PathBuf> {
     files
 }
 
-/// What happens beside a case.
+/// What happens during a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// Somebody watches all of it.
+    /// A client watches the terminal.
     Watcher,
     /// The server is killed between two steps and started again.
     Kills,
@@ -45,7 +45,7 @@ enum Beside {
     Commands,
 }
 
-/// What cannot be where each command has a shell of its own, with no PTY, and why.
+/// Cases that cannot pass where each command has a shell of its own and no PTY, with the reason.
 const COMMANDS_ONLY: &[(&str, &[&str])] = &[
     (
         "jobs, descriptors and the number of a shell end with it",
@@ -145,7 +145,7 @@ fn every_hostile_case_passes() {
 }
 
 #[test]
-fn hostile_cases_pass_while_somebody_watches() {
+fn hostile_cases_pass_while_a_client_watches() {
     all_pass(Beside::Watcher);
 }
 
@@ -296,7 +296,7 @@ fn play(
             }
         }
         let began = Instant::now();
-        let client = server.client().patient();
+        let client = server.client().with_long_timeout();
         let answer = client.post(&format!("/api/terminals/{terminal}/exec"), body);
         let took = began.elapsed().as_millis() as u64;
         if answer.status != 200 {
@@ -305,7 +305,7 @@ fn play(
         }
         let mut expect = step["expect"].clone();
         if beside == Beside::Commands {
-            // How long a vendor takes is not ours to say.
+            // The latency of a vendor is not under test.
             expect.as_object_mut().unwrap().remove("max_ms");
         }
         check(&answer.json(), &expect, took, index, &mut wrong);
@@ -314,7 +314,7 @@ fn play(
     wrong
 }
 
-/// Reads a terminal's stream until the terminal is gone, and checks that no byte is missing in it.
+/// Reads a terminal's stream until the terminal is deleted, and checks that no byte is missing.
 fn watch(client: &Client, terminal: &str) -> thread::JoinHandle<()> {
     let mut events = client.request("GET", &format!("/api/terminals/{terminal}/stream")).events();
     thread::spawn(move || {
@@ -357,7 +357,7 @@ fn check(ran: &Value, expect: &Value, took: u64, index: usize, wrong: &mut Vec<S
             "stdout_len" => json!(stdout.len()) == *value,
             "stderr_len" => json!(stderr.len()) == *value,
             "max_ms" => took <= value.as_u64().unwrap(),
-            other => panic!("a case expects {other:?}, which nobody knows"),
+            other => panic!("a case has the unknown expectation {other:?}"),
         };
         if !fits {
             let head: String = ran.to_string().chars().take(400).collect();

@@ -1,4 +1,4 @@
-//! The metrics of snapshots, reconnects and recoveries count what happened.
+//! The metrics of snapshots, reconnects and recoveries.
 
 use serde_json::json;
 

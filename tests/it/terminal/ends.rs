@@ -1,4 +1,4 @@
-//! A terminal with a program of its own ends with it; the thread's default terminal goes on.
+//! A terminal with its own program ends with it; the thread's default terminal gets a new shell.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn terminal(client: &Client, id: &str) -> Value {
 }
 
 #[test]
-fn a_terminal_with_a_program_of_its_own_tells_its_exit_and_stays_exited() {
+fn a_terminal_with_its_own_program_reports_its_exit_and_stays_exited() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -55,7 +55,7 @@ fn an_exec_that_leaves_the_shell_ends_its_terminal_and_has_a_receipt() {
 }
 
 #[test]
-fn a_default_terminal_gets_a_new_shell_and_its_screen_says_so() {
+fn a_default_terminal_gets_a_new_shell_and_a_notice_on_its_screen() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

@@ -1,4 +1,4 @@
-//! Commands through the front door.
+//! Commands over HTTP.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{exec, open, screen, shows};
 use crate::harness::{Home, Server, wait_for};
 
 #[test]
-fn a_receipt_says_how_it_went_and_what_changed() {
+fn a_receipt_has_the_outcome_and_the_changes() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -115,7 +115,7 @@ fn input_and_signals_reach_a_running_command() {
 }
 
 #[test]
-fn a_busy_shell_is_waited_for_or_said_to_be_busy() {
+fn a_busy_shell_is_waited_for_or_reported() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

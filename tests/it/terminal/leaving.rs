@@ -1,4 +1,4 @@
-//! Clients that disconnect: what they asked for happens, or does not, as it is recorded.
+//! Clients that disconnect: their requests are executed or not, as recorded.
 
 use std::{fs, io::Read, net::Shutdown, path::Path};
 
@@ -71,7 +71,7 @@ fn a_client_that_leaves_during_delete_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_deletion_is_accepted_at_once_and_can_be_asked_for_again_until_it_is_done() {
+fn a_deletion_is_accepted_immediately_and_can_be_repeated_until_it_is_done() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -87,7 +87,7 @@ fn a_deletion_is_accepted_at_once_and_can_be_asked_for_again_until_it_is_done() 
 }
 
 #[test]
-fn what_a_killed_server_had_begun_to_delete_is_removed_by_the_next() {
+fn an_interrupted_deletion_is_completed_by_the_next_server() {
     let home = Home::new();
     let mut server = Server::start(&home);
     let client = server.client();
@@ -129,7 +129,7 @@ fn a_queued_command_whose_caller_has_left_never_starts() {
         wait_for("it to be queued", || command(&client, "t", &text(name)));
         stream.shutdown(Shutdown::Both).unwrap();
     }
-    // One that can be come back to stays.
+    // A command that can be resumed by its key stays.
     let keyed = client
         .request("POST", "/api/threads/t/exec")
         .header("idempotency-key", "k")
@@ -150,7 +150,7 @@ fn a_queued_command_whose_caller_has_left_never_starts() {
 }
 
 #[test]
-fn a_cancelled_command_says_so_whether_or_not_it_had_begun() {
+fn a_cancelled_command_is_reported_as_cancelled_whether_or_not_it_had_started() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -174,7 +174,7 @@ fn a_cancelled_command_says_so_whether_or_not_it_had_begun() {
 }
 
 #[test]
-fn what_a_command_wrote_before_its_host_was_killed_is_in_its_receipt() {
+fn output_from_before_its_host_was_killed_is_in_the_receipt() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -204,7 +204,7 @@ fn what_a_command_wrote_before_its_host_was_killed_is_in_its_receipt() {
     assert_eq!(receipt["stdout_bytes"], 8, "{receipt}");
 }
 
-/// A request, and what there is to see once it was carried out.
+/// A request, and its observable effect.
 struct Route {
     method: &'static str,
     target: &'static str,

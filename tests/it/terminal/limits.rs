@@ -1,4 +1,4 @@
-//! Bad input and exhaustion: a precise refusal, and nothing else is harmed.
+//! Invalid input and exhaustion: precise errors, and no effect on anything else.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::open;
 use crate::harness::{Home, Server};
 
 #[test]
-fn bad_input_is_named_and_never_our_fault() {
+fn invalid_input_is_named_and_never_a_server_error() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -114,7 +114,7 @@ fn bad_input_is_named_and_never_our_fault() {
 }
 
 #[test]
-fn a_thread_with_too_many_terminals_is_told_so_and_can_go_on() {
+fn a_thread_with_too_many_terminals_gets_an_error_and_can_continue() {
     let home = Home::new();
     let server = Server::start_as(&home, &[], &[("STEAD_TERMINAL_MAX_PER_THREAD", "3")]);
     let client = server.client();
@@ -128,7 +128,7 @@ fn a_thread_with_too_many_terminals_is_told_so_and_can_go_on() {
 }
 
 #[test]
-fn what_is_typed_with_an_id_is_typed_once() {
+fn input_with_an_id_is_typed_once() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

@@ -1,4 +1,4 @@
-//! Terminals through the front door: streams, survival, exec, limits.
+//! Terminals over HTTP: streams, survival, exec, limits.
 
 mod characters;
 mod conformance;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Event, wait_for};
 
-/// A terminal of its own, running `cmd` or the shell.
+/// Opens a terminal that runs `cmd` or the shell.
 pub fn open(client: &Client, thread: &str, body: Value) -> String {
     let made = client.post(&format!("/session/{thread}/pty"), body).expect(201);
     made["ptyID"].as_str().unwrap().to_owned()
@@ -28,7 +28,7 @@ pub fn exec(client: &Client, thread: &str, command: &str) -> Value {
     client.post(&format!("/api/threads/{thread}/exec"), json!({"command": command})).expect(200)
 }
 
-/// What an event of a stream carries, with the offset of its first byte.
+/// Returns the data of an event, with the offset of its first byte.
 pub fn data(event: &Event) -> (u64, Vec<u8>) {
     let body = event.json();
     let bytes = match (&body["data"], &body["data_base64"]) {

@@ -1,4 +1,4 @@
-//! What a program hears from its terminal when it asks.
+//! Responses of the terminal to queries of a program.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ stty sane
 printf '\r\nheard %q\r\n' "$heard"
 sleep 60"#;
 
-fn heard(arguments: &[&str], environment: &[(&str, &str)], expected: &str) {
+fn check_response(arguments: &[&str], environment: &[(&str, &str)], expected: &str) {
     let home = Home::new();
     let server = Server::start_as(&home, arguments, environment);
     let client = server.client();
@@ -23,8 +23,8 @@ fn heard(arguments: &[&str], environment: &[(&str, &str)], expected: &str) {
 
 #[test]
 fn the_screen_is_summed_only_where_the_owner_allows_it() {
-    heard(&[], &[], r"$'\E[1;3'");
+    check_response(&[], &[], r"$'\E[1;3'");
     let summed = r"$'\EP1!~00C3\E\\\E[1;3'";
-    heard(&["--set", "vt.checksum_reports=true"], &[], summed);
-    heard(&[], &[("STEAD_VT_CHECKSUM_REPORTS", "true")], summed);
+    check_response(&["--set", "vt.checksum_reports=true"], &[], summed);
+    check_response(&[], &[("STEAD_VT_CHECKSUM_REPORTS", "true")], summed);
 }

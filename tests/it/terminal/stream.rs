@@ -1,4 +1,4 @@
-//! Watching: a picture first, then exactly what comes after it, for any number of clients.
+//! Streams: a snapshot first, then exactly the output after it, for any number of clients.
 
 use std::io::Read;
 
@@ -102,7 +102,7 @@ fn one_client_drives_and_another_takes_over() {
 }
 
 #[test]
-fn clients_that_never_read_hurt_nobody() {
+fn clients_that_never_read_do_not_affect_others() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -123,7 +123,7 @@ fn clients_that_never_read_hurt_nobody() {
         client.get(&format!("/api/terminals/{id}")).expect(200)["offset"].as_u64().unwrap()
     };
     let first = offset(&client);
-    wait_for("the program to go on", || match offset(&client) {
+    wait_for("the program to continue", || match offset(&client) {
         now if now > first => Ok(()),
         now => Err(now),
     });
@@ -141,7 +141,7 @@ fn memory(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_recording_tells_the_whole_story() {
+fn a_recording_is_complete() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -170,17 +170,17 @@ fn a_recording_tells_the_whole_story() {
             other => Err(other.cloned()),
         }
     });
-    // Four bytes were written, one of them no text; the offset counts what was written.
-    let told = client.get(&format!("/api/terminals/{id}/recording?offsets=true")).text();
-    let ends = told.lines().skip(1).filter_map(|line| {
+    // Four bytes were written, one of them not UTF-8; the offset counts bytes.
+    let recording = client.get(&format!("/api/terminals/{id}/recording?offsets=true")).text();
+    let ends = recording.lines().skip(1).filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         line[3].as_u64()
     });
-    assert_eq!(ends.last(), Some(4), "{told}");
+    assert_eq!(ends.last(), Some(4), "{recording}");
 }
 
 #[test]
-fn a_long_picture_comes_compressed_to_a_client_that_asks() {
+fn a_large_snapshot_is_compressed_for_a_client_that_asks() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{data, exec, open, shows};
 use crate::harness::{Home, Server, wait_for};
 
-/// A program whose every line says where it is, so that a lost or doubled byte shows.
+/// A program that numbers its lines, so that a lost or repeated byte is detected.
 const COUNT: &str = "i=0; while :; do i=$((i+1)); echo \"line $i of a long story\"; \
     [ $((i % 20)) = 0 ] && sleep 0.01; done";
 
@@ -88,7 +88,7 @@ fn shell_state_and_a_running_command_outlive_a_kill_of_the_server() {
 }
 
 #[test]
-fn a_terminal_whose_host_is_gone_comes_back_with_its_scrollback_and_state() {
+fn a_terminal_whose_host_was_killed_is_restored_with_its_scrollback_and_state() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

@@ -1,13 +1,16 @@
-//! The house rules that the compiler does not check.
+//! Project rules that the compiler does not check.
 
+mod document;
+mod names;
 mod source;
+mod words;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use source::{Modules, code, crates, cycles, files, is_test, product, product_folders, root};
 
-/// What each crate may use of the others, itself left out. The compiler refuses a cycle; this refuses a
-/// dependency that points outward.
+/// The crates that each crate may depend on. The compiler refuses a cycle; this refuses a dependency that points
+/// outward.
 const MAY_USE: [(&str, &[&str]); 14] = [
     ("vt", &[]),
     ("host", &[]),
@@ -45,9 +48,9 @@ const MUST_NOT_USE: [(&str, &[&str]); 4] = [
     ("engine", &["axum", "hyper", "rusqlite"]),
 ];
 
-/// Most lines of a file, its tests aside.
+/// Maximum number of lines of a file without its tests.
 const MAX_FILE_LINES: usize = 800;
-/// Most lines of a crate, its tests aside.
+/// Maximum number of lines of a crate without its tests.
 const MAX_CRATE_LINES: usize = 15_000;
 
 fn manifest(name: &str) -> toml::Table {
@@ -155,8 +158,8 @@ fn crates_are_small() {
 fn tests_wait_for_a_condition_and_do_not_sleep() {
     for folder in ["src", "crates", "tests"] {
         for (path, text) in files(folder) {
-            // Each test crate has one place that rests between two polls. The fault injector keeps a
-            // schedule, which is not a test's wait.
+            // Each test crate has one place that sleeps between two polls. The fault injector sleeps to keep
+            // its schedule.
             let harness = path.ends_with("tests/it/harness/mod.rs")
                 || path.ends_with("support.rs")
                 || path.starts_with(root().join("crates/chaos"));
@@ -174,7 +177,7 @@ fn tests_wait_for_a_condition_and_do_not_sleep() {
     }
 }
 
-/// What opens a way out of the process.
+/// Calls that leave the process.
 const WAYS_OUT: [&str; 7] = [
     "UnixStream::connect(",
     "TcpStream::connect(",
@@ -187,7 +190,7 @@ const WAYS_OUT: [&str; 7] = [
 
 #[test]
 fn only_providers_leave_the_process() {
-    // The command line is a process of its own, and its user sees it wait. A host is the other end.
+    // The command line is a process of its own, whose user sees it wait. A host is the other end.
     let exempt = [
         "src/cli",
         "crates/provider",

@@ -55,6 +55,23 @@ pub fn product(text: &str) -> String {
     code(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default())
 }
 
+/// The attributes directly above a line, as one text.
+pub fn attributes(lines: &[&str], index: usize) -> String {
+    let (mut found, mut open) = (Vec::new(), 0i32);
+    for line in lines[..index].iter().rev() {
+        let line = line.trim();
+        let closes = line.ends_with(']');
+        if open == 0 && (!closes || line.starts_with("///")) {
+            break;
+        }
+        open += i32::from(closes && !line.starts_with("#["));
+        open -= i32::from(line.starts_with("#[") && !closes);
+        found.push(line);
+    }
+    found.reverse();
+    found.join("\n")
+}
+
 /// The files of one crate by module path, such as `["shell", "driver"]`; the root is the empty path.
 pub struct Modules(BTreeMap<Vec<String>, (PathBuf, String)>);
 

@@ -1,4 +1,4 @@
-//! A page for people that draws `/openapi.json`; nothing of it comes from elsewhere.
+//! The API reference: a page that renders `/openapi.json` without external resources.
 
 use axum::{
     http::header,
@@ -16,23 +16,23 @@ fn file(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], text).into_response()
 }
 
-/// This page.
+/// Get the API reference as a web page.
 #[utoipa::path(get, path = "/docs", tag = "server",
-    responses((status = 200, description = "A page for people", content_type = "text/html")))]
+    operation_id = "docs.page", responses((status = 200, description = "An HTML page", content_type = "text/html")))]
 async fn page() -> Response {
     file("text/html; charset=utf-8", include_str!("page.html"))
 }
 
-/// The script of this page.
+/// Get the script of the API reference.
 #[utoipa::path(get, path = "/docs/page.js", tag = "server",
-    responses((status = 200, description = "A script", content_type = "text/javascript")))]
+    operation_id = "docs.script", responses((status = 200, description = "A JavaScript file", content_type = "text/javascript")))]
 async fn script() -> Response {
     file("text/javascript; charset=utf-8", include_str!("page.js"))
 }
 
-/// The style of this page.
+/// Get the style sheet of the API reference.
 #[utoipa::path(get, path = "/docs/page.css", tag = "server",
-    responses((status = 200, description = "A style sheet", content_type = "text/css")))]
+    operation_id = "docs.style", responses((status = 200, description = "A CSS file", content_type = "text/css")))]
 async fn style() -> Response {
     file("text/css; charset=utf-8", include_str!("page.css"))
 }

@@ -1,4 +1,4 @@
-// Draws the OpenAPI document. Text is only ever set as text, never as markup.
+// Renders the OpenAPI document. Text is only ever set as text, never as markup.
 "use strict";
 
 function make(name, properties, ...children) {
@@ -68,7 +68,7 @@ async function draw() {
   }
   const api = await answer.json();
   const all = (api.components && api.components.schemas) || {};
-  about.replaceChildren(`${api.info.description} Version ${api.info.version}. The whole as `,
+  about.replaceChildren(`${api.info.description} Version ${api.info.version}. Download: `,
     make("a", { href: "/openapi.json", textContent: "OpenAPI 3.1" }), ".");
   const groups = new Map();
   for (const [path, item] of Object.entries(api.paths)) {

@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{ORIGIN, view};
 use crate::Compat;
-use api::budget::Connection;
+use api::budget::ClientConnection;
 use base::event::{Happened, Heard};
 use model::{LeaseId, ThreadId};
 
@@ -42,7 +42,7 @@ const MOST_SAID: usize = 64 << 10;
 /// Connects a client.
 pub(super) async fn connect(
     State(app): State<Compat>,
-    Extension(connection): Extension<Arc<Connection>>,
+    Extension(connection): Extension<Arc<ClientConnection>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let tasks = app.tasks.clone();
@@ -69,7 +69,7 @@ async fn refuse(mut socket: WebSocket, message: &str) -> Result<(), axum::Error>
 
 async fn serve(
     app: &Compat,
-    connection: &Connection,
+    connection: &ClientConnection,
     mut socket: WebSocket,
 ) -> Result<(), axum::Error> {
     let id = uuid::Uuid::now_v7().simple().to_string();

@@ -2,7 +2,7 @@
 
 use api::{
     Door,
-    door::{Addressee, Answer, Credential, Program},
+    door::{Addressee, Answer, Credential, SandboxProgram},
     error::Problem,
 };
 use axum::{
@@ -43,13 +43,13 @@ impl Door for E2b {
         }
     }
 
-    fn program(&self, host: &Authority, headers: &HeaderMap) -> Option<Program> {
+    fn program(&self, host: &Authority, headers: &HeaderMap) -> Option<SandboxProgram> {
         let (sandbox, port) = address::to_program(host, headers)?;
         let (compat, id) = (self.0.clone(), sandbox.clone());
         let answer = move |request| -> BoxFuture<'static, Response> {
             Box::pin(async move { port::serve(&compat, &id, port, request).await })
         };
-        Some(Program { sandbox, answer: Box::new(answer) })
+        Some(SandboxProgram { sandbox, answer: Box::new(answer) })
     }
 
     fn credential(&self, request: &mut Request, host: &Authority) -> Credential {

@@ -1,0 +1,68 @@
+//! The providers of this server and their capabilities.
+
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{App, page::List};
+use provider::{Capabilities, Fidelity};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// A provider of compute.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProviderView {
+    /// Name of the provider.
+    name: String,
+    /// Whether it is the default provider.
+    default: bool,
+    /// Whether it can be used on this machine.
+    available: bool,
+    /// Its capabilities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    capabilities: Option<Capabilities>,
+    /// What a suspended instance keeps: `filesystem`, `memory` or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    suspend: Option<Fidelity>,
+    /// Number of instances in the warm pool, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<usize>,
+    /// What this machine lacks to use it.
+    missing: Vec<String>,
+}
+
+/// List the providers and their capabilities.
+#[utoipa::path(get, path = "/api/providers", tag = "leases",
+    operation_id = "providers.list", responses((status = 200, description = "All providers", body = List<ProviderView>)))]
+async fn list(State(app): State<App>) -> axum::Json<List<ProviderView>> {
+    let providers = app.leases.providers();
+    let mut items = Vec::new();
+    for provider in providers.all() {
+        let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
+        items.push(ProviderView {
+            name: provider.name().to_owned(),
+            default: provider.name() == app.provider,
+            available: missing.is_empty(),
+            capabilities: missing.is_empty().then(|| provider.capabilities()),
+            suspend: Some(provider.keeps()),
+            ready: provider.ready(),
+            missing,
+        });
+    }
+    let absent = providers.absent().map(|(name, lacks)| ProviderView {
+        name: name.to_owned(),
+        default: false,
+        available: false,
+        capabilities: None,
+        suspend: None,
+        ready: None,
+        missing: lacks.to_vec(),
+    });
+    items.extend(absent);
+    axum::Json(List::whole(items))
+}

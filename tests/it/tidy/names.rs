@@ -1,0 +1,196 @@
+//! Names: one type per name in the workspace, one schema per name in the API document.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{attributes, files, is_test, product, product_folders, root};
+
+/// Type names that still have several definitions. The list only shrinks: remove a name once it is unique.
+const SHARED_NAMES: &[&str] = &[
+    "Action",
+    "AgentBay",
+    "Answer",
+    "Ask",
+    "Asked",
+    "Asking",
+    "At",
+    "Base",
+    "Cgroup",
+    "Change",
+    "Client",
+    "Code",
+    "Command",
+    "Commands",
+    "Config",
+    "Copy",
+    "Create",
+    "Cursor",
+    "Daytona",
+    "Directory",
+    "Due",
+    "E2b",
+    "End",
+    "Ended",
+    "Ending",
+    "Engine",
+    "Entry",
+    "Event",
+    "Events",
+    "Exec",
+    "Execute",
+    "Exit",
+    "Facts",
+    "Failure",
+    "Family",
+    "Fault",
+    "Filter",
+    "Follow",
+    "Fork",
+    "Found",
+    "Gone",
+    "Guest",
+    "Happened",
+    "Heard",
+    "Host",
+    "IfBusy",
+    "Image",
+    "Input",
+    "Item",
+    "Job",
+    "Keep",
+    "Key",
+    "Keys",
+    "Kind",
+    "Launch",
+    "Limits",
+    "Line",
+    "Link",
+    "Log",
+    "Message",
+    "Metrics",
+    "Mode",
+    "Moment",
+    "Mount",
+    "Named",
+    "Names",
+    "OnExpiry",
+    "Opened",
+    "Operation",
+    "Options",
+    "Outcome",
+    "Pace",
+    "Packed",
+    "Page",
+    "Paths",
+    "Phase",
+    "Piece",
+    "Place",
+    "Plan",
+    "Process",
+    "Processes",
+    "Progress",
+    "Projects",
+    "Ran",
+    "Reach",
+    "Record",
+    "Refusal",
+    "Report",
+    "Request",
+    "Role",
+    "Rules",
+    "Runtime",
+    "Said",
+    "Sandbox",
+    "Screen",
+    "Seen",
+    "Settings",
+    "Size",
+    "Source",
+    "Span",
+    "Spec",
+    "Start",
+    "Stat",
+    "State",
+    "Stdin",
+    "Step",
+    "Stream",
+    "Target",
+    "Terminal",
+    "TerminalView",
+    "Terminals",
+    "Thread",
+    "Trust",
+    "Usage",
+    "Watcher",
+    "Wire",
+];
+
+/// Returns the name of the public struct, enum, union or trait that a line declares.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = match rest.strip_prefix('(') {
+        Some(rest) => rest.split_once(')')?.1,
+        None => rest,
+    };
+    let mut words = rest.split_whitespace().skip_while(|word| ["unsafe", "auto"].contains(word));
+    let keyword = words.next()?;
+    if !rest.starts_with(' ') || !["struct", "enum", "union", "trait"].contains(&keyword) {
+        return None;
+    }
+    // A macro's `struct $name` has no name yet.
+    let name = words.next()?.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+    name.filter(|name| !name.is_empty())
+}
+
+#[test]
+fn no_two_public_types_have_one_name() {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for folder in product_folders() {
+        for (path, text) in files(&folder) {
+            if is_test(&path) {
+                continue;
+            }
+            let file = path.strip_prefix(root()).unwrap().display().to_string();
+            for name in product(&text).lines().filter_map(public_type) {
+                found.entry(name.to_owned()).or_default().insert(file.clone());
+            }
+        }
+    }
+    found.retain(|name, files| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    assert!(found.is_empty(), "types of one name: {found:#?}");
+}
+
+#[test]
+fn no_two_schemas_have_one_name() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for folder in product_folders() {
+        for (path, text) in files(&folder) {
+            let lines: Vec<&str> = text.lines().collect();
+            for (index, line) in lines.iter().enumerate() {
+                let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+                let declares = words.next().is_some_and(|word| ["struct", "enum"].contains(&word));
+                if declares && attributes(&lines, index).contains("ToSchema") {
+                    let name = words.next().unwrap_or_default();
+                    let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                    let file = path.strip_prefix(root()).unwrap().display().to_string();
+                    found.entry(name.to_owned()).or_default().push(file);
+                }
+            }
+        }
+    }
+    assert!(found.len() > 50, "the schemas were not found: {found:#?}");
+    // utoipa keeps the last of two schemas of one name and describes the wrong type.
+    found.retain(|_, files| files.len() > 1);
+    assert!(found.is_empty(), "schemas of one name: {found:#?}");
+}
+
+#[test]
+fn a_public_type_is_recognized() {
+    let check = |line: &str, expected: Option<&str>| assert_eq!(public_type(line), expected);
+    check("pub struct Lease {", Some("Lease"));
+    check("pub(crate) struct Shares<T>(", Some("Shares"));
+    check("    pub(super) enum Mode {", Some("Mode"));
+    check("pub unsafe trait Zeroed {}", Some("Zeroed"));
+    check("pub fn structure() {", None);
+    check("struct Private;", None);
+    check("pub structure: Lease,", None);
+}
