@@ -41,6 +41,7 @@ use crate::Compat;
 use ::files::FileError;
 use api::{error::Problem, extract::OptionalJson};
 use engine::{sandbox::SandboxError, terminal::TerminalError};
+use git::{branch, commit, config, remote};
 use model::Timestamp;
 use store::{SandboxRecord, StoreError};
 use view::find;
@@ -168,25 +169,25 @@ fn toolbox() -> Router<Compat> {
 
 fn repositories() -> Router<Compat> {
     Router::new()
-        .route("/git/clone", post(git::clone))
-        .route("/git/init", post(git::init))
-        .route("/git/status", get(git::status))
+        .route("/git/clone", post(remote::clone))
+        .route("/git/init", post(remote::init))
+        .route("/git/status", get(commit::status))
         .route(
             "/git/branches",
-            get(git::branches).post(git::create_branch).delete(git::delete_branch),
+            get(branch::branches).post(branch::create_branch).delete(branch::delete_branch),
         )
-        .route("/git/checkout", post(git::checkout))
-        .route("/git/add", post(git::add))
-        .route("/git/commit", post(git::commit))
-        .route("/git/history", get(git::history))
-        .route("/git/pull", post(git::pull))
-        .route("/git/push", post(git::push))
-        .route("/git/reset", post(git::reset))
-        .route("/git/restore", post(git::restore))
-        .route("/git/remotes", get(git::remotes).post(git::add_remote))
-        .route("/git/config", get(git::config).post(git::set_config))
-        .route("/git/config/user", post(git::set_user))
-        .route("/git/credentials", post(git::authenticate))
+        .route("/git/checkout", post(branch::checkout))
+        .route("/git/add", post(commit::add))
+        .route("/git/commit", post(commit::commit))
+        .route("/git/history", get(commit::history))
+        .route("/git/pull", post(remote::pull))
+        .route("/git/push", post(remote::push))
+        .route("/git/reset", post(commit::reset))
+        .route("/git/restore", post(commit::restore))
+        .route("/git/remotes", get(remote::remotes).post(remote::add_remote))
+        .route("/git/config", get(config::config).post(config::set_config))
+        .route("/git/config/user", post(config::set_user))
+        .route("/git/credentials", post(config::authenticate))
 }
 
 /// A refusal as clients of Daytona read it.
