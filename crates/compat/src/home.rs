@@ -8,7 +8,7 @@ use files::{Above, Directory, FileError, Kind, Relative, memory::Expect};
 /// Where a user's own programs are, below the home.
 pub const PROGRAMS: &str = ".local/bin";
 /// The most that is read of a list of users.
-const MOST: u64 = 1 << 20;
+const MAX_USER_LIST_BYTES: u64 = 1 << 20;
 /// What a login shell reads: the programs of the home go before those of the system.
 const PROFILE: &str = "PATH=\"$HOME/.local/bin:$PATH\"\n";
 
@@ -22,7 +22,6 @@ const ROOTS: &str = "root";
 /// The user of a sandbox, who is the one account that its programs run as.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// The name.
     pub name: String,
     /// Where it is at home.
     pub home: String,
@@ -100,7 +99,7 @@ fn name_in(
     let mut text = String::new();
     match directory.read(file) {
         Ok((file, stat)) => {
-            let read = file.take(MOST).read_to_string(&mut text);
+            let read = file.take(MAX_USER_LIST_BYTES).read_to_string(&mut text);
             read.map_err(|error| FileError::from_io("read", &stat.path, error))?;
         }
         Err(FileError::Missing { .. }) => {}

@@ -12,7 +12,6 @@ use store::SandboxRecord;
 /// The files of a sandbox that runs.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// All of them.
     pub directory: Directory,
     /// Who its programs run as, by numbers outside.
     pub owner: (u32, u32),

@@ -56,7 +56,6 @@ impl Purpose {
 pub enum Operation {
     /// To read a file.
     Read,
-    /// To write it.
     Write,
 }
 
@@ -67,7 +66,6 @@ pub struct Signed<'a> {
     pub path: &'a str,
     /// What is to be done with it.
     pub operation: Operation,
-    /// As which user.
     pub user: &'a str,
     /// Until when, in seconds since 1970.
     pub until: Option<i64>,

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::vendor::Vendor;
+use super::vendor::VendorApi;
 use crate::Compat;
 use api::{
     error::Problem,
@@ -170,7 +170,7 @@ async fn answer_in_time<T>(
 }
 
 /// The answer to a request without the token of a private port.
-fn unauthorized(vendor: &dyn Vendor) -> Response {
+fn unauthorized(vendor: &dyn VendorApi) -> Response {
     let status = vendor.port_refusal();
     let message = "a private port needs the traffic token of its sandbox";
     (status, axum::Json(json!({"code": status.as_u16(), "message": message}))).into_response()

@@ -50,7 +50,7 @@ pub fn is_paused(sandbox: &SandboxRecord) -> bool {
 impl Compat {
     /// Creates a sandbox and starts its compute.
     pub async fn create_sandbox(&self, new: NewSandbox) -> Result<SandboxRecord, Problem> {
-        let held = self.hold_volumes(&new).await?;
+        let held = self.lock_volumes(&new).await?;
         let (vendor, id) = (new.vendor, new.id.clone());
         let lease = match &new.fork {
             Some(lease) => self.store.lease(lease).await?,

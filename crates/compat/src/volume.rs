@@ -33,8 +33,7 @@ impl Compat {
         self.with_volumes(move |volumes| volumes.find(&name)).await
     }
 
-    /// Makes a volume.
-    pub async fn make_volume(&self, name: &str) -> Result<Volume, Problem> {
+    pub async fn create_volume(&self, name: &str) -> Result<Volume, Problem> {
         let name = name.to_owned();
         self.with_volumes(move |volumes| volumes.create(&name)).await
     }
@@ -84,7 +83,7 @@ impl Compat {
     }
 
     /// Holds volumes where they are until the sandbox that mounts them is on record.
-    pub async fn hold_volumes(
+    pub async fn lock_volumes(
         &self,
         new: &NewSandbox,
     ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, Problem> {

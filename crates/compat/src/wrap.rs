@@ -11,15 +11,12 @@ use model::Env;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// The program.
     pub cmd: String,
-    /// Its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// What its environment has beyond the sandbox's.
     #[serde(skip_serializing_if = "Env::is_empty")]
     pub envs: Env,
-    /// Where it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
 }

@@ -26,7 +26,7 @@ use files::FileError;
 /// The envelope that ends a stream.
 const LAST: u8 = 2;
 /// The longest time a client can give.
-const MOST_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Why a call failed, in the protocol's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,6 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// With this code.
     pub fn new(code: Code, message: impl Into<String>) -> Failed {
         Failed { code, message: message.into() }
     }
@@ -257,7 +256,6 @@ impl Answer {
         self.0.send(envelope(0, message)).await.is_ok()
     }
 
-    /// Ends the stream.
     pub async fn end(&self, result: Result<(), Failed>) {
         let last = match result {
             Ok(()) => json!({}),
@@ -297,7 +295,7 @@ pub fn refused(failed: &Failed) -> Response {
 /// How long the client gives a call.
 pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let ms: u64 = headers.get("connect-timeout-ms")?.to_str().ok()?.trim().parse().ok()?;
-    (ms > 0).then(|| Duration::from_millis(ms).min(MOST_TIME))
+    (ms > 0).then(|| Duration::from_millis(ms).min(MAX_TIMEOUT))
 }
 
 /// How often the client wants to hear that a stream lives.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::repository::{Repository, RepositoryPath};
 use crate::{
     Compat,
-    daytona::{Asked, Guest, Refusal},
+    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
 };
 
 /// A branch that is created or deleted.
@@ -31,9 +31,9 @@ pub(in crate::daytona) struct CheckoutRequest {
 /// The branches of a repository.
 pub(in crate::daytona) async fn branches(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     let listed = ["for-each-ref", "--format=%(refname:short)", "refs/heads"];
     let listed = repository.run(&listed).await?;
@@ -46,9 +46,9 @@ pub(in crate::daytona) async fn branches(
 /// Creates a branch and checks it out.
 pub(in crate::daytona) async fn create_branch(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<BranchName>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<BranchName>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     repository.run(&["checkout", "--quiet", "-b", &asked.name]).await?;
     Ok(StatusCode::CREATED)
@@ -57,9 +57,9 @@ pub(in crate::daytona) async fn create_branch(
 /// Deletes a branch, merged or not.
 pub(in crate::daytona) async fn delete_branch(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<BranchName>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<BranchName>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     let name = format!("refs/heads/{}", asked.name);
     repository.run(&["show-ref", "--verify", &name]).await?;
@@ -70,11 +70,11 @@ pub(in crate::daytona) async fn delete_branch(
 /// Checks out a branch or a commit.
 pub(in crate::daytona) async fn checkout(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<CheckoutRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CheckoutRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let branch = asked.branch.as_deref().filter(|name| !name.is_empty() && !name.starts_with('-'));
-    let branch = branch.ok_or_else(|| Refusal::bad("branch is missing"))?;
+    let branch = branch.ok_or_else(|| DaytonaRefusal::bad("branch is missing"))?;
     Repository::new(&app, &guest, &asked.path).run(&["checkout", "--quiet", branch, "--"]).await?;
     Ok(StatusCode::OK)
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Compat,
-    daytona::{Asked, Guest, Refusal},
+    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
 };
 
 /// Separates the fields of a commit in the output of `git log`.
@@ -58,9 +58,9 @@ pub(in crate::daytona) struct RestoreRequest {
 /// The branch of a repository and its changed files.
 pub(in crate::daytona) async fn status(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     let words = ["status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z"];
     Ok(axum::Json(status::parse(&repository.run(&words).await?)))
@@ -69,23 +69,22 @@ pub(in crate::daytona) async fn status(
 /// Adds files to the index.
 pub(in crate::daytona) async fn add(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<AddRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<AddRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let files = asked.files.as_deref().unwrap_or_default();
     let words = with(&["add", "--"], files.iter().map(String::as_str));
     Repository::new(&app, &guest, &asked.path).run(&words).await?;
     Ok(StatusCode::OK)
 }
 
-/// Commits the index.
 pub(in crate::daytona) async fn commit(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<CommitRequest>,
-) -> Result<axum::Json<Value>, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CommitRequest>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if asked.message.is_empty() || asked.author.is_empty() || asked.email.is_empty() {
-        return Err(Refusal::bad("message, author and email are needed"));
+        return Err(DaytonaRefusal::bad("message, author and email are needed"));
     }
     let mut repository = Repository::new(&app, &guest, &asked.path);
     for who in ["AUTHOR", "COMMITTER"] {
@@ -102,9 +101,9 @@ pub(in crate::daytona) async fn commit(
 /// The commits that lead to `HEAD`, the newest first.
 pub(in crate::daytona) async fn history(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     let words = ["log", "-z", "--format=%H%x1f%an%x1f%ae%x1f%aI%x1f%B"];
     let log = repository.run(&words).await?;
@@ -125,13 +124,13 @@ pub(in crate::daytona) async fn history(
 /// Moves `HEAD` to a commit, or removes files from the index.
 pub(in crate::daytona) async fn reset(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<ResetRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<ResetRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let mode = match asked.mode.as_deref() {
         None | Some("") => None,
         Some(mode @ ("soft" | "mixed" | "hard" | "merge" | "keep")) => Some(format!("--{mode}")),
-        Some(other) => return Err(Refusal::bad(format!("unknown mode: {other}"))),
+        Some(other) => return Err(DaytonaRefusal::bad(format!("unknown mode: {other}"))),
     };
     let target = asked.target.as_deref().filter(|target| !target.is_empty()).unwrap_or("HEAD");
     let files = asked.files.as_deref().unwrap_or_default();
@@ -144,9 +143,9 @@ pub(in crate::daytona) async fn reset(
 /// Restores the content of files from the index or a commit.
 pub(in crate::daytona) async fn restore(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<RestoreRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<RestoreRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let source = asked.source.as_deref().filter(|source| !source.is_empty());
     let source = source.map(|source| format!("--source={source}"));
     let staged = asked.staged.unwrap_or_default().then_some("--staged");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::repository::Repository;
 use crate::{
     Compat,
-    daytona::{Asked, Guest, Refusal},
+    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
 };
 use model::Env;
 
@@ -51,37 +51,36 @@ pub(in crate::daytona) struct CredentialsRequest {
 }
 
 /// The option of `git config` for a scope.
-fn scope_option(scope: Option<&str>) -> Result<&'static str, Refusal> {
+fn scope_option(scope: Option<&str>) -> Result<&'static str, DaytonaRefusal> {
     match scope {
         None | Some("" | "global") => Ok("--global"),
         Some("local") => Ok("--local"),
         Some("system") => Ok("--system"),
-        Some(other) => Err(Refusal::bad(format!("unknown scope: {other}"))),
+        Some(other) => Err(DaytonaRefusal::bad(format!("unknown scope: {other}"))),
     }
 }
 
 /// The value of a setting; `null` if it is not set.
 pub(in crate::daytona) async fn config(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: DaytonaGuest,
     Query(asked): Query<ConfigQuery>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     let scope = scope_option(asked.scope.as_deref())?;
     let words = ["-C", &repository.path, "config", scope, "--get", "--", &asked.key];
     match repository.try_run(&words).await? {
         (0, value, _) => Ok(axum::Json(json!({"value": value.trim_end_matches('\n')}))),
         (1, ..) => Ok(axum::Json(json!({"value": null}))),
-        (_, _, stderr) => Err(Refusal::bad(format!("git: {}", stderr.trim()))),
+        (_, _, stderr) => Err(DaytonaRefusal::bad(format!("git: {}", stderr.trim()))),
     }
 }
 
-/// Changes a setting.
 pub(in crate::daytona) async fn set_config(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<ConfigRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<ConfigRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let scope = scope_option(asked.scope.as_deref())?;
     let words = ["config", scope, "--", &asked.key, &asked.value];
     Repository::new(&app, &guest, &asked.path).run(&words).await?;
@@ -91,9 +90,9 @@ pub(in crate::daytona) async fn set_config(
 /// Sets the name and address of the committer.
 pub(in crate::daytona) async fn set_user(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<UserRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<UserRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let (scope, repository) =
         (scope_option(asked.scope.as_deref())?, Repository::new(&app, &guest, &asked.path));
     for (key, value) in [("user.name", &asked.name), ("user.email", &asked.email)] {
@@ -105,11 +104,11 @@ pub(in crate::daytona) async fn set_user(
 /// Stores a name and a password for a server in the home directory of the sandbox.
 pub(in crate::daytona) async fn authenticate(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<CredentialsRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CredentialsRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let (Some(user), Some(password)) = (&asked.username, &asked.password) else {
-        return Err(Refusal::bad("username and password are needed"));
+        return Err(DaytonaRefusal::bad("username and password are needed"));
     };
     let text = "printf 'protocol=%s\\nhost=%s\\nusername=%s\\npassword=%s\\n\\n' \
         \"$GIT_PROTOCOL_IS\" \"$GIT_HOST_IS\" \"$GIT_USER_IS\" \"$GIT_WORD_IS\" \
@@ -126,7 +125,7 @@ pub(in crate::daytona) async fn authenticate(
         ("GIT_WORD_IS".to_owned(), password.clone()),
     ]);
     if repository.env.values().any(|value| value.contains(['\n', '\0'])) {
-        return Err(Refusal::bad("no line ends in names and passwords"));
+        return Err(DaytonaRefusal::bad("no line ends in names and passwords"));
     }
     let alias = format!("alias.keep=!{text}");
     repository.run_anywhere(&["-c", &alias, "keep"]).await?;

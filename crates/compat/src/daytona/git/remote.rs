@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::repository::{GitCredentials, Repository, RepositoryPath, with};
 use crate::{
     Compat,
-    daytona::{Asked, Guest, Refusal},
+    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,12 +66,11 @@ pub(in crate::daytona) struct RemoteRequest {
     credentials: GitCredentials,
 }
 
-/// Clones a repository.
 pub(in crate::daytona) async fn clone(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<CloneRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CloneRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
     let depth = asked.depth.map(|depth| format!("--depth={depth}"));
     let branch = asked.branch.as_deref().filter(|name| !name.is_empty());
@@ -88,9 +87,9 @@ pub(in crate::daytona) async fn clone(
 /// Creates an empty repository.
 pub(in crate::daytona) async fn init(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<InitRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<InitRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path);
     let branch = asked.initial_branch.as_deref().filter(|name| !name.is_empty());
     let branch = branch.map(|name| format!("--initial-branch={name}"));
@@ -104,9 +103,9 @@ pub(in crate::daytona) async fn init(
 /// Fetches and merges commits of a remote.
 pub(in crate::daytona) async fn pull(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<PullRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<PullRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
     let named = asked.remote.as_deref().or(asked.branch.as_ref().map(|_| "origin"));
     let words = with(
@@ -120,9 +119,9 @@ pub(in crate::daytona) async fn pull(
 /// Pushes commits to a remote.
 pub(in crate::daytona) async fn push(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<PushRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<PushRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
     let upstream = asked.set_upstream.unwrap_or_default().then_some("--set-upstream");
     let remote = asked.remote.as_deref().unwrap_or("origin");
@@ -135,9 +134,9 @@ pub(in crate::daytona) async fn push(
 /// Lists the remotes of a repository.
 pub(in crate::daytona) async fn remotes(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let listed = Repository::new(&app, &guest, &asked.path).run(&["remote", "-v"]).await?;
     let remotes = listed.lines().filter_map(|line| {
         let (name, rest) = line.split_once('\t')?;
@@ -150,9 +149,9 @@ pub(in crate::daytona) async fn remotes(
 /// Adds a remote to a repository.
 pub(in crate::daytona) async fn add_remote(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<RemoteRequest>,
-) -> Result<StatusCode, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<RemoteRequest>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
     if asked.overwrite == Some(true) {
         // There may be none of this name.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::{
     Compat,
-    daytona::{Guest, Refusal, fault::kind},
+    daytona::{DaytonaGuest, DaytonaRefusal, fault::kind},
     instance::absolute,
     process::{End, Start},
     wrap::Config,
@@ -61,7 +61,11 @@ pub(super) struct Repository<'a> {
 }
 
 impl<'a> Repository<'a> {
-    pub(super) fn new(app: &'a Compat, Guest(sandbox): &'a Guest, path: &str) -> Repository<'a> {
+    pub(super) fn new(
+        app: &'a Compat,
+        DaytonaGuest(sandbox): &'a DaytonaGuest,
+        path: &str,
+    ) -> Repository<'a> {
         let path = absolute(path, &sandbox.row.home);
         Repository { app, sandbox, path, env: Env::new() }
     }
@@ -71,9 +75,12 @@ impl<'a> Repository<'a> {
     }
 
     /// Runs `git`; returns its exit code and output.
-    pub(super) async fn try_run(&self, words: &[&str]) -> Result<(i32, String, String), Refusal> {
+    pub(super) async fn try_run(
+        &self,
+        words: &[&str],
+    ) -> Result<(i32, String, String), DaytonaRefusal> {
         if words.iter().any(|word| word.contains('\0')) {
-            return Err(Refusal::bad("no word may contain NUL"));
+            return Err(DaytonaRefusal::bad("no word may contain NUL"));
         }
         let mut envs = self.env.clone();
         envs.insert("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned());
@@ -91,13 +98,13 @@ impl<'a> Repository<'a> {
         match ran.end {
             End::Exit(code) => Ok((code, text(&ran.stdout), text(&ran.stderr))),
             End::Signal(_) | End::TimedOut | End::Lost => {
-                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "git did not come to an end"))
+                Err(DaytonaRefusal::new(StatusCode::REQUEST_TIMEOUT, "git did not come to an end"))
             }
         }
     }
 
     /// Runs `git`; an exit code other than 0 is a refusal in the words of `git`.
-    pub(super) async fn run_anywhere(&self, words: &[&str]) -> Result<String, Refusal> {
+    pub(super) async fn run_anywhere(&self, words: &[&str]) -> Result<String, DaytonaRefusal> {
         match self.try_run(words).await? {
             (0, out, _) => Ok(out),
             (_, out, err) => {
@@ -105,15 +112,15 @@ impl<'a> Repository<'a> {
                 let output = if err.trim().is_empty() { out } else { err };
                 let message = format!("git: {}", output.trim());
                 Err(match kind {
-                    Some((status, code)) => Refusal::coded(status, code, message),
-                    None => Refusal::bad(message),
+                    Some((status, code)) => DaytonaRefusal::coded(status, code, message),
+                    None => DaytonaRefusal::bad(message),
                 })
             }
         }
     }
 
     /// Runs `git` in the repository.
-    pub(super) async fn run(&self, words: &[&str]) -> Result<String, Refusal> {
+    pub(super) async fn run(&self, words: &[&str]) -> Result<String, DaytonaRefusal> {
         self.run_anywhere(&[&["-C", &self.path], words].concat()).await
     }
 }
