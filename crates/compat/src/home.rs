@@ -1,5 +1,5 @@
-//! What the user of a new sandbox finds there: a name, a home, and the programs that other people's
-//! sandboxes have.
+//! Sets up the user of a new sandbox: a name, a home directory, and the programs that vendors' sandboxes
+//! have.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ const PROFILE: &str = "PATH=\"$HOME/.local/bin:$PATH\"\n";
 
 /// What runs a program under the name of root.
 const SUDO: &str = include_str!("home/sudo.sh");
-/// What tells root its name: the first of the account's two is the user's.
+/// The `whoami` of root: the account has two names, and the user's is the first.
 const WHOAMI: &str = include_str!("home/whoami.sh");
 /// Where root is at home.
 const ROOTS: &str = "root";
@@ -28,12 +28,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// Makes the home. Blocking.
+    /// Creates the home directory. Blocking.
     pub fn make_home(&self, directory: &Directory) -> Result<(), FileError> {
         directory.make_directories(&self.at("")?)
     }
 
-    /// Makes the home and what is in it, and gives the account its name. Blocking.
+    /// Creates the home directory with its programs, and names the account. Blocking.
     pub fn set_up(&self, directory: &Directory) -> Result<(), FileError> {
         self.make_home(directory)?;
         let home = self.home.trim_matches('/');

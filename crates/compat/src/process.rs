@@ -2,7 +2,7 @@
 //!
 //! A program with a terminal of its own (PTY) is that terminal's program. Any other runs as a command of
 //! a worker: a terminal with a shell that runs one such program at a time and is then free for the
-//! next. Both go on without the server; after a restart they are found again by what is on record.
+//! next. Both keep running without the server; after a restart they are found again by their records.
 
 mod stream;
 
@@ -32,9 +32,9 @@ use model::{
 };
 use store::{CommandQuery, PageRequest, SandboxRecord};
 
-/// A program that has not ended after so long is put on record before its number is given out.
+/// A program that runs longer than this is recorded before its number is returned.
 const RECORD_AFTER: Duration = Duration::from_millis(25);
-/// Ended programs that can still be asked about.
+/// Ended programs that a client can still query.
 const MAX_ENDED: usize = 64;
 /// How long ago one may have ended to be found again after a restart.
 const MAX_ENDED_AGE: Duration = Duration::from_secs(600);
@@ -42,7 +42,7 @@ const MAX_ENDED_AGE: Duration = Duration::from_secs(600);
 const MAX_OUTPUT_BYTES: u64 = engine::terminal::MAX_OUTPUT;
 /// Ended terminals of programs that are kept.
 const MAX_ENDED_TERMINALS: usize = 8;
-/// The variable that tells the client's name for a terminal, so that it is found again by it.
+/// The variable that holds the client's name for a terminal, by which it is found again.
 pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
 /// The variable of a terminal that is a session of a client and no worker.
 pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
@@ -50,7 +50,7 @@ pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
 const FATAL_SIGNALS: std::ops::RangeInclusive<i32> = 1..=15;
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;
-/// The size of a worker, which nobody needs to look at.
+/// The terminal size of a worker.
 const WORKER_SIZE: (u16, u16) = (80, 24);
 
 /// A program, running or ended.
@@ -91,7 +91,7 @@ pub struct Start {
     pub pty: Option<(u16, u16)>,
 }
 
-/// What a program tells.
+/// An event of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessOutput {
     /// On its standard output.
@@ -173,7 +173,7 @@ impl Processes {
         }
     }
 
-    /// The same, or the last one that ended under it.
+    /// The program that runs under this number or name, or the last one that ended.
     pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
         self.running(pid, tag).or_else(|| {
             let inner = self.inner();
@@ -196,8 +196,7 @@ impl Processes {
         self.inner().running.insert(process.pid, process);
     }
 
-    /// Notes an end; the worker is free again. Answers which terminals of ended programs are one too
-    /// many.
+    /// Records an end and frees the worker; returns the terminals of ended programs beyond the limit.
     fn end(&self, process: &Arc<Process>) -> Vec<Terminal> {
         let mut inner = self.inner();
         if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
@@ -461,7 +460,7 @@ impl Compat {
         });
     }
 
-    /// Waits until a program has ended; `false` when that cannot be told any more.
+    /// Waits until a program has ended; `false` if its end is unknown.
     async fn ended(&self, process: &Process) -> bool {
         match &process.kind {
             ProcessKind::Command { id, .. } => {
@@ -596,7 +595,7 @@ impl Process {
             (CommandStatus::TimedOut, ..) => End::TimedOut,
             (CommandStatus::Cancelled, ..) => End::Signal(SIGKILL),
             (CommandStatus::Finished, _, Some(signal)) if signal != 0 => End::Signal(signal),
-            // A shell tells the end by a signal as an exit code.
+            // A shell reports the end by a signal as an exit code.
             (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {
                 End::Signal(sent)
             }
@@ -605,7 +604,7 @@ impl Process {
         }
     }
 
-    /// An end as whoever waits for the program itself would see it. The shell that waits tells a death
+    /// The end as the parent of the program itself would see it. The shell that waits reports a death
     /// by a signal as an exit code, which a program may have chosen; one that does so names it.
     pub fn by_signal(&self, end: End) -> End {
         let End::Exit(code) = end else { return end };
@@ -629,7 +628,7 @@ impl Process {
     }
 }
 
-/// Waits until a command has told the number of its process.
+/// Waits until a command has reported the number of its process.
 async fn begun(execution: &mut Execution) -> Result<(u32, u64), TerminalError> {
     execution.listen().await?;
     loop {

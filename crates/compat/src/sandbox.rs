@@ -17,7 +17,7 @@ use api::error::Problem;
 use model::{Env, Sandbox, SandboxState, SandboxStatus, ThreadId, Timestamp};
 use store::{SandboxRecord, ThreadChoices};
 
-/// The ids of all sandboxes, for requests whose signature alone tells the sandbox.
+/// The ids of all sandboxes, for requests that name a sandbox only by their signature.
 #[derive(Default)]
 pub struct SandboxIndex(Mutex<HashSet<ThreadId>>);
 

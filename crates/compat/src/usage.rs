@@ -1,6 +1,6 @@
-//! What sandboxes use, and what they have used.
+//! The resource usage of sandboxes, now and over time.
 //!
-//! A measurement is kept whenever somebody asks for one, and now and then by itself, for as long as the
+//! A measurement is kept whenever a client asks for one, and periodically, for as long as the
 //! server runs and the sandbox lives.
 
 use std::{

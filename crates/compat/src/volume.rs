@@ -1,4 +1,4 @@
-//! Volumes as both APIs have them: made, listed, mounted by new sandboxes, and removed when nobody has them.
+//! Volumes of both APIs: created, listed, mounted by new sandboxes, and removed when no sandbox has them.
 
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ impl Compat {
 
     /// Removes a volume and what is in it, unless a sandbox has it; `false` if there is none.
     pub async fn remove_volume(&self, id: &str) -> Result<bool, Problem> {
-        // No sandbox that names it comes into being meanwhile.
+        // No sandbox that names it is created meanwhile.
         let _alone = self.state.mounting.lock().await;
         let mut page = PageRequest::first(1000);
         loop {
@@ -82,7 +82,7 @@ impl Compat {
         Ok(())
     }
 
-    /// Holds volumes where they are until the sandbox that mounts them is on record.
+    /// Keeps volumes from being removed until the sandbox that mounts them is recorded.
     pub async fn lock_volumes(
         &self,
         new: &NewSandbox,

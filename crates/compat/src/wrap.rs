@@ -1,7 +1,7 @@
-//! A program as text for a shell that runs it in a process of its own and tells its number.
+//! A program as text for a shell that runs it in a process of its own and reports its number.
 //!
 //! The number is the first line of the command's standard error: it is kept with the command, so that
-//! whoever finds the command again finds the number. The text alone tells what was asked for.
+//! a reader of the command also finds the number. The text alone says what was asked for.
 
 use serde::{Deserialize, Serialize};
 

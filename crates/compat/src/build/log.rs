@@ -20,7 +20,7 @@ const MAX_LINE_BYTES: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// For whoever looks closely.
+    /// Details.
     Debug,
     Info,
     /// What is not as asked for.
@@ -48,7 +48,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a log. `lines` is told how many there are.
+    /// Begins a log. `lines` receives the number of lines.
     pub fn begin(path: &Path, lines: watch::Sender<u64>) -> io::Result<Log> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
@@ -67,7 +67,7 @@ impl Log {
         self.step.clone()
     }
 
-    /// Adds what is told as lines. Beyond the bound they are dropped, and the last one says so.
+    /// Adds lines. Beyond the limit they are dropped, and the last one says so.
     pub fn add(&mut self, level: Level, text: &str) {
         for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
             let written = *self.lines.borrow();

@@ -1,17 +1,18 @@
-//! Templates: what sandboxes of other people's APIs are made from, built here step by step.
+//! Templates of the vendor APIs, built here step by step.
 //!
 //! ```text
 //!   e2b, daytona ─▶ plan, dockerfile   what is to be done. Pure
 //!                ─▶ Builds             those that run
-//!                     ├─▶ run          in a sandbox of their own, which nobody lists
+//!                     ├─▶ run          in a sandbox of their own, which is in no list
 //!                     ├─▶ log          what they say
 //!                     ├─▶ sweep        what they leave, and what a crash left of them
 //!                     └─▶ upload       files that were sent for them
 //! ```
 //! A build that went well is a snapshot of its sandbox's files, `build-<id>`, and what the template's row
 //! says of it. The row comes first and last: a sandbox of a build that does not run here, and a snapshot
-//! that no row calls ready, are what a crash left, and go at the next start. A build is never gone on
-//! with, for its steps may have done things elsewhere that must not be done twice: it is told as failed.
+//! that no row calls ready, are what a crash left, and go at the next start. A build is never
+//! continued, for its steps may have done things elsewhere that must not be done twice: it is reported as
+//! failed.
 
 pub mod dockerfile;
 pub mod log;
@@ -48,20 +49,20 @@ const MAX_BUILDS: usize = 32;
 const MAX_TEMPLATES: usize = 2000;
 /// How long a build may take.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// How long a new sandbox waits for what its template starts to be ready.
+/// How long a new sandbox waits for the start command of its template to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// What the snapshot of a build begins with.
+/// The prefix of the snapshot of a build.
 const SNAPSHOT_PREFIX: &str = "build-";
 /// The image that a client of E2B who chose none names.
 const DEFAULT_IMAGE: &str = "e2bdev/base";
 
-/// What a template's name begins with that is an image of a provider; no template of a client's does.
+/// The prefix of a template name that stands for an image of a provider; no client's template has it.
 const IMAGE_PREFIX: &str = "image ";
 /// Notes of a sandbox that was made from a template: where its programs start, and the name of that.
 pub const CWD: &str = "cwd";
 pub const ALIAS: &str = "alias";
 
-/// What a sandbox is made from that begins with an image of a provider.
+/// The template name that stands for an image of a provider.
 fn of_image(provider: &str, image: &str) -> String {
     format!("{IMAGE_PREFIX}{provider} {image}")
 }
@@ -99,7 +100,7 @@ impl Builds {
     }
 }
 
-/// What a sandbox begins with that is made from a template.
+/// What a sandbox gets from its template.
 #[derive(Debug, Clone)]
 pub struct TemplateBase {
     pub template: TemplateId,
@@ -154,7 +155,7 @@ fn failed(message: impl Into<String>) -> Failure {
 }
 
 impl Compat {
-    /// What a sandbox begins with under this name; `None` if no template has it.
+    /// What a sandbox gets from the template of this name; `None` if there is none.
     pub async fn template_base(
         &self,
         vendor: &dyn VendorApi,
@@ -260,7 +261,7 @@ impl Compat {
         self.tasks.spawn(async move {
             tokio::select! {
                 () = app.build(vendor, (&template, &build), plan, then, log, stop) => {}
-                // The next start tells that it was given up, and removes what it leaves.
+                // The next start reports it as failed and removes its leftovers.
                 () = app.stopping.cancelled() => {}
             }
         });
@@ -395,7 +396,7 @@ impl Compat {
         Ok(made)
     }
 
-    /// The sandbox that a build begins with, and what its template says of it.
+    /// Creates the sandbox of a build; returns it with what its base template defines.
     async fn base(
         &self,
         vendor: &'static dyn VendorApi,

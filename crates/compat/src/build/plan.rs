@@ -1,4 +1,4 @@
-//! What a build is to do, whoever asked for it. Pure.
+//! The steps of a build, whichever API asked for it. Pure.
 
 use model::{Env, Made};
 
@@ -7,10 +7,10 @@ pub const MAX_STEPS: usize = 500;
 /// Bytes of all words of a build.
 pub const MAX_SOURCE_BYTES: usize = 1 << 20;
 
-/// What a build begins with, and its steps.
+/// The base of a build and its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Whose files it begins with.
+    /// The files it starts from.
     pub base: Base,
     /// Who the first step runs as.
     pub user: String,
@@ -24,7 +24,7 @@ pub struct Plan {
     pub remarks: Vec<String>,
 }
 
-/// Whose files a build begins with.
+/// The files a build starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
     /// A template or a snapshot of this name.
@@ -37,7 +37,7 @@ pub enum Base {
 pub enum Step {
     Run {
         command: String,
-        /// As whom, if not as whoever the steps before chose.
+        /// The user, if not the one that earlier steps chose.
         user: Option<String>,
     },
     /// Copies files that were sent.

@@ -25,7 +25,7 @@ use store::SandboxRecord;
 const STEP_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// How long what is started has to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// Between two looks whether it is.
+/// How often the ready command is run.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// Where archives are unpacked inside; gone before the files are kept.
 const BUILD_DIRECTORY: &str = "/var/tmp/.stead-build";
@@ -86,7 +86,7 @@ pub fn program(sandbox: &SandboxRecord, chosen: &Chosen, user: &str, command: &s
     } else if user == "root" {
         let home = home_of(sandbox, Some(user)).unwrap_or("/");
         let own = [("HOME", home), ("USER", user), ("LOGNAME", user)];
-        // There is the program that tells root its name.
+        // This directory holds the `whoami` of root.
         let path = chosen.env.get("PATH").or_else(|| sandbox.thread.env.get("PATH"));
         if let Some(path) = path {
             envs.insert("PATH".to_owned(), format!("{home}/{PROGRAMS}:{path}"));

@@ -1,4 +1,4 @@
-//! What builds leave: of those that are deleted, that nobody can reach any more, and that a crash cut
+//! Removes the leftovers of builds: of those that were deleted or replaced, and of those that a crash cut
 //! short.
 
 use std::{

@@ -28,7 +28,7 @@ pub(super) struct CopyName {
     name: Option<String>,
 }
 
-/// Makes a sandbox with the files of one.
+/// Creates a sandbox with the files of another.
 pub(super) async fn fork(
     State(app): State<Compat>,
     Path(name): Path<String>,

@@ -1,8 +1,8 @@
-//! What happens to sandboxes, told as it happens: Socket.IO over a WebSocket, as far as clients use it.
+//! Events of sandboxes: Socket.IO over a WebSocket, as far as clients use it.
 //!
 //! ```text
-//!   us  0{…}                              the connection is open, and how often it is looked at
-//!   they 40{"token":…}                     who they are: until then nothing is told
+//!   us  0{…}                              the connection is open, with its ping interval
+//!   they 40{"token":…}                     their token: nothing is sent before it
 //!   us  40{…} | 44{…}                      welcome, or not
 //!   us  42["sandbox.state.updated",{…}]    again and again
 //!   us  2        they 3                    are you there? yes
@@ -49,7 +49,7 @@ pub(super) async fn connect(
     upgrade.on_upgrade(move |socket| {
         tasks.track_future(async move {
             tokio::select! {
-                // What is gone has been told of otherwise.
+                // The failure of a connection needs no report.
                 _ = serve(&app, &connection, socket) => {}
                 () = app.stopping.cancelled() => {}
             }
@@ -138,7 +138,7 @@ fn token(text: &str) -> Option<Option<String>> {
     Some(said["token"].as_str().map(str::to_owned))
 }
 
-/// What is to be told of something that happened.
+/// The messages about an event.
 async fn news(
     app: &Compat,
     heard: Heard,

@@ -35,7 +35,7 @@ const MAX_ENTRIES: usize = 100_000;
 const MAX_DEPTH: u32 = 64;
 /// Paths of one body whose files are yet to come.
 const MAX_PATHS: usize = 1_000;
-/// What the line between the files of an answer begins with.
+/// The prefix of the boundary between the files of an answer.
 const BOUNDARY: &str = "DAYTONA-FILE-BOUNDARY";
 
 /// What a query may say.
@@ -120,7 +120,7 @@ pub(super) async fn info(
     Ok(axum::Json(shown(&files, &found.map_err(|error| refused(error, &path))?)))
 }
 
-/// Makes a directory and all above it.
+/// Creates a directory and its parents.
 pub(super) async fn folder(
     State(app): State<Compat>,
     DaytonaGuest(sandbox): DaytonaGuest,
@@ -412,7 +412,7 @@ fn escaped(name: &str) -> String {
     form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-/// Runs a program over files and gives what it said.
+/// Runs a program over files and returns its output.
 async fn tool(
     app: &Compat,
     sandbox: &SandboxRecord,

@@ -1,4 +1,4 @@
-//! Images of Daytona's: snapshots that are built, and sandboxes that wait for one.
+//! Daytona's images: snapshots that are built, and sandboxes that wait for one.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ use model::{Build, BuildId, BuildStatus, Template, USUAL_TAG, Waiter};
 const MAX_NAME_BYTES: usize = 128;
 /// Images that were built for sandboxes and are kept for the next ones of the same text.
 const MAX_UNNAMED_IMAGES: usize = 16;
-/// What the name of such an image begins with; no client's may.
+/// The prefix of such an image's name, which no client may use.
 const IMAGE: &str = "unnamed image ";
 /// Lines of a log that are sent at once.
 const MAX_LINES_PER_CHUNK: usize = 200;
@@ -189,7 +189,7 @@ pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, Day
     }
 }
 
-/// Makes a sandbox from the image that a Dockerfile describes, once that is built; `Err` hands back what
+/// Creates a sandbox from the image that a Dockerfile describes, once it is built; `Err` returns what
 /// is to be made at once from an image that needs no building.
 pub(super) async fn create_sandbox(
     app: &Compat,
@@ -204,7 +204,7 @@ pub(super) async fn create_sandbox(
     let hash = blake3::hash(info.dockerfile_content.as_bytes()).to_hex();
     let name = format!("{IMAGE}{hash}");
     new.template = name.clone();
-    // It begins with the files of the image, on a disk of that size.
+    // Its disk has the size of the image's.
     new.settings.remove("disk");
     let known = app.store.template(ORIGIN, &name).await?;
     if known.is_some_and(|template| template.tagged(USUAL_TAG).is_some()) {
@@ -377,7 +377,7 @@ fn lines(app: Compat, build: BuildId, follow: bool) -> Response {
     let state = (app, build, told, 0_u64);
     let body = stream::unfold(state, async |(app, build, mut told, from)| {
         loop {
-            // One that has ended has said everything before this look.
+            // The log of a build that has ended is complete.
             let ended = told.as_ref().is_none_or(|told| told.has_changed().is_err());
             let read: Result<_, Problem> =
                 app.build_log(&build, from, MAX_LINES_PER_CHUNK, Level::Debug).await;

@@ -19,13 +19,13 @@ use crate::interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome};
 use model::Env;
 use store::SandboxRecord;
 
-/// The context of whoever names none.
+/// The default context.
 const DEFAULT: &str = "default";
-/// How long a piece of code may take, where nobody says.
+/// The default timeout of a piece of code.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the first message may take.
 const ASKED: Duration = Duration::from_secs(30);
-/// The code of a close that tells of a time-out.
+/// The close code for a timeout.
 const TIMED_OUT: u16 = 4008;
 
 fn told(context: &Context) -> Value {
@@ -99,7 +99,7 @@ struct ExecuteCode {
     timeout: Option<u64>,
 }
 
-/// Runs a piece of code and tells what it says.
+/// Runs a piece of code and sends its output.
 pub(super) async fn execute(
     State(app): State<Compat>,
     DaytonaGuest(sandbox): DaytonaGuest,

@@ -19,15 +19,15 @@ use crate::{Compat, key};
 use model::ThreadId;
 use store::SandboxRecord;
 
-/// How long a link to a port is good, where nobody says.
+/// The default lifetime of a link to a port.
 const DEFAULT_LINK_SECONDS: u32 = 60;
-/// The longest time it can be.
+/// The longest lifetime of a link to a port.
 const MAX_LINK_SECONDS: u32 = 30 * 86_400;
-/// Under which a sandbox remembers what makes its signing key another one.
+/// The name under which a sandbox records the salt of its signing key.
 const SALT: &str = "signing";
-/// Before the links to ports that were ended early.
+/// The prefix of the names under which a sandbox records revoked links to ports.
 const REVOKED: &str = "expired.";
-/// Links of a sandbox that were ended early and would still be good.
+/// Revoked links of a sandbox that have not expired.
 const MAX_REVOKED_LINKS: usize = 1_000;
 
 /// The sandbox and the method of a path that links may lead to.

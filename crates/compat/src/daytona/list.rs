@@ -15,10 +15,10 @@ use store::{SandboxFilter, SandboxRecord};
 
 /// Sandboxes of a page.
 const MAX_PAGE: usize = 200;
-/// The same where nobody says.
+/// Sandboxes of a page by default.
 const DEFAULT_PAGE: usize = 100;
 
-/// What is asked for: pairs of a query, of which lists have several with one name.
+/// The pairs of a query; a list has several with one name.
 struct SandboxListQuery {
     pairs: Vec<(String, String)>,
     labels: BTreeMap<String, String>,
@@ -70,7 +70,7 @@ impl SandboxListQuery {
             || given.any(|(_, all)| all.split(',').any(|one| one.eq_ignore_ascii_case(value)))
     }
 
-    /// What can be told without looking at its lease.
+    /// Whether the filters on the row take a sandbox.
     fn takes(&self, sandbox: &SandboxRecord) -> bool {
         let begins = |name: &str, text: &str| {
             let (text, part) = (text.to_lowercase(), self.one(name).unwrap_or_default());
@@ -81,7 +81,7 @@ impl SandboxListQuery {
             && self.lists("snapshots", &sandbox.row.template)
     }
 
-    /// The rest, of what is shown of it.
+    /// Whether the filters on the view take a sandbox.
     fn shows(&self, body: &Value) -> Result<bool, DaytonaRefusal> {
         let text = |field: &str| body[field].as_str().unwrap_or_default();
         if !self.lists("states", text("state")) || !self.lists("regionIds", text("target")) {
@@ -116,7 +116,7 @@ impl SandboxListQuery {
         Ok(true)
     }
 
-    /// The order in which they are told; where nobody says, the youngest first.
+    /// The order of the list; the newest first by default.
     fn order(&self) -> Result<impl Fn(&Value, &Value) -> Ordering + use<>, DaytonaRefusal> {
         let field = match self.one("sort") {
             None | Some("createdAt") => "createdAt",

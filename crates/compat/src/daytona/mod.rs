@@ -46,7 +46,7 @@ use model::Timestamp;
 use store::{SandboxRecord, StoreError};
 use view::find;
 
-/// What every path begins with.
+/// The prefix of every path.
 const PREFIX: &str = "/daytona";
 /// The name of this API in the rows of sandboxes and templates.
 const ORIGIN: &str = "daytona";

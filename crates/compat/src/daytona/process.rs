@@ -1,4 +1,4 @@
-//! Commands that begin and end with their call, and what the toolbox tells of itself.
+//! Commands that end with their request, and facts about the toolbox.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -61,7 +61,7 @@ pub(super) async fn port_in_use(
     Ok(axum::Json(json!({"isInUse": used})))
 }
 
-/// The ports in the kernel's tables on which somebody listens.
+/// The listening ports in the kernel's tables.
 fn listening(tables: &str) -> BTreeSet<u16> {
     let port = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);

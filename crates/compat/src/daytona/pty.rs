@@ -26,7 +26,7 @@ use crate::{
 use model::Env;
 use store::SandboxRecord;
 
-/// Said by clients that want to be told of the end in a message.
+/// Sent by clients that want the end reported in a message.
 const EXIT_CONTROL: &str = "X-Daytona-Pty-Exit-Control";
 /// Before the variables that clients send where they can send no body.
 const ENVS: &str = "X-Daytona-Pty-Envs~";
@@ -179,7 +179,7 @@ pub(super) async fn connect(
     Ok(open(app, process, &headers, upgrade))
 }
 
-/// Makes a terminal and connects to it.
+/// Creates a terminal and connects to it.
 pub(super) async fn create_connect(
     State(app): State<Compat>,
     DaytonaGuest(sandbox): DaytonaGuest,

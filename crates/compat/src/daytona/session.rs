@@ -1,7 +1,7 @@
 //! Sessions: a live shell each, in which commands run one after the other and leave their state.
 //!
 //! A session is a terminal that is named by a variable of its environment, so that it is found again by
-//! whoever comes next, also after a restart.
+//! the next client, also after a restart.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ use store::{CommandQuery, PageRequest};
 const OUT: &[u8] = b"\x01\x01\x01";
 /// What goes before a piece of standard error.
 const ERR: &[u8] = b"\x02\x02\x02";
-/// Commands of a session that are told.
+/// Commands of a session that are listed.
 const TOLD: u32 = 200;
 
 #[derive(Debug, Default, Deserialize)]

@@ -225,7 +225,7 @@ impl E2bGuest {
         })
     }
 
-    /// The same for a request that is no call.
+    /// The home of the user, for a request that is no RPC.
     pub fn home_of_files(&self) -> Result<&str, E2bRefusal> {
         home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
             let user = self.user.as_deref().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The Connect protocol, as far as clients of E2B speak it: JSON, unary calls and streams over HTTP/1.1.
 //!
 //! A stream is a run of envelopes: one byte of flags, four of length, then JSON. The last one has flag 2
-//! and tells how it ended; the HTTP status of a stream is 200 in any case.
+//! and says how it ended; the HTTP status of a stream is 200 in any case.
 
 use std::{pin::Pin, time::Duration};
 
@@ -251,7 +251,7 @@ fn envelope(flags: u8, message: &Value) -> Bytes {
 pub struct Answer(mpsc::Sender<Bytes>);
 
 impl Answer {
-    /// Sends a message; `false` when nobody listens any more.
+    /// Sends a message; `false` if the client is gone.
     pub async fn say(&self, message: &Value) -> bool {
         self.0.send(envelope(0, message)).await.is_ok()
     }
@@ -264,7 +264,7 @@ impl Answer {
         let _ = self.0.send(envelope(LAST, &last)).await;
     }
 
-    /// Waits until nobody listens any more.
+    /// Waits until the client is gone.
     pub async fn closed(&self) {
         self.0.closed().await;
     }

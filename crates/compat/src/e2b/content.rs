@@ -1,4 +1,4 @@
-//! What is in a volume, for whoever has its key: no sandbox needs to run.
+//! The content of a volume, for clients with its key; no sandbox needs to run.
 
 use std::fs::File;
 
@@ -140,7 +140,7 @@ pub(super) async fn list(
     Ok(axum::Json(listed.await?.into()))
 }
 
-/// Makes a directory; with `force` all above it, too.
+/// Creates a directory; with `force` its parents, too.
 pub(super) async fn make_dir(
     State(app): State<Compat>,
     Path(name): Path<String>,

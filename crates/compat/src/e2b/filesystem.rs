@@ -14,7 +14,7 @@ use crate::Compat;
 use crate::instance::{Files, absolute, permissions, relative};
 use files::{Directory, FileError, Kind, Stat, memory::Expect};
 
-/// What the name of an attribute begins with that is a client's note on a file.
+/// The prefix of the extended attributes that hold a client's metadata of a file.
 pub(super) const NOTES: &str = "user.e2b.";
 /// Entries of one list.
 const MAX_ENTRIES: usize = 100_000;
@@ -174,7 +174,7 @@ fn noted(mut entry: Value, notes: &BTreeMap<String, String>) -> Value {
     entry
 }
 
-/// Makes a directory and all above it.
+/// Creates a directory and its parents.
 pub(super) async fn make_dir(
     State(app): State<Compat>,
     guest: E2bGuest,

@@ -246,7 +246,7 @@ async fn execute(
     Ok((kind, Body::from_stream(lines)).into_response())
 }
 
-/// Says that everything that was to be told of a piece of code was told. Where it is not said, the
+/// Sent when all output of a piece of code was sent. Without it the
 /// answer is cut off.
 enum Completion {
     Whole,

@@ -15,7 +15,7 @@ use store::{CommandQuery, PageRequest, SandboxRecord};
 
 /// Log lines of an answer.
 const MAX_LINES: usize = 1000;
-/// Commands that are looked at in each terminal.
+/// Commands that are read of each terminal.
 const MAX_COMMANDS_PER_TERMINAL: u32 = 200;
 /// How much a line counts, the least first.
 const LEVELS: [&str; 4] = ["debug", "info", "warn", "error"];
@@ -76,7 +76,7 @@ impl LogsQuery {
         if backward {
             lines.reverse();
         } else if from.is_none() {
-            // Nobody said from where: the last ones.
+            // Without a start: the last ones.
             lines.drain(..lines.len().saturating_sub(limit));
         }
         lines.truncate(limit);
@@ -121,7 +121,7 @@ async fn wanted(
     wanted.take(lines(app, &sandbox).await?)
 }
 
-/// The log as the first version of the API tells it.
+/// The log in the first version of the API.
 pub(super) async fn first(
     State(app): State<Compat>,
     Path(name): Path<String>,
@@ -134,7 +134,7 @@ pub(super) async fn first(
     Ok(axum::Json(json!({"logs": old, "logEntries": entries})))
 }
 
-/// The same as the second does.
+/// The log in the second version of the API.
 pub(super) async fn second(
     State(app): State<Compat>,
     Path(name): Path<String>,

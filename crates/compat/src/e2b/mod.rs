@@ -1,7 +1,7 @@
 //! The API of E2B: its control plane, and the daemon (envd) that it has in every sandbox.
 //!
 //! What is served is what the official clients call; `docs/migrate-e2b.md` lists it. Requests to the
-//! daemon come to the same port and are told apart by `address`.
+//! daemon come to the same port and are distinguished by `address`.
 
 mod address;
 mod connect;
@@ -208,7 +208,7 @@ async fn envs(guest: E2bGuest) -> axum::Json<Value> {
     axum::Json(json!(guest.sandbox.thread.env))
 }
 
-/// What a sandbox uses, as its daemon tells it. The path is the server's own, which asks here when a
+/// The usage of a sandbox as its daemon reports it. The path is the server's own, which asks here when a
 /// request is for a sandbox.
 pub async fn metrics(
     State(app): State<Compat>,

@@ -102,7 +102,7 @@ pub(super) struct ProcessSelectorRequest {
 #[derive(Debug, Deserialize)]
 pub(super) struct Empty {}
 
-/// Starts a program and tells what it says.
+/// Starts a program and sends its output.
 pub(super) async fn start(
     State(app): State<Compat>,
     guest: E2bGuest,
@@ -144,7 +144,7 @@ async fn begin(
     if let Some(name) = process.envs.keys().find(|name| !is_name(name)) {
         return Err(invalid(&format!("{name:?} is not the name of a variable")));
     }
-    // Where its template says, if nobody says anything.
+    // The template's directory by default.
     let usual = sandbox.row.extra.get(CWD).map_or("", String::as_str);
     let cwd = process.cwd.as_deref().filter(|cwd| !cwd.is_empty()).unwrap_or(usual);
     let cwd = absolute(cwd, home);

@@ -310,7 +310,7 @@ fn line(line: &Line) -> Value {
     json!(line)
 }
 
-/// How far a build is, and what it said.
+/// The status of a build, and its log.
 pub(super) async fn status(
     State(app): State<Compat>,
     Path((name, build)): Path<(String, String)>,
@@ -336,7 +336,7 @@ pub(super) async fn status(
     Ok(axum::Json(body))
 }
 
-/// What a build said, from a time on or up to one.
+/// The log of a build from a time on, or up to one.
 pub(super) async fn logs(
     State(app): State<Compat>,
     Path((name, build)): Path<(String, String)>,

@@ -21,7 +21,7 @@ use crate::instance::{Files, absolute, relative};
 use files::{Below, FileEvent, Happened, Kind, Watch, Watched};
 use model::ThreadId;
 
-/// Events of a watcher that nobody has asked for yet; the oldest go first.
+/// Events that wait for the client to poll; the oldest are dropped first.
 const WAITING: usize = 10_000;
 /// Names that are remembered; beyond them a file that is written again counts as new.
 const KNOWN: usize = 100_000;
@@ -83,7 +83,7 @@ impl WatchedDirectory {
     }
 
     /// What happens next; `None` when it cannot be watched any more. Of a directory that is gone
-    /// nothing is told any more, but who watches it is not sent away.
+    /// there are no more events, but the client stays connected.
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
             match self.watch.next().await {
@@ -96,7 +96,7 @@ impl WatchedDirectory {
     }
 
     /// One event of ours as those that E2B would send: what appears with something in it was made and
-    /// then written, and a rename is told of the old name before the new one is made.
+    /// then written, and a rename is an event of the old name before the new one is created.
     async fn told(&mut self, event: FileEvent) -> Vec<Value> {
         let FileEvent { path, what } = event;
         let asked = format!("/{path}");

@@ -1,6 +1,7 @@
-//! Code that remembers: each context is a program inside that runs one piece of code after the other.
+//! Code contexts: each is a program inside that runs one piece of code after the other and keeps its
+//! variables.
 //!
-//! The program is one of the sandbox's and outlives the server; its tag tells the context, so that it is
+//! The program is one of the sandbox's and outlives the server; its tag names the context, by which it is
 //! found again.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -25,9 +26,9 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONTEXTS: usize = 32;
 /// Pieces of output that wait.
 pub const OUTPUT_QUEUE: usize = 64;
-/// The longest line that the program inside says; of a longer one nothing is told.
+/// Bytes of a line of the program inside; a longer line is dropped.
 const MAX_LINE_BYTES: usize = 16 << 20;
-/// What the tag of a context's program begins with.
+/// The prefix of the tag of a context's program.
 const TAG: &str = "stead:context ";
 
 /// What code is written in.
@@ -35,7 +36,7 @@ const TAG: &str = "stead:context ";
 pub enum Language {
     Python,
     JavaScript,
-    /// The same with types, by a node that can take them away.
+    /// TypeScript, by a node that strips types.
     TypeScript,
 }
 
@@ -96,18 +97,18 @@ pub struct CodeCell {
     pub envs: Env,
     /// How long it may take.
     pub allowed: Option<Duration>,
-    /// Whether values are told beside output, as a notebook does.
+    /// Whether values are events of their own beside output, as in a notebook.
     pub rich: bool,
-    /// Whether it ends when nobody listens any more.
+    /// Whether it ends when its client is gone.
     pub for_listener: bool,
 }
 
 /// How a piece went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// To its end, which may be an error that was told.
+    /// It ran to its end, possibly with an error event.
     Done,
-    /// Its time was over, or nobody listened.
+    /// It timed out, or its client is gone.
     Interrupted,
     /// The program is gone, and with it what the context remembered.
     Ended,
@@ -117,7 +118,7 @@ pub enum Outcome {
 struct ContextProgram {
     process: Arc<Process>,
     said: mpsc::Receiver<ProcessOutput>,
-    /// What was said of a line that has not ended.
+    /// The beginning of a line that is not complete.
     rest: Vec<u8>,
 }
 
@@ -170,7 +171,7 @@ impl ContextProgram {
         ContextProgram { process, said, rest: Vec::new() }
     }
 
-    /// Whether its program has ended; what it said since it was last asked is nobody's.
+    /// Whether its program has ended. Discards output since the last piece of code.
     fn has_ended(&mut self) -> bool {
         loop {
             match self.said.try_recv() {
@@ -211,7 +212,7 @@ impl Compat {
         Ok(self.contexts(sandbox).await?.into_iter().find(|context| context.id == id))
     }
 
-    /// Makes a context, or finds the one that has this name.
+    /// Creates a context, or finds the one of this name.
     pub async fn create_context(
         &self,
         sandbox: &SandboxRecord,
@@ -317,7 +318,7 @@ impl Compat {
         Ok(ContextProgram::of(self, self.start_process(sandbox, start).await?))
     }
 
-    /// Runs a piece of code; what it says is told as events, each an object with a `type`.
+    /// Runs a piece of code and sends its events, each an object with a `type`.
     pub async fn run_cell(
         &self,
         sandbox: &SandboxRecord,
@@ -401,7 +402,7 @@ impl Compat {
             };
             for event in heard {
                 let over = event["type"] == "control";
-                // Who does not listen any more is told of no end.
+                // A client that is gone gets no end.
                 let _ = events.send(event).await;
                 if over {
                     return Ok(if interrupted { Outcome::Interrupted } else { Outcome::Done });

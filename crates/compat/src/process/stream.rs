@@ -1,4 +1,4 @@
-//! Listening to a program: what it says, what others say that it left with its output, and its end.
+//! The output of a program and its end.
 
 use host::wire::Stream;
 use tokio::sync::mpsc;
@@ -9,7 +9,7 @@ use api::error::Problem;
 use engine::terminal::{Event, Execution, From, TerminalError, Told};
 use model::{Command, CommandId};
 
-/// How often it is looked at an output that is held for long.
+/// How often an output that stays open for long is polled.
 const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// How long a program is listened to.
@@ -17,12 +17,12 @@ const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 enum Until {
     /// Until it has ended.
     Ended,
-    /// Until nobody holds its output any more.
+    /// Until no process has its output open.
     Closed,
 }
 
 impl Compat {
-    /// Tells everything a program said and says, and at last how it ended.
+    /// Sends all output of a program, past and future, and at last how it ended.
     pub async fn stream_output(
         &self,
         process: &Process,
@@ -31,7 +31,7 @@ impl Compat {
         self.stream_until(process, Until::Ended, said).await
     }
 
-    /// The same, with what others say that it started and left with its output.
+    /// Sends all output of a program and of the processes that inherited its output.
     pub async fn stream_until_closed(
         &self,
         process: &Process,
@@ -65,7 +65,7 @@ impl Compat {
     ) -> Result<(), Problem> {
         let mut execution = self.terminals.follow(&process.terminal, id).await;
         if let Some(execution) = &execution {
-            // One that has ended since has told everything.
+            // If it has ended since, its output is complete.
             let _ = execution.listen().await;
         }
         let mut last = until == Until::Ended;
@@ -103,7 +103,7 @@ impl Compat {
             }
             if over {
                 if !closed && !last {
-                    // What was written before nobody held it is read once more.
+                    // Output written just before the last process closed it is read once more.
                     last = tokio::select! {
                         more = self.more_of(process, &command, &cursors) => !more,
                         () = said.closed() => return Ok(()),
@@ -122,8 +122,8 @@ impl Compat {
         }
     }
 
-    /// Waits until something more was written to the output of a command that has ended, or nobody
-    /// holds it any more; `false` when that cannot be told.
+    /// Waits until there is more output of a command that has ended, or no process has it open; `false`
+    /// when that is unknown.
     async fn more_of(
         &self,
         process: &Process,
@@ -136,7 +136,7 @@ impl Compat {
         });
         let [stdout, stderr] = more.map(Box::pin);
         let first = futures_util::future::select(stdout, stderr).await;
-        // When it was long, it is looked at again.
+        // After a long wait the output is polled again.
         first.factor_first().0 || tokio::time::Instant::now() >= later
     }
 
@@ -166,7 +166,7 @@ impl Compat {
             (Some(code), _) => End::Exit(code),
             (None, _) => End::Lost,
         };
-        // One that had ended before tells of it no more.
+        // A program that had ended before sends no exit event.
         let exit = self.terminals.facts(terminal).await.exit;
         let until = self.terminals.facts(terminal).await.offset;
         loop {
