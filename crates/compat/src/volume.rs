@@ -1,5 +1,6 @@
 //! Volumes of both APIs: created, listed, mounted by new sandboxes, and removed when no sandbox has them.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::new_sandbox::NewSandbox;
@@ -10,6 +11,13 @@ use store::{LeaseFilter, PageRequest};
 
 /// The setting of a lease that names its volumes.
 const SETTING: &str = "volumes";
+
+/// A request that names a new volume.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VolumeName {
+    pub name: String,
+}
 
 impl Compat {
     /// Does something with all volumes. It may block.

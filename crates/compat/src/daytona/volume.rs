@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{DaytonaJson, DaytonaRefusal, ORGANIZATION};
-use crate::Compat;
+use crate::{Compat, volume::VolumeName};
 use machine::volume::{Mounted, Volume};
 
 /// A volume that a new sandbox is to see.
@@ -60,16 +60,9 @@ pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>,
     Ok(axum::Json(app.volumes().await?.iter().map(shown).collect()))
 }
 
-/// What a volume is to be called.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct DaytonaVolumeName {
-    name: String,
-}
-
 pub(super) async fn create(
     State(app): State<Compat>,
-    DaytonaJson(asked): DaytonaJson<DaytonaVolumeName>,
+    DaytonaJson(asked): DaytonaJson<VolumeName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(shown(&app.create_volume(&asked.name).await?)))
 }

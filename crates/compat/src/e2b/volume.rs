@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{E2bJson, E2bRefusal};
-use crate::Compat;
+use crate::{Compat, volume::VolumeName};
 use machine::volume::{Mounted, Volume};
 
 /// A volume that a new sandbox is to see.
@@ -35,16 +35,9 @@ pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>,
     Ok(axum::Json(all.iter().map(|it| json!({"volumeID": it.id, "name": it.name})).collect()))
 }
 
-/// What a volume is to be called.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct E2bVolumeName {
-    name: String,
-}
-
 pub(super) async fn create(
     State(app): State<Compat>,
-    E2bJson(asked): E2bJson<E2bVolumeName>,
+    E2bJson(asked): E2bJson<VolumeName>,
 ) -> Result<Response, E2bRefusal> {
     let volume = app.create_volume(&asked.name).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&app, &volume))).into_response())
