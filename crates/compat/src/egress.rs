@@ -26,12 +26,10 @@ pub enum Network {
 pub struct EgressRules {
     /// Addresses, blocks and domain names.
     pub allow: Vec<String>,
-    /// Addresses and blocks.
     pub deny: Vec<String>,
 }
 
 impl Network {
-    /// Only these destinations.
     pub fn only(allow: Vec<String>) -> Network {
         Network::Ruled(EgressRules { allow, deny: vec![Block::EVERYTHING.to_string()] })
     }

@@ -1,5 +1,5 @@
-//! What the user of a new sandbox finds there: a name, a home, and the programs that other people's
-//! sandboxes have.
+//! Sets up the user of a new sandbox: a name, a home directory, and the programs that vendors' sandboxes
+//! have.
 
 use std::io::Read;
 
@@ -8,13 +8,13 @@ use files::{Above, Directory, FileError, Kind, Relative, memory::Expect};
 /// Where a user's own programs are, below the home.
 pub const PROGRAMS: &str = ".local/bin";
 /// The most that is read of a list of users.
-const MOST: u64 = 1 << 20;
+const MAX_USER_LIST_BYTES: u64 = 1 << 20;
 /// What a login shell reads: the programs of the home go before those of the system.
 const PROFILE: &str = "PATH=\"$HOME/.local/bin:$PATH\"\n";
 
 /// What runs a program under the name of root.
 const SUDO: &str = include_str!("home/sudo.sh");
-/// What tells root its name: the first of the account's two is the user's.
+/// The `whoami` of root: the account has two names, and the user's is the first.
 const WHOAMI: &str = include_str!("home/whoami.sh");
 /// Where root is at home.
 const ROOTS: &str = "root";
@@ -22,19 +22,18 @@ const ROOTS: &str = "root";
 /// The user of a sandbox, who is the one account that its programs run as.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// The name.
     pub name: String,
     /// Where it is at home.
     pub home: String,
 }
 
 impl Account {
-    /// Makes the home. Blocking.
+    /// Creates the home directory. Blocking.
     pub fn make_home(&self, directory: &Directory) -> Result<(), FileError> {
         directory.make_directories(&self.at("")?)
     }
 
-    /// Makes the home and what is in it, and gives the account its name. Blocking.
+    /// Creates the home directory with its programs, and names the account. Blocking.
     pub fn set_up(&self, directory: &Directory) -> Result<(), FileError> {
         self.make_home(directory)?;
         let home = self.home.trim_matches('/');
@@ -100,7 +99,7 @@ fn name_in(
     let mut text = String::new();
     match directory.read(file) {
         Ok((file, stat)) => {
-            let read = file.take(MOST).read_to_string(&mut text);
+            let read = file.take(MAX_USER_LIST_BYTES).read_to_string(&mut text);
             read.map_err(|error| FileError::from_io("read", &stat.path, error))?;
         }
         Err(FileError::Missing { .. }) => {}

@@ -1,4 +1,4 @@
-//! The files inside a sandbox, with the rights of those who live there.
+//! The files inside a sandbox, with the rights of its user.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,6 @@ use store::SandboxRecord;
 /// The files of a sandbox that runs.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// All of them.
     pub directory: Directory,
     /// Who its programs run as, by numbers outside.
     pub owner: (u32, u32),
@@ -31,7 +30,7 @@ impl Files {
             .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
     }
 
-    /// The same on a thread that may block.
+    /// Acts on the files from a thread that may block.
     pub fn act_here<T>(
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError>,
@@ -124,7 +123,7 @@ pub fn permissions(kind: Kind, bits: u32) -> String {
     letters
 }
 
-/// The same as a path below the root.
+/// An absolute path as a path below the root.
 pub fn relative(absolute: &str) -> Result<Relative, FileError> {
     Relative::parse(absolute.trim_start_matches('/'))
 }

@@ -10,9 +10,9 @@ use subtle::ConstantTimeEq;
 
 use model::ThreadId;
 
-/// What every access token begins with.
+/// The prefix of every access token.
 const ACCESS: &str = "ea_";
-/// What every traffic token begins with.
+/// The prefix of every traffic token.
 const TRAFFIC: &str = "et_";
 /// Hexadecimal digits of the hash in a token.
 const DIGITS: usize = 40;
@@ -56,7 +56,6 @@ impl Purpose {
 pub enum Operation {
     /// To read a file.
     Read,
-    /// To write it.
     Write,
 }
 
@@ -67,7 +66,6 @@ pub struct Signed<'a> {
     pub path: &'a str,
     /// What is to be done with it.
     pub operation: Operation,
-    /// As which user.
     pub user: &'a str,
     /// Until when, in seconds since 1970.
     pub until: Option<i64>,
@@ -120,7 +118,7 @@ impl Keys {
     }
 }
 
-/// What a token of [`Keys::port`] begins with.
+/// The prefix of a token of [`Keys::port`].
 const PORT: &str = "s";
 /// Digits of a UUID, and of the hash of such a token.
 const UUID_DIGITS: usize = 32;
@@ -152,7 +150,7 @@ impl Keys {
     }
 }
 
-/// What the key of a volume begins with.
+/// The prefix of a volume's key.
 const VOLUME: &str = "ev_";
 
 impl Keys {
@@ -168,7 +166,7 @@ impl Keys {
 }
 
 impl Keys {
-    /// What lets somebody send the files of this hash until a time, in seconds since 1970.
+    /// The signature that allows the upload of the files of one hash until a time, in seconds since 1970.
     pub fn upload(&self, hash: &str, until: i64) -> String {
         self.hash(Purpose::Upload, &format!("{hash} {until}"))[..DIGITS].to_owned()
     }

@@ -13,7 +13,7 @@
 //! ```
 //! A sandbox is the engine's noun, a program runs in a terminal: so they outlive the server, run on any
 //! provider and can be watched in the app. Each API is a [`Door`](api::Door) beside the native one, and a
-//! [`Vendor`](vendor::Vendor) to the code that both share, which names neither. Keys are ours (`key`).
+//! [`VendorApi`](vendor::Vendor) to the code that both share, which names neither. Keys are ours (`key`).
 
 mod background;
 mod build;
@@ -43,7 +43,7 @@ use machine::volume::Volumes;
 
 pub use background::run;
 
-use vendor::Vendor;
+use vendor::VendorApi;
 
 /// The APIs of other vendors. Cheap to clone.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ struct CompatState {
     index: sandbox::SandboxIndex,
     processes: process::ProcessTables,
     watchers: e2b::Watchers,
-    usage: usage::Usage,
+    usage: usage::UsageHistory,
     builds: build::Builds,
     contexts: interpreter::Contexts,
     volumes: Arc<Volumes>,
@@ -74,7 +74,7 @@ impl Compat {
             index: sandbox::SandboxIndex::default(),
             processes: process::ProcessTables::default(),
             watchers: e2b::Watchers::default(),
-            usage: usage::Usage::default(),
+            usage: usage::UsageHistory::default(),
             builds: build::Builds::default(),
             contexts: interpreter::Contexts::default(),
             volumes: Arc::new(Volumes::new(home)),
@@ -85,7 +85,10 @@ impl Compat {
 
     /// What the guard asks of each API.
     pub fn doors(&self) -> Doors {
-        Doors::new(vec![Arc::new(e2b::E2b(self.clone())), Arc::new(daytona::Daytona(self.clone()))])
+        Doors::new(vec![
+            Arc::new(e2b::E2bDoor(self.clone())),
+            Arc::new(daytona::DaytonaDoor(self.clone())),
+        ])
     }
 
     /// The routes of all of them.
@@ -94,8 +97,8 @@ impl Compat {
     }
 
     /// The API that a sandbox was created through; `None` for the native one.
-    fn vendor(&self, origin: &str) -> Option<&'static dyn Vendor> {
-        let all: [&'static dyn Vendor; 2] = [&e2b::E2bVendor, &daytona::DaytonaVendor];
+    fn vendor(&self, origin: &str) -> Option<&'static dyn VendorApi> {
+        let all: [&'static dyn VendorApi; 2] = [&e2b::E2bVendor, &daytona::DaytonaVendor];
         all.into_iter().find(|vendor| vendor.origin() == origin)
     }
 }

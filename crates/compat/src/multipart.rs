@@ -8,7 +8,7 @@ use api::{
 };
 
 /// Bytes of the lines before a part.
-const MOST_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The parts of a body, one after the other.
 pub struct Multipart {
@@ -68,7 +68,9 @@ impl Multipart {
         let end = loop {
             match find(&self.held, b"\r\n\r\n") {
                 Some(end) => break end,
-                None if self.held.len() > MOST_HEAD => return Err(bad("a part has a long head")),
+                None if self.held.len() > MAX_HEAD_BYTES => {
+                    return Err(bad("a part has a long head"));
+                }
                 None => self.hold(self.held.len() + 1).await?,
             }
         };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use super::{egress::Network, vendor::Vendor};
+use super::{egress::Network, vendor::VendorApi};
 use model::{BuildId, Env, ExpiryAction, LeaseId, OnExpiry, PortAccess, SessionPolicy, ThreadId};
 
 /// Sessions of a sandbox that never end by themselves: the sandbox's own lifetime does.
@@ -18,7 +18,7 @@ pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
 
 #[derive(Debug, Clone)]
 pub struct NewSandbox {
-    pub vendor: &'static dyn Vendor,
+    pub vendor: &'static dyn VendorApi,
     pub id: ThreadId,
     pub name: Option<String>,
     /// The name of a template, of a snapshot, or of a provider.
@@ -45,7 +45,7 @@ pub struct NewSandbox {
 
 impl NewSandbox {
     /// A sandbox without any choice made.
-    pub fn new(vendor: &'static dyn Vendor, id: ThreadId, template: String) -> NewSandbox {
+    pub fn new(vendor: &'static dyn VendorApi, id: ThreadId, template: String) -> NewSandbox {
         NewSandbox {
             vendor,
             id,

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::vendor::Vendor;
+use super::vendor::VendorApi;
 use crate::Compat;
 use api::{
     error::Problem,
@@ -124,7 +124,7 @@ async fn forward(
         .await
         .map_err(|_| closed())?;
     app.tasks.spawn(async move {
-        // What goes wrong with it is told by the answer.
+        // Its failure is the failure of the answer.
         let _ = connection.with_upgrades().await;
     });
     let answer = answer_in_time(sender.send_request(request), &sent, limits.proxy_time).await;
@@ -170,7 +170,7 @@ async fn answer_in_time<T>(
 }
 
 /// The answer to a request without the token of a private port.
-fn unauthorized(vendor: &dyn Vendor) -> Response {
+fn unauthorized(vendor: &dyn VendorApi) -> Response {
     let status = vendor.port_refusal();
     let message = "a private port needs the traffic token of its sandbox";
     (status, axum::Json(json!({"code": status.as_u16(), "message": message}))).into_response()
@@ -279,7 +279,7 @@ fn remove_cookies(headers: &mut HeaderMap, ours: &[&str]) {
     }
 }
 
-/// Removes what is said of one connection and not of the next: the usual headers, and those that
+/// Removes hop-by-hop headers: the standard ones, and those that
 /// `Connection` names (RFC 9110, 7.6.1).
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());

@@ -2,9 +2,9 @@
 //!
 //! A program with a terminal of its own (PTY) is that terminal's program. Any other runs as a command of
 //! a worker: a terminal with a shell that runs one such program at a time and is then free for the
-//! next. Both go on without the server; after a restart they are found again by what is on record.
+//! next. Both keep running without the server; after a restart they are found again by their records.
 
-mod hear;
+mod stream;
 
 use std::{
     collections::HashMap,
@@ -32,45 +32,43 @@ use model::{
 };
 use store::{CommandQuery, PageRequest, SandboxRecord};
 
-/// A program that has not ended after so long is put on record before its number is given out.
-const SHORT: Duration = Duration::from_millis(25);
-/// Ended programs that can still be asked about.
-const ENDED: usize = 64;
+/// A program that runs longer than this is recorded before its number is returned.
+const RECORD_AFTER: Duration = Duration::from_millis(25);
+/// Ended programs that a client can still query.
+const MAX_ENDED: usize = 64;
 /// How long ago one may have ended to be found again after a restart.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const MAX_ENDED_AGE: Duration = Duration::from_secs(600);
 /// The most output that is kept of each stream from the start.
-const KEPT: u64 = engine::terminal::MAX_OUTPUT;
+const MAX_OUTPUT_BYTES: u64 = engine::terminal::MAX_OUTPUT;
 /// Ended terminals of programs that are kept.
-const ENDED_TERMINALS: usize = 8;
-/// The variable that tells the client's name for a terminal, so that it is found again by it.
+const MAX_ENDED_TERMINALS: usize = 8;
+/// The variable that holds the client's name for a terminal, by which it is found again.
 pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
 /// The variable of a terminal that is a session of a client and no worker.
 pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
 /// The signals that programs die of.
-const FATAL: std::ops::RangeInclusive<i32> = 1..=15;
+const FATAL_SIGNALS: std::ops::RangeInclusive<i32> = 1..=15;
 /// The number of SIGKILL.
-const KILL: i32 = 9;
-/// The size of a worker, which nobody needs to look at.
+const SIGKILL: i32 = 9;
+/// The terminal size of a worker.
 const WORKER_SIZE: (u16, u16) = (80, 24);
 
 /// A program, running or ended.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number inside.
     pub pid: u32,
     /// What was asked for.
     pub config: Config,
     /// The client's name for it.
     pub tag: Option<String>,
-    /// Where it runs.
     pub terminal: Terminal,
-    kind: Kind,
+    kind: ProcessKind,
     /// The last signal that was sent to it.
     signalled: AtomicI32,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum ProcessKind {
     Pty,
     Command {
         id: CommandId,
@@ -82,7 +80,6 @@ enum Kind {
 /// What a program is started with.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The program.
     pub config: Config,
     /// The client's name for it.
     pub tag: Option<String>,
@@ -94,36 +91,30 @@ pub struct Start {
     pub pty: Option<(u16, u16)>,
 }
 
-/// What a program tells.
+/// An event of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum ProcessOutput {
     /// On its standard output.
     Stdout(Vec<u8>),
     /// On its standard error.
     Stderr(Vec<u8>),
-    /// On its terminal.
     Pty(Bytes),
-    /// It ended.
     End(End),
 }
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// By itself.
     Exit(i32),
-    /// By a signal.
     Signal(i32),
     /// Its time was over.
     TimedOut,
-    /// Nobody knows.
     Lost,
 }
 
 /// How a program went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
-    /// How it ended.
+pub struct ProcessResult {
     pub end: End,
     /// What it wrote to its standard output.
     pub stdout: Vec<u8>,
@@ -132,7 +123,7 @@ pub struct Ran {
 }
 
 fn add(all: &mut Vec<u8>, bytes: &[u8]) {
-    let room = usize::try_from(KEPT).unwrap_or(usize::MAX).saturating_sub(all.len());
+    let room = usize::try_from(MAX_OUTPUT_BYTES).unwrap_or(usize::MAX).saturating_sub(all.len());
     all.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
@@ -154,20 +145,19 @@ impl ProcessTables {
 #[derive(Default)]
 pub struct Processes {
     loaded: OnceCell<()>,
-    inner: Mutex<Inner>,
+    inner: Mutex<ProcessTable>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ProcessTable {
     running: HashMap<u32, Arc<Process>>,
-    /// The latest last.
     ended: Vec<Arc<Process>>,
     /// Workers that have nothing to do.
     idle: Vec<Terminal>,
 }
 
 impl Processes {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ProcessTable> {
         self.inner.lock()
     }
 
@@ -183,7 +173,7 @@ impl Processes {
         }
     }
 
-    /// The same, or the last one that ended under it.
+    /// The program that runs under this number or name, or the last one that ended.
     pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
         self.running(pid, tag).or_else(|| {
             let inner = self.inner();
@@ -206,27 +196,26 @@ impl Processes {
         self.inner().running.insert(process.pid, process);
     }
 
-    /// Notes an end; the worker is free again. Answers which terminals of ended programs are one too
-    /// many.
+    /// Records an end and frees the worker; returns the terminals of ended programs beyond the limit.
     fn end(&self, process: &Arc<Process>) -> Vec<Terminal> {
         let mut inner = self.inner();
         if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
             inner.running.remove(&process.pid);
         }
-        if let Kind::Command { .. } = process.kind {
+        if let ProcessKind::Command { .. } = process.kind {
             inner.idle.push(process.terminal.clone());
         }
         inner.ended.push(process.clone());
-        while inner.ended.len() > ENDED {
+        while inner.ended.len() > MAX_ENDED {
             inner.ended.remove(0);
         }
         let of_terminals = inner
             .ended
             .iter()
-            .filter(|it| matches!(it.kind, Kind::Pty))
+            .filter(|it| matches!(it.kind, ProcessKind::Pty))
             .cloned()
             .collect::<Vec<_>>();
-        let surplus = of_terminals.len().saturating_sub(ENDED_TERMINALS);
+        let surplus = of_terminals.len().saturating_sub(MAX_ENDED_TERMINALS);
         let gone = &of_terminals[..surplus];
         inner.ended.retain(|it| !gone.iter().any(|other| Arc::ptr_eq(it, other)));
         gone.iter().map(|it| it.terminal.clone()).collect()
@@ -246,7 +235,7 @@ impl Compat {
         sandbox: &SandboxRecord,
         processes: &Arc<Processes>,
     ) -> Result<(), Problem> {
-        let since = self.now().at.checked_sub(REMEMBERED).unwrap_or(Timestamp::MIN);
+        let since = self.now().at.checked_sub(MAX_ENDED_AGE).unwrap_or(Timestamp::MIN);
         for terminal in self.store.thread_terminals(sandbox.id()).await? {
             if !terminal.argv.is_empty() {
                 self.load_pty(processes, terminal).await?;
@@ -270,7 +259,7 @@ impl Compat {
                 let Some((pid, begins)) = head.ok().and_then(|head| wrap::pid(&head.bytes)) else {
                     continue;
                 };
-                let kind = Kind::Command { id: command.command_id.clone(), begins };
+                let kind = ProcessKind::Command { id: command.command_id.clone(), begins };
                 let terminal = terminal.clone();
                 let signalled = AtomicI32::new(0);
                 let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
@@ -278,7 +267,7 @@ impl Compat {
                     processes.inner().ended.push(process);
                 } else {
                     processes.begin(process.clone());
-                    self.attend_to(processes.clone(), process, None);
+                    self.watch_end(processes.clone(), process, None);
                 }
             }
             if !busy {
@@ -305,15 +294,15 @@ impl Compat {
             cwd: Some(terminal.cwd.clone()).filter(|cwd| !cwd.is_empty()),
         };
         let signalled = AtomicI32::new(0);
-        let kind = Kind::Pty;
+        let kind = ProcessKind::Pty;
         let tag = terminal.env.get(PTY_NAME).cloned();
         let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
-        self.attend_to(processes.clone(), process, None);
+        self.watch_end(processes.clone(), process, None);
         Ok(())
     }
 
-    /// Starts a program; what it says is heard by [`Compat::hear`].
+    /// Starts a program; what it says is heard by [`Compat::stream_output`].
     pub async fn start_process(
         &self,
         sandbox: &SandboxRecord,
@@ -352,10 +341,10 @@ impl Compat {
             .await?;
         // A program that is over at once has none any more.
         let pid = self.terminals.pid(&terminal).await.unwrap_or(0);
-        let (kind, signalled) = (Kind::Pty, AtomicI32::new(0));
+        let (kind, signalled) = (ProcessKind::Pty, AtomicI32::new(0));
         let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
-        self.attend_to(processes.clone(), process.clone(), timeout);
+        self.watch_end(processes.clone(), process.clone(), timeout);
         Ok(process)
     }
 
@@ -372,14 +361,14 @@ impl Compat {
             stdin: if stdin { Stdin::Open } else { Stdin::Null },
             env: config.envs.clone(),
             cwd: config.cwd.clone(),
-            max_output: KEPT,
+            max_output: MAX_OUTPUT_BYTES,
             if_busy: IfBusy::Fail,
             resume: Resume::No,
             touch: None,
             keyed: false,
             if_abandoned: IfAbandoned::Keep,
         };
-        let (terminal, mut execution) = self.hand_to_worker(sandbox, processes, options).await?;
+        let (terminal, mut execution) = self.exec_on_worker(sandbox, processes, options).await?;
         let begun = begun(&mut execution).await;
         let (pid, begins) = match begun {
             Ok(begun) => begun,
@@ -389,19 +378,19 @@ impl Compat {
             }
         };
         // What is short needs no record while it runs: its end is about to be one.
-        if tokio::time::timeout(SHORT, execution.ended()).await.is_err() {
+        if tokio::time::timeout(RECORD_AFTER, execution.ended()).await.is_err() {
             execution.put_on_record().await?;
         }
-        let kind = Kind::Command { id: execution.id().clone(), begins };
+        let kind = ProcessKind::Command { id: execution.id().clone(), begins };
         let signalled = AtomicI32::new(0);
         let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
-        self.attend_to(processes.clone(), process.clone(), None);
+        self.watch_end(processes.clone(), process.clone(), None);
         Ok(process)
     }
 
     /// Hands a command to a worker that has nothing to do, or to a new one.
-    async fn hand_to_worker(
+    async fn exec_on_worker(
         &self,
         sandbox: &SandboxRecord,
         processes: &Arc<Processes>,
@@ -443,7 +432,7 @@ impl Compat {
     }
 
     /// Waits for the end of a program, and ends one that wants a terminal when its time is over.
-    fn attend_to(
+    fn watch_end(
         &self,
         processes: Arc<Processes>,
         process: Arc<Process>,
@@ -471,14 +460,16 @@ impl Compat {
         });
     }
 
-    /// Waits until a program has ended; `false` when that cannot be told any more.
+    /// Waits until a program has ended; `false` if its end is unknown.
     async fn ended(&self, process: &Process) -> bool {
         match &process.kind {
-            Kind::Command { id, .. } => match self.terminals.follow(&process.terminal, id).await {
-                Some(mut execution) => execution.ended().await.is_ok(),
-                None => true,
-            },
-            Kind::Pty => {
+            ProcessKind::Command { id, .. } => {
+                match self.terminals.follow(&process.terminal, id).await {
+                    Some(mut execution) => execution.ended().await.is_ok(),
+                    None => true,
+                }
+            }
+            ProcessKind::Pty => {
                 let Ok(mut watcher) =
                     self.terminals.look(&process.terminal, String::new(), From::Picture).await
                 else {
@@ -498,22 +489,26 @@ impl Compat {
     }
 
     /// Runs a program to its end; what it writes beyond the limit is not kept.
-    pub async fn run_process(&self, sandbox: &SandboxRecord, start: Start) -> Result<Ran, Problem> {
+    pub async fn run_process(
+        &self,
+        sandbox: &SandboxRecord,
+        start: Start,
+    ) -> Result<ProcessResult, Problem> {
         let process = self.start_process(sandbox, start).await?;
         let (sender, mut said) = mpsc::channel(8);
         let hear = async {
-            let heard = self.hear(&process, &sender).await;
+            let heard = self.stream_output(&process, &sender).await;
             drop(sender);
             heard
         };
         let gather = async {
-            let mut ran = Ran { end: End::Lost, stdout: Vec::new(), stderr: Vec::new() };
+            let mut ran = ProcessResult { end: End::Lost, stdout: Vec::new(), stderr: Vec::new() };
             while let Some(said) = said.recv().await {
                 match said {
-                    Said::Stdout(bytes) => add(&mut ran.stdout, &bytes),
-                    Said::Stderr(bytes) => add(&mut ran.stderr, &bytes),
-                    Said::Pty(bytes) => add(&mut ran.stdout, &bytes),
-                    Said::End(end) => ran.end = end,
+                    ProcessOutput::Stdout(bytes) => add(&mut ran.stdout, &bytes),
+                    ProcessOutput::Stderr(bytes) => add(&mut ran.stderr, &bytes),
+                    ProcessOutput::Pty(bytes) => add(&mut ran.stdout, &bytes),
+                    ProcessOutput::End(end) => ran.end = end,
                 }
             }
             ran
@@ -530,12 +525,12 @@ impl Compat {
         eof: bool,
     ) -> Result<(), Problem> {
         match &process.kind {
-            Kind::Pty => {
+            ProcessKind::Pty => {
                 // The end of what is typed is typed, too.
                 let data = if eof { vec![4] } else { data };
                 self.terminals.input(&process.terminal, "", data.into()).await?;
             }
-            Kind::Command { id, .. } => {
+            ProcessKind::Command { id, .. } => {
                 self.terminals.feed(&process.terminal, id, String::new(), data, eof).await?;
             }
         }
@@ -549,11 +544,11 @@ impl Compat {
         (cols, rows): (u16, u16),
     ) -> Result<bool, Problem> {
         match process.kind {
-            Kind::Pty => {
+            ProcessKind::Pty => {
                 self.terminals.resize(&process.terminal, cols, rows).await?;
                 Ok(true)
             }
-            Kind::Command { .. } => Ok(false),
+            ProcessKind::Command { .. } => Ok(false),
         }
     }
 
@@ -566,10 +561,10 @@ impl Compat {
     ) -> Result<(), Problem> {
         process.signalled.store(signal, Ordering::Relaxed);
         match &process.kind {
-            Kind::Command { id, .. } => {
+            ProcessKind::Command { id, .. } => {
                 self.terminals.signal_command(&process.terminal, id, signal).await?;
             }
-            Kind::Pty => {
+            ProcessKind::Pty => {
                 // To the program itself and not to what it has in its foreground; then to its group,
                 // so that nothing of it stays behind.
                 let pid = process.pid;
@@ -598,9 +593,9 @@ impl Process {
         let sent = self.signalled.load(Ordering::Relaxed);
         match (command.status, command.exit_code, command.signal) {
             (CommandStatus::TimedOut, ..) => End::TimedOut,
-            (CommandStatus::Cancelled, ..) => End::Signal(KILL),
+            (CommandStatus::Cancelled, ..) => End::Signal(SIGKILL),
             (CommandStatus::Finished, _, Some(signal)) if signal != 0 => End::Signal(signal),
-            // A shell tells the end by a signal as an exit code.
+            // A shell reports the end by a signal as an exit code.
             (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {
                 End::Signal(sent)
             }
@@ -609,13 +604,13 @@ impl Process {
         }
     }
 
-    /// An end as whoever waits for the program itself would see it. The shell that waits tells a death
+    /// The end as the parent of the program itself would see it. The shell that waits reports a death
     /// by a signal as an exit code, which a program may have chosen; one that does so names it.
     pub fn by_signal(&self, end: End) -> End {
         let End::Exit(code) = end else { return end };
         let chosen = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
         match code.checked_sub(128) {
-            Some(signal) if FATAL.contains(&signal) && !self.is_pty() && !chosen() => {
+            Some(signal) if FATAL_SIGNALS.contains(&signal) && !self.is_pty() && !chosen() => {
                 End::Signal(signal)
             }
             _ => end,
@@ -629,11 +624,11 @@ impl Process {
 
     /// Whether it has a terminal.
     pub fn is_pty(&self) -> bool {
-        matches!(self.kind, Kind::Pty)
+        matches!(self.kind, ProcessKind::Pty)
     }
 }
 
-/// Waits until a command has told the number of its process.
+/// Waits until a command has reported the number of its process.
 async fn begun(execution: &mut Execution) -> Result<(u32, u64), TerminalError> {
     execution.listen().await?;
     loop {

@@ -17,7 +17,7 @@ use api::error::Problem;
 use model::{Env, Sandbox, SandboxState, SandboxStatus, ThreadId, Timestamp};
 use store::{SandboxRecord, ThreadChoices};
 
-/// The ids of all sandboxes, for requests whose signature alone tells the sandbox.
+/// The ids of all sandboxes, for requests that name a sandbox only by their signature.
 #[derive(Default)]
 pub struct SandboxIndex(Mutex<HashSet<ThreadId>>);
 
@@ -50,7 +50,7 @@ pub fn is_paused(sandbox: &SandboxRecord) -> bool {
 impl Compat {
     /// Creates a sandbox and starts its compute.
     pub async fn create_sandbox(&self, new: NewSandbox) -> Result<SandboxRecord, Problem> {
-        let held = self.hold_volumes(&new).await?;
+        let held = self.lock_volumes(&new).await?;
         let (vendor, id) = (new.vendor, new.id.clone());
         let lease = match &new.fork {
             Some(lease) => self.store.lease(lease).await?,

@@ -1,6 +1,6 @@
-//! What sandboxes use, and what they have used.
+//! The resource usage of sandboxes, now and over time.
 //!
-//! A measurement is kept whenever somebody asks for one, and now and then by itself, for as long as the
+//! A measurement is kept whenever a client asks for one, and periodically, for as long as the
 //! server runs and the sandbox lives.
 
 use std::{
@@ -27,39 +27,37 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a sandbox has to use: processors, bytes of memory, bytes of disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct SandboxSize {
     /// Processors; a part of one counts as one.
     pub cpus: u64,
-    /// Memory.
     pub memory: u64,
-    /// Disk.
     pub disk: u64,
 }
 
-impl Size {
+impl SandboxSize {
     /// Of the sandbox on this lease.
-    pub fn of(app: &Compat, lease: Option<&Lease>) -> Size {
+    pub fn of(app: &Compat, lease: Option<&Lease>) -> SandboxSize {
         let limits = match lease {
             Some(lease) => limits(app, lease),
             None => limits_on(app, &app.provider, &Value::Null, None),
         };
-        Size::within(app, limits)
+        SandboxSize::within(app, limits)
     }
 
     /// Of one that asks for nothing.
-    pub fn default_size(app: &Compat) -> Size {
-        Size::of(app, None)
+    pub fn default_size(app: &Compat) -> SandboxSize {
+        SandboxSize::of(app, None)
     }
 
     /// Within these limits; where there are none, of this machine.
-    fn within(app: &Compat, limits: Option<Limits>) -> Size {
+    fn within(app: &Compat, limits: Option<Limits>) -> SandboxSize {
         let cpus = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let memory = || {
             let info = rustix::system::sysinfo();
             info.totalram * u64::from(info.mem_unit)
         };
         let disk = || disk_bytes(app).1;
-        Size {
+        SandboxSize {
             cpus: limits.map_or_else(cpus, |limits| limits.milli_cpus.div_ceil(1000).max(1)),
             memory: limits.map_or_else(memory, |limits| limits.memory_bytes),
             disk: limits.and_then(|limits| limits.disk_bytes).unwrap_or_else(disk),
@@ -91,23 +89,23 @@ fn disk_bytes(app: &Compat) -> (u64, u64) {
 
 /// What a sandbox uses at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Used {
+pub struct UsageSample {
     at: Timestamp,
     cpu_us: u64,
     cpu_percent: f64,
     memory: u64,
     disk: u64,
-    size: Size,
+    size: SandboxSize,
 }
 
-impl Used {
+impl UsageSample {
     /// Of this sandbox, now; it is kept.
-    pub async fn of(app: &Compat, sandbox: &SandboxRecord) -> Result<Used, Problem> {
+    pub async fn of(app: &Compat, sandbox: &SandboxRecord) -> Result<UsageSample, Problem> {
         let at = app.now().at;
         let lease = &sandbox.lease;
         let metrics = app.leases.metrics(lease).await?.unwrap_or_default();
         let usage = &app.state.usage;
-        let size = Size::of(app, Some(lease));
+        let size = SandboxSize::of(app, Some(lease));
         // Since the last measurement, or since it was made where there is none of this instance.
         let began = lease.instance();
         let began = began.map_or(sandbox.row.started_at, |(instance, _)| instance.started_at);
@@ -118,7 +116,7 @@ impl Used {
         };
         let seconds = at.duration_since(since).as_secs_f64().max(0.001);
         let percent = (metrics.cpu_us - before) as f64 / 1e4 / seconds / size.cpus as f64;
-        let used = Used {
+        let used = UsageSample {
             at,
             cpu_us: metrics.cpu_us,
             cpu_percent: (percent.min(100.0) * 100.0).round() / 100.0,
@@ -136,8 +134,8 @@ impl Used {
         sandbox: &SandboxRecord,
         from: i64,
         to: i64,
-    ) -> Result<Vec<Used>, Problem> {
-        let used = Used::of(app, sandbox).await?;
+    ) -> Result<Vec<UsageSample>, Problem> {
+        let used = UsageSample::of(app, sandbox).await?;
         let mut all = app.state.usage.between(sandbox.id(), from, to);
         // One that was too close to the last is not kept, but is what was asked for.
         if (from..=to).contains(&used.at.as_second()) && all.last().is_none_or(|it| it.at < used.at)
@@ -181,17 +179,17 @@ impl Used {
 
 /// What sandboxes have used, each as far back as it is kept.
 #[derive(Default)]
-pub struct Usage(Mutex<HashMap<ThreadId, VecDeque<Used>>>);
+pub struct UsageHistory(Mutex<HashMap<ThreadId, VecDeque<UsageSample>>>);
 
-impl Usage {
-    fn last(&self, id: &ThreadId) -> Option<Used> {
+impl UsageHistory {
+    fn last(&self, id: &ThreadId) -> Option<UsageSample> {
         self.0.lock().get(id)?.back().copied()
     }
 
-    fn keep(&self, id: &ThreadId, used: Used) {
+    fn keep(&self, id: &ThreadId, used: UsageSample) {
         let mut all = self.0.lock();
         let kept = all.entry(id.clone()).or_default();
-        let apart = |last: &Used| {
+        let apart = |last: &UsageSample| {
             used.at.duration_since(last.at) >= MIN_INTERVAL.try_into().unwrap_or_default()
         };
         // Of many at once the first is as good as any.
@@ -203,7 +201,7 @@ impl Usage {
         }
     }
 
-    fn between(&self, id: &ThreadId, from: i64, to: i64) -> Vec<Used> {
+    fn between(&self, id: &ThreadId, from: i64, to: i64) -> Vec<UsageSample> {
         let all = self.0.lock();
         let kept = all.get(id).into_iter().flatten();
         kept.filter(|used| (from..=to).contains(&used.at.as_second())).copied().collect()
@@ -227,7 +225,7 @@ pub async fn measure(app: &Compat) {
         let all = app.sandboxes.all(filter).await.unwrap_or_default();
         for sandbox in all.iter().take(MAX_MEASURED_SANDBOXES) {
             if limits(app, &sandbox.lease).is_some()
-                && let Err(problem) = Used::of(app, sandbox).await
+                && let Err(problem) = UsageSample::of(app, sandbox).await
             {
                 tracing::debug!(sandbox = %sandbox.id(), detail = problem.detail(), "not measured");
             }
@@ -241,10 +239,10 @@ mod tests {
 
     #[test]
     fn measurements_are_kept_apart_and_bounded() {
-        let usage = Usage::default();
+        let usage = UsageHistory::default();
         let id: ThreadId = "t".parse().unwrap();
-        let size = Size { cpus: 1, memory: 1, disk: 1 };
-        let used = |ms: i64| Used {
+        let size = SandboxSize { cpus: 1, memory: 1, disk: 1 };
+        let used = |ms: i64| UsageSample {
             at: Timestamp::from_millisecond(ms).unwrap(),
             cpu_us: 0,
             cpu_percent: 0.0,

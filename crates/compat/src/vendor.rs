@@ -10,7 +10,7 @@ use crate::Compat;
 use store::SandboxRecord;
 
 /// An API that sandboxes are created through.
-pub trait Vendor: Debug + Send + Sync {
+pub trait VendorApi: Debug + Send + Sync {
     /// Its name in the rows of sandboxes and templates.
     fn origin(&self) -> &'static str;
 
@@ -48,7 +48,7 @@ pub trait Vendor: Debug + Send + Sync {
 }
 
 /// The home directory of the account that programs run as.
-pub fn home(vendor: &dyn Vendor) -> String {
+pub fn home(vendor: &dyn VendorApi) -> String {
     standard_home(vendor.user())
 }
 

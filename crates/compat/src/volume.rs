@@ -1,5 +1,6 @@
-//! Volumes as both APIs have them: made, listed, mounted by new sandboxes, and removed when nobody has them.
+//! Volumes of both APIs: created, listed, mounted by new sandboxes, and removed when no sandbox has them.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::new_sandbox::NewSandbox;
@@ -10,6 +11,13 @@ use store::{LeaseFilter, PageRequest};
 
 /// The setting of a lease that names its volumes.
 const SETTING: &str = "volumes";
+
+/// A request that names a new volume.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VolumeName {
+    pub name: String,
+}
 
 impl Compat {
     /// Does something with all volumes. It may block.
@@ -33,15 +41,14 @@ impl Compat {
         self.with_volumes(move |volumes| volumes.find(&name)).await
     }
 
-    /// Makes a volume.
-    pub async fn make_volume(&self, name: &str) -> Result<Volume, Problem> {
+    pub async fn create_volume(&self, name: &str) -> Result<Volume, Problem> {
         let name = name.to_owned();
         self.with_volumes(move |volumes| volumes.create(&name)).await
     }
 
     /// Removes a volume and what is in it, unless a sandbox has it; `false` if there is none.
     pub async fn remove_volume(&self, id: &str) -> Result<bool, Problem> {
-        // No sandbox that names it comes into being meanwhile.
+        // No sandbox that names it is created meanwhile.
         let _alone = self.state.mounting.lock().await;
         let mut page = PageRequest::first(1000);
         loop {
@@ -83,8 +90,8 @@ impl Compat {
         Ok(())
     }
 
-    /// Holds volumes where they are until the sandbox that mounts them is on record.
-    pub async fn hold_volumes(
+    /// Keeps volumes from being removed until the sandbox that mounts them is recorded.
+    pub async fn lock_volumes(
         &self,
         new: &NewSandbox,
     ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, Problem> {

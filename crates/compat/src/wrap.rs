@@ -1,7 +1,7 @@
-//! A program as text for a shell that runs it in a process of its own and tells its number.
+//! A program as text for a shell that runs it in a process of its own and reports its number.
 //!
 //! The number is the first line of the command's standard error: it is kept with the command, so that
-//! whoever finds the command again finds the number. The text alone tells what was asked for.
+//! a reader of the command also finds the number. The text alone says what was asked for.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,12 @@ use model::Env;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// The program.
     pub cmd: String,
-    /// Its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// What its environment has beyond the sandbox's.
     #[serde(skip_serializing_if = "Env::is_empty")]
     pub envs: Env,
-    /// Where it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
 }

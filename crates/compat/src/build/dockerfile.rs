@@ -14,7 +14,6 @@ pub struct BadDockerfile {
     pub reason: String,
 }
 
-/// Reads a Dockerfile.
 pub fn read(text: &str) -> Result<Plan, BadDockerfile> {
     let mut plan = None;
     let (mut entry, mut command) = (None, None);

@@ -12,35 +12,30 @@ use tokio::sync::watch;
 use model::Timestamp;
 
 /// Lines that are kept of a build.
-const MOST_LINES: u64 = 10_000;
+const MAX_LINES: u64 = 10_000;
 /// Bytes that are kept of a line.
-const MOST_LINE: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// For whoever looks closely.
+    /// Details.
     Debug,
-    /// What happens.
     Info,
     /// What is not as asked for.
     Warn,
-    /// What went wrong.
     Error,
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// When.
     pub timestamp: Timestamp,
     /// How much it matters.
     pub level: Level,
     /// The step it is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What it says.
     pub message: String,
 }
 
@@ -53,7 +48,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a log. `lines` is told how many there are.
+    /// Begins a log. `lines` receives the number of lines.
     pub fn begin(path: &Path, lines: watch::Sender<u64>) -> io::Result<Log> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
@@ -72,20 +67,20 @@ impl Log {
         self.step.clone()
     }
 
-    /// Adds what is told as lines. Beyond the bound they are dropped, and the last one says so.
+    /// Adds lines. Beyond the limit they are dropped, and the last one says so.
     pub fn add(&mut self, level: Level, text: &str) {
         for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
             let written = *self.lines.borrow();
-            if written >= MOST_LINES {
+            if written >= MAX_LINES {
                 return;
             }
             let mut message = line.to_owned();
-            if message.len() > MOST_LINE {
-                message.truncate(message.floor_char_boundary(MOST_LINE));
+            if message.len() > MAX_LINE_BYTES {
+                message.truncate(message.floor_char_boundary(MAX_LINE_BYTES));
                 message.push('…');
             }
-            if written + 1 == MOST_LINES {
-                message = format!("more than {MOST_LINES} lines are not kept");
+            if written + 1 == MAX_LINES {
+                message = format!("more than {MAX_LINES} lines are not kept");
             }
             let line =
                 Line { timestamp: Timestamp::now(), level, step: self.step.clone(), message };
@@ -110,7 +105,7 @@ impl Pieces {
         self.0.extend_from_slice(piece);
         let end = match self.0.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')) {
             Some(at) => at + 1,
-            None if self.0.len() > MOST_LINE => self.0.len(),
+            None if self.0.len() > MAX_LINE_BYTES => self.0.len(),
             None => return None,
         };
         let lines: Vec<u8> = self.0.drain(..end).collect();
@@ -152,17 +147,17 @@ mod tests {
         let mut log = Log::begin(&path, watch::channel(0).0).unwrap();
         log.add(Level::Info, "one\n\ntwo\n");
         log.step("1");
-        log.add(Level::Warn, &"x".repeat(2 * MOST_LINE));
+        log.add(Level::Warn, &"x".repeat(2 * MAX_LINE_BYTES));
         let all = read(&path, 0, 10, Level::Debug).unwrap();
         assert_eq!(all.len(), 3);
         assert_eq!((all[1].message.as_str(), &all[1].step), ("two", &None));
         assert_eq!(all[2].step.as_deref(), Some("1"));
-        assert!(all[2].message.len() < MOST_LINE + 8);
+        assert!(all[2].message.len() < MAX_LINE_BYTES + 8);
         assert_eq!(read(&path, 1, 1, Level::Debug).unwrap(), all[1..2]);
         assert_eq!(read(&path, 0, 10, Level::Warn).unwrap(), all[2..]);
-        log.add(Level::Info, &"y\n".repeat(2 * MOST_LINES as usize));
+        log.add(Level::Info, &"y\n".repeat(2 * MAX_LINES as usize));
         let all = read(&path, 0, usize::MAX, Level::Debug).unwrap();
-        assert_eq!(all.len() as u64, MOST_LINES);
+        assert_eq!(all.len() as u64, MAX_LINES);
         assert!(all.last().unwrap().message.contains("not kept"));
         fs::remove_dir_all(home).unwrap();
     }
@@ -173,7 +168,7 @@ mod tests {
         assert_eq!(pieces.take(b"on"), None);
         assert_eq!(pieces.take(b"e\ntw").as_deref(), Some("one\n"));
         assert_eq!(pieces.take(b"o\r50%\rx").as_deref(), Some("two\n50%\n"));
-        assert!(pieces.take(&vec![b'z'; MOST_LINE + 1]).is_some());
+        assert!(pieces.take(&vec![b'z'; MAX_LINE_BYTES + 1]).is_some());
         let _ = pieces.take(b"end");
         assert_eq!(pieces.rest(), "end");
     }

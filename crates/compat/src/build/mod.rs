@@ -1,17 +1,18 @@
-//! Templates: what sandboxes of other people's APIs are made from, built here step by step.
+//! Templates of the vendor APIs, built here step by step.
 //!
 //! ```text
 //!   e2b, daytona ─▶ plan, dockerfile   what is to be done. Pure
 //!                ─▶ Builds             those that run
-//!                     ├─▶ run          in a sandbox of their own, which nobody lists
+//!                     ├─▶ run          in a sandbox of their own, which is in no list
 //!                     ├─▶ log          what they say
 //!                     ├─▶ sweep        what they leave, and what a crash left of them
 //!                     └─▶ upload       files that were sent for them
 //! ```
 //! A build that went well is a snapshot of its sandbox's files, `build-<id>`, and what the template's row
 //! says of it. The row comes first and last: a sandbox of a build that does not run here, and a snapshot
-//! that no row calls ready, are what a crash left, and go at the next start. A build is never gone on
-//! with, for its steps may have done things elsewhere that must not be done twice: it is told as failed.
+//! that no row calls ready, are what a crash left, and go at the next start. A build is never
+//! continued, for its steps may have done things elsewhere that must not be done twice: it is reported as
+//! failed.
 
 pub mod dockerfile;
 pub mod log;
@@ -29,7 +30,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{new_sandbox::NewSandbox, vendor::Vendor};
+use super::{new_sandbox::NewSandbox, vendor::VendorApi};
 use crate::Compat;
 use api::error::{Code, Problem};
 use log::{Level, Line, Log};
@@ -37,60 +38,59 @@ use machine::namespace::is_image_name;
 use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId, USUAL_TAG};
 use plan::{Base, Chosen, Plan};
 use provider::Fidelity;
-use run::{BASE, Works};
+use run::{BASE, BuildRun};
 use store::SandboxRecord;
 
 /// Builds whose steps run at the same time; more wait.
-const AT_ONCE: usize = 2;
+const CONCURRENT_BUILDS: usize = 2;
 /// Builds that run or wait.
-const MOST_BUILDS: usize = 32;
+const MAX_BUILDS: usize = 32;
 /// Templates of all APIs.
-const MOST_TEMPLATES: usize = 2000;
+const MAX_TEMPLATES: usize = 2000;
 /// How long a build may take.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// How long a new sandbox waits for what its template starts to be ready.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// What the snapshot of a build begins with.
-const SNAPSHOT: &str = "build-";
+const BUILD_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// How long a new sandbox waits for the start command of its template to be ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// The prefix of the snapshot of a build.
+const SNAPSHOT_PREFIX: &str = "build-";
 /// The image that a client of E2B who chose none names.
-const UNCHOSEN: &str = "e2bdev/base";
+const DEFAULT_IMAGE: &str = "e2bdev/base";
 
-/// What a template's name begins with that is an image of a provider; no template of a client's does.
-const IMAGE: &str = "image ";
+/// The prefix of a template name that stands for an image of a provider; no client's template has it.
+const IMAGE_PREFIX: &str = "image ";
 /// Notes of a sandbox that was made from a template: where its programs start, and the name of that.
 pub const CWD: &str = "cwd";
 pub const ALIAS: &str = "alias";
 
-/// What a sandbox is made from that begins with an image of a provider.
+/// The template name that stands for an image of a provider.
 fn of_image(provider: &str, image: &str) -> String {
-    format!("{IMAGE}{provider} {image}")
+    format!("{IMAGE_PREFIX}{provider} {image}")
 }
 
 /// The provider and the image that a template's name stands for, if it is such a name.
 pub fn image_of(template: &str) -> Option<(&str, &str)> {
-    template.strip_prefix(IMAGE)?.split_once(' ')
+    template.strip_prefix(IMAGE_PREFIX)?.split_once(' ')
 }
 
 /// The builds that run.
 pub struct Builds {
-    running: Mutex<HashMap<BuildId, Live>>,
+    running: Mutex<HashMap<BuildId, RunningBuild>>,
     room: Semaphore,
 }
 
-/// One that runs.
-struct Live {
+struct RunningBuild {
     stop: CancellationToken,
     lines: watch::Receiver<u64>,
 }
 
 impl Default for Builds {
     fn default() -> Builds {
-        Builds { running: Mutex::default(), room: Semaphore::new(AT_ONCE) }
+        Builds { running: Mutex::default(), room: Semaphore::new(CONCURRENT_BUILDS) }
     }
 }
 
 impl Builds {
-    fn running(&self) -> MutexGuard<'_, HashMap<BuildId, Live>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<BuildId, RunningBuild>> {
         self.running.lock()
     }
 
@@ -100,20 +100,17 @@ impl Builds {
     }
 }
 
-/// What a sandbox begins with that is made from a template.
+/// What a sandbox gets from its template.
 #[derive(Debug, Clone)]
-pub struct Begins {
-    /// The template.
+pub struct TemplateBase {
     pub template: TemplateId,
-    /// Its name.
     pub name: String,
-    /// Its files.
     pub snapshot: String,
     /// What else it gets.
     pub made: Made,
 }
 
-impl Begins {
+impl TemplateBase {
     /// Gives a new sandbox what its template says of it: its id, variables, notes and directory.
     pub fn shape(
         &self,
@@ -146,11 +143,11 @@ pub fn split_tag(name: &str) -> (&str, Option<&str>) {
 
 /// Whether a snapshot is one of a build.
 pub fn is_of_build(snapshot: &str) -> bool {
-    snapshot.strip_prefix(SNAPSHOT).is_some_and(|id| uuid::Uuid::try_parse(id).is_ok())
+    snapshot.strip_prefix(SNAPSHOT_PREFIX).is_some_and(|id| uuid::Uuid::try_parse(id).is_ok())
 }
 
 fn snapshot_of(build: &BuildId) -> String {
-    format!("{SNAPSHOT}{build}")
+    format!("{SNAPSHOT_PREFIX}{build}")
 }
 
 fn failed(message: impl Into<String>) -> Failure {
@@ -158,12 +155,12 @@ fn failed(message: impl Into<String>) -> Failure {
 }
 
 impl Compat {
-    /// What a sandbox begins with under this name; `None` if no template has it.
+    /// What a sandbox gets from the template of this name; `None` if there is none.
     pub async fn template_base(
         &self,
-        vendor: &dyn Vendor,
+        vendor: &dyn VendorApi,
         named: &str,
-    ) -> Result<Option<Begins>, Problem> {
+    ) -> Result<Option<TemplateBase>, Problem> {
         let (plain, tag) = match vendor.names_have_tags() {
             true => split_tag(named),
             false => (named, None),
@@ -179,7 +176,7 @@ impl Compat {
             let detail = format!("template '{}' has no build with the tag '{tag}'", template.name);
             return Err(Problem::new(Code::NotFound, detail));
         };
-        Ok(Some(Begins {
+        Ok(Some(TemplateBase {
             snapshot: snapshot_of(&build.build_id),
             made: made.clone(),
             template: template.template_id,
@@ -190,15 +187,15 @@ impl Compat {
     /// Notes a build that is to come, under the template of this name.
     pub async fn request_build(
         &self,
-        vendor: &'static dyn Vendor,
+        vendor: &'static dyn VendorApi,
         name: &str,
         build: Build,
     ) -> Result<Template, Problem> {
         let (owner, now) = (vendor.origin(), self.now().at);
         if self.store.template(owner, name).await?.is_none()
-            && self.store.templates().await?.len() >= MOST_TEMPLATES
+            && self.store.templates().await?.len() >= MAX_TEMPLATES
         {
-            let detail = format!("there are {MOST_TEMPLATES} templates; delete one first");
+            let detail = format!("there are {MAX_TEMPLATES} templates; delete one first");
             return Err(Problem::new(Code::TooManyRequests, detail));
         }
         self.builder()?;
@@ -230,7 +227,7 @@ impl Compat {
     /// Begins with the steps of a build, and makes a sandbox from it if one waits for it.
     pub async fn start_build(
         &self,
-        vendor: &'static dyn Vendor,
+        vendor: &'static dyn VendorApi,
         template: &TemplateId,
         build: &BuildId,
         plan: Plan,
@@ -239,18 +236,18 @@ impl Compat {
         let (stop, (count, lines)) = (CancellationToken::new(), watch::channel(0));
         {
             let mut running = self.state.builds.running();
-            if running.len() >= MOST_BUILDS {
-                let detail = format!("{MOST_BUILDS} builds run or wait; try again later");
+            if running.len() >= MAX_BUILDS {
+                let detail = format!("{MAX_BUILDS} builds run or wait; try again later");
                 return Err(Problem::new(Code::TooManyRequests, detail));
             }
             if running.contains_key(build) {
                 return Err(Problem::new(Code::Conflict, "the build has been started"));
             }
-            running.insert(build.clone(), Live { stop: stop.clone(), lines });
+            running.insert(build.clone(), RunningBuild { stop: stop.clone(), lines });
         }
         let path = log::path(&self.settings.home, build.as_str());
         let begun = async {
-            self.build_happens(template, build, BuildEvent::Start).await?;
+            self.record_build_event(template, build, BuildEvent::Start).await?;
             Log::begin(&path, count).map_err(|error| Problem::internal("begin a log", &error))
         };
         let log = match begun.await {
@@ -264,7 +261,7 @@ impl Compat {
         self.tasks.spawn(async move {
             tokio::select! {
                 () = app.build(vendor, (&template, &build), plan, then, log, stop) => {}
-                // The next start tells that it was given up, and removes what it leaves.
+                // The next start reports it as failed and removes its leftovers.
                 () = app.stopping.cancelled() => {}
             }
         });
@@ -274,7 +271,7 @@ impl Compat {
     /// Carries a build out, and says how it went.
     async fn build(
         &self,
-        vendor: &'static dyn Vendor,
+        vendor: &'static dyn VendorApi,
         (template, build): (&TemplateId, &BuildId),
         plan: Plan,
         then: Option<NewSandbox>,
@@ -282,9 +279,9 @@ impl Compat {
         stop: CancellationToken,
     ) {
         let done = tokio::select! {
-            done = self.carry_out(vendor, build, &plan, &mut log) => done,
-            () = tokio::time::sleep(LONGEST) => {
-                Err(failed(format!("the build took more than {} minutes", LONGEST.as_secs() / 60)))
+            done = self.run_plan(vendor, build, &plan, &mut log) => done,
+            () = tokio::time::sleep(BUILD_TIMEOUT) => {
+                Err(failed(format!("the build took more than {} minutes", BUILD_TIMEOUT.as_secs() / 60)))
             }
             () = stop.cancelled() => Err(failed("the build was given up: its template was deleted")),
         };
@@ -303,7 +300,7 @@ impl Compat {
             }
         };
         let is_ready = matches!(event, BuildEvent::Finish(_));
-        let mut told = self.build_happens(template, build, event).await.map(drop);
+        let mut told = self.record_build_event(template, build, event).await.map(drop);
         if let (Ok(()), Some(new), true) = (&told, then, is_ready) {
             told = self.create_sandbox(new).await.map(drop);
             if told.is_ok() {
@@ -335,7 +332,7 @@ impl Compat {
     }
 
     /// Writes down what happens to a build.
-    async fn build_happens(
+    async fn record_build_event(
         &self,
         template: &TemplateId,
         build: &BuildId,
@@ -353,9 +350,9 @@ impl Compat {
         }
     }
 
-    async fn carry_out(
+    async fn run_plan(
         &self,
-        vendor: &'static dyn Vendor,
+        vendor: &'static dyn VendorApi,
         build: &BuildId,
         plan: &Plan,
         log: &mut Log,
@@ -378,7 +375,7 @@ impl Compat {
         };
         let (sandbox, before) = self.base(vendor, build, &plan.base, log).await.map_err(at_base)?;
         let Made { env, cwd, user, start, ready } = before;
-        let works = Works {
+        let works = BuildRun {
             app: self,
             sandbox: &sandbox,
             chosen: Chosen {
@@ -389,7 +386,7 @@ impl Compat {
             },
             log,
         };
-        let mut made = works.carry_out(plan).await?;
+        let mut made = works.run_plan(plan).await?;
         if made.start.is_none() {
             (made.start, made.ready) = (start, made.ready.or(ready));
         }
@@ -399,10 +396,10 @@ impl Compat {
         Ok(made)
     }
 
-    /// The sandbox that a build begins with, and what its template says of it.
+    /// Creates the sandbox of a build; returns it with what its base template defines.
     async fn base(
         &self,
-        vendor: &'static dyn Vendor,
+        vendor: &'static dyn VendorApi,
         build: &BuildId,
         base: &Base,
         log: &mut Log,
@@ -435,7 +432,7 @@ impl Compat {
             }
             Base::Image(image) => match self.image(image) {
                 Some(found) => of_image(&own, &found),
-                None if own == "docker" && image != UNCHOSEN => {
+                None if own == "docker" && image != DEFAULT_IMAGE => {
                     let new = new_sandbox(vendor, build, of_image(&own, image));
                     match self.create_sandbox(new).await {
                         Ok(sandbox) => return Ok((sandbox, Made::default())),
@@ -465,7 +462,7 @@ impl Compat {
     pub async fn start_template(
         &self,
         sandbox: &SandboxRecord,
-        begins: Option<&Begins>,
+        begins: Option<&TemplateBase>,
     ) -> Result<(), Problem> {
         let Some(made) = begins.map(|begins| &begins.made) else { return Ok(()) };
         let Some(command) = &made.start else { return Ok(()) };
@@ -481,7 +478,7 @@ impl Compat {
         // Some only let time pass, for want of a condition; that was done when it was built.
         if let Some(ready) = made.ready.as_ref().filter(|ready| !ready.starts_with("sleep ")) {
             let until = run::until_ready(self, sandbox, &chosen, ready);
-            match tokio::time::timeout(PATIENCE, until).await {
+            match tokio::time::timeout(READY_TIMEOUT, until).await {
                 Ok(ready) => ready?,
                 Err(_) => {
                     tracing::warn!(sandbox = %sandbox.id(), "what it starts is not ready yet")
@@ -521,10 +518,10 @@ fn sandbox_of(build: &BuildId) -> model::ThreadId {
 }
 
 /// The sandbox of a build. It ends by itself in any case.
-fn new_sandbox(vendor: &'static dyn Vendor, build: &BuildId, template: String) -> NewSandbox {
+fn new_sandbox(vendor: &'static dyn VendorApi, build: &BuildId, template: String) -> NewSandbox {
     NewSandbox {
         build_id: Some(build.clone()),
-        timeout: Some(2 * LONGEST),
+        timeout: Some(2 * BUILD_TIMEOUT),
         ..NewSandbox::new(vendor, sandbox_of(build), template)
     }
 }
@@ -559,7 +556,7 @@ mod tests {
     fn a_sandbox_gets_what_its_template_says_and_keeps_what_it_does_not() {
         let mut made = Made { env: Env::from([("A".into(), "1".into())]), ..Made::default() };
         let shaped = |made: &Made| {
-            let begins = Begins {
+            let begins = TemplateBase {
                 template: "id".parse().unwrap(),
                 name: "name".to_owned(),
                 snapshot: String::new(),

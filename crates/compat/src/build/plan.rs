@@ -1,22 +1,20 @@
-//! What a build is to do, whoever asked for it. Pure.
+//! The steps of a build, whichever API asked for it. Pure.
 
 use model::{Env, Made};
 
 /// Steps of a build.
-pub const MOST_STEPS: usize = 500;
+pub const MAX_STEPS: usize = 500;
 /// Bytes of all words of a build.
-pub const MOST_TEXT: usize = 1 << 20;
+pub const MAX_SOURCE_BYTES: usize = 1 << 20;
 
-/// What a build begins with, and its steps.
+/// The base of a build and its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Whose files it begins with.
+    /// The files it starts from.
     pub base: Base,
     /// Who the first step runs as.
     pub user: String,
-    /// Where it runs.
     pub cwd: String,
-    /// In order.
     pub steps: Vec<Step>,
     /// What is started with each sandbox.
     pub start: Option<String>,
@@ -26,7 +24,7 @@ pub struct Plan {
     pub remarks: Vec<String>,
 }
 
-/// Whose files a build begins with.
+/// The files a build starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
     /// A template or a snapshot of this name.
@@ -35,14 +33,11 @@ pub enum Base {
     Image(String),
 }
 
-/// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Runs a command.
     Run {
-        /// For a shell.
         command: String,
-        /// As whom, if not as whoever the steps before chose.
+        /// The user, if not the one that earlier steps chose.
         user: Option<String>,
     },
     /// Copies files that were sent.
@@ -64,7 +59,6 @@ pub struct Copy {
     pub hash: String,
     /// Their name in what was sent; may be a pattern.
     pub source: String,
-    /// Where they go.
     pub target: String,
     /// Whose they are to be, if not root's.
     pub owner: Option<String>,
@@ -97,9 +91,7 @@ pub struct Chosen {
     pub env: Env,
     /// Variables of the build alone.
     pub args: Env,
-    /// The directory.
     pub cwd: String,
-    /// The user.
     pub user: String,
 }
 

@@ -13,7 +13,7 @@ use crate::Compat;
 use crate::{
     home::PROGRAMS,
     instance::{absolute, home_of, relative},
-    process::{End, Process, Said, Start},
+    process::{End, Process, ProcessOutput, Start},
     wrap::Config,
 };
 use api::error::Problem;
@@ -22,13 +22,13 @@ use model::{Env, Failure, Made};
 use store::SandboxRecord;
 
 /// How long a step may take.
-const STEP: Duration = Duration::from_secs(30 * 60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// How long what is started has to become ready.
-const READY: Duration = Duration::from_secs(5 * 60);
-/// Between two looks whether it is.
-const LOOK: Duration = Duration::from_millis(300);
+const READY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// How often the ready command is run.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// Where archives are unpacked inside; gone before the files are kept.
-const WORKSHOP: &str = "/var/tmp/.stead-build";
+const BUILD_DIRECTORY: &str = "/var/tmp/.stead-build";
 /// The step before the first and the one behind the last, as clients call them.
 pub const BASE: &str = "base";
 const FINALIZE: &str = "finalize";
@@ -72,7 +72,7 @@ fn told(end: End) -> Result<(), String> {
         End::Exit(0) => Ok(()),
         End::Exit(code) => Err(format!("exit code {code}")),
         End::Signal(signal) => Err(format!("ended by signal {signal}")),
-        End::TimedOut => Err(format!("took more than {} minutes", STEP.as_secs() / 60)),
+        End::TimedOut => Err(format!("took more than {} minutes", STEP_TIMEOUT.as_secs() / 60)),
         End::Lost => Err("its end was not seen".to_owned()),
     }
 }
@@ -86,7 +86,7 @@ pub fn program(sandbox: &SandboxRecord, chosen: &Chosen, user: &str, command: &s
     } else if user == "root" {
         let home = home_of(sandbox, Some(user)).unwrap_or("/");
         let own = [("HOME", home), ("USER", user), ("LOGNAME", user)];
-        // There is the program that tells root its name.
+        // This directory holds the `whoami` of root.
         let path = chosen.env.get("PATH").or_else(|| sandbox.thread.env.get("PATH"));
         if let Some(path) = path {
             envs.insert("PATH".to_owned(), format!("{home}/{PROGRAMS}:{path}"));
@@ -98,24 +98,22 @@ pub fn program(sandbox: &SandboxRecord, chosen: &Chosen, user: &str, command: &s
     };
     let args = vec!["-c".to_owned(), command];
     let config = Config { cmd: "/bin/bash".to_owned(), args, envs, cwd: Some(chosen.cwd.clone()) };
-    Start { config, tag: None, stdin: false, timeout: Some(STEP), pty: None }
+    Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None }
 }
 
 /// A build at work.
-pub struct Works<'a> {
-    /// The server.
+pub struct BuildRun<'a> {
     pub app: &'a Compat,
     /// Where its steps run.
     pub sandbox: &'a SandboxRecord,
-    /// What it says.
     pub log: &'a mut Log,
     /// What its steps chose so far.
     pub chosen: Chosen,
 }
 
-impl Works<'_> {
+impl BuildRun<'_> {
     /// Does everything; what a sandbox gets of it.
-    pub async fn carry_out(mut self, plan: &Plan) -> Result<Made, Failure> {
+    pub async fn run_plan(mut self, plan: &Plan) -> Result<Made, Failure> {
         let count = plan.steps.len();
         for (index, step) in plan.steps.iter().enumerate() {
             let number = index + 1;
@@ -125,7 +123,7 @@ impl Works<'_> {
             done.map_err(|why| self.failure(format!("{}: {why}", step.shown())))?;
         }
         self.log.step(FINALIZE);
-        let removed = self.run(&[("rm", &["-rf", WORKSHOP][..])]).await;
+        let removed = self.run(&[("rm", &["-rf", BUILD_DIRECTORY][..])]).await;
         removed.map_err(|why| self.failure(format!("cannot clean up: {why}")))?;
         if plan.start.is_some() || plan.ready.is_some() {
             let ready = self.begin(plan.start.as_deref(), plan.ready.as_deref()).await;
@@ -198,7 +196,7 @@ impl Works<'_> {
         let from = upload::path(&self.app.settings.home, &copy.hash).map_err(wrong)?;
         let mut file = std::fs::File::open(&from)
             .map_err(|_| "its files were not sent, or are kept no longer; send them again")?;
-        let archive = format!("{WORKSHOP}/{number}");
+        let archive = format!("{BUILD_DIRECTORY}/{number}");
         let place = relative(&archive).map_err(|error| error.to_string())?;
         let files = self.app.sandbox_files(self.sandbox).await.map_err(wrong)?;
         let written = files.act(move |directory| {
@@ -248,7 +246,8 @@ impl Works<'_> {
                 envs: Env::new(),
                 cwd: Some("/".to_owned()),
             };
-            let start = Start { config, tag: None, stdin: false, timeout: Some(STEP), pty: None };
+            let start =
+                Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None };
             self.watched(start).await?;
         }
         Ok(())
@@ -258,7 +257,7 @@ impl Works<'_> {
     async fn watched(&mut self, start: Start) -> Result<(), String> {
         let wrong = |problem: Problem| problem.detail().to_owned();
         let process = self.app.start_process(self.sandbox, start).await.map_err(wrong)?;
-        let mut heard = Heard::of(self.app, process);
+        let mut heard = StepOutput::of(self.app, process);
         while let Some(piece) = heard.next().await {
             if let Some(end) = heard.tell(self.log, piece) {
                 return told(end).map_err(|why| match heard.last.as_str() {
@@ -280,14 +279,14 @@ impl Works<'_> {
                 let mut start = program(self.sandbox, &self.chosen, &user, command);
                 start.timeout = None;
                 let process = self.app.start_process(self.sandbox, start).await.map_err(wrong)?;
-                Some(Heard::of(self.app, process))
+                Some(StepOutput::of(self.app, process))
             }
             None => None,
         };
         let Some(ready) = ready else { return Ok(()) };
         self.log.add(Level::Info, &format!("waiting until it is ready: {ready}"));
         let until = until_ready(self.app, self.sandbox, &self.chosen, ready);
-        let limit = tokio::time::sleep(READY);
+        let limit = tokio::time::sleep(READY_TIMEOUT);
         tokio::pin!(until, limit);
         loop {
             let piece = async {
@@ -299,7 +298,7 @@ impl Works<'_> {
             tokio::select! {
                 ready = &mut until => return ready.map_err(wrong),
                 () = &mut limit => {
-                    return Err(format!("it was not ready after {} s: {ready}", READY.as_secs()));
+                    return Err(format!("it was not ready after {} s: {ready}", READY_TIMEOUT.as_secs()));
                 }
                 Some(piece) = piece => {
                     let Some(speaker) = &mut heard else { continue };
@@ -326,24 +325,24 @@ pub async fn until_ready(
         if app.run_process(sandbox, start).await?.end == End::Exit(0) {
             return Ok(());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// What a program says, in lines.
-struct Heard {
-    said: mpsc::Receiver<Said>,
+struct StepOutput {
+    said: mpsc::Receiver<ProcessOutput>,
     lines: [Pieces; 2],
     last: String,
 }
 
-impl Heard {
-    fn of(app: &Compat, process: Arc<Process>) -> Heard {
+impl StepOutput {
+    fn of(app: &Compat, process: Arc<Process>) -> StepOutput {
         let (sender, said) = mpsc::channel(8);
         let app = app.clone();
         app.tasks.clone().spawn(async move {
             tokio::select! {
-                heard = app.hear(&process, &sender) => {
+                heard = app.stream_output(&process, &sender) => {
                     if let Err(problem) = heard {
                         tracing::warn!(detail = problem.detail(), "cannot hear a step of a build");
                     }
@@ -351,20 +350,20 @@ impl Heard {
                 () = app.stopping.cancelled() => {}
             }
         });
-        Heard { said, lines: Default::default(), last: String::new() }
+        StepOutput { said, lines: Default::default(), last: String::new() }
     }
 
-    async fn next(&mut self) -> Option<Said> {
+    async fn next(&mut self) -> Option<ProcessOutput> {
         self.said.recv().await
     }
 
     /// Writes down a piece; how it ended, if it did.
-    fn tell(&mut self, log: &mut Log, piece: Said) -> Option<End> {
+    fn tell(&mut self, log: &mut Log, piece: ProcessOutput) -> Option<End> {
         let (index, level, bytes) = match &piece {
-            Said::Stdout(bytes) => (0, Level::Info, bytes.as_slice()),
-            Said::Pty(bytes) => (0, Level::Info, bytes.as_ref()),
-            Said::Stderr(bytes) => (1, Level::Warn, bytes.as_slice()),
-            Said::End(end) => {
+            ProcessOutput::Stdout(bytes) => (0, Level::Info, bytes.as_slice()),
+            ProcessOutput::Pty(bytes) => (0, Level::Info, bytes.as_ref()),
+            ProcessOutput::Stderr(bytes) => (1, Level::Warn, bytes.as_slice()),
+            ProcessOutput::End(end) => {
                 let [out, err] = std::mem::take(&mut self.lines);
                 log.add(Level::Info, &out.rest());
                 let rest = err.rest();

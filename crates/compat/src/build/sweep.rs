@@ -1,4 +1,4 @@
-//! What builds leave: of those that are deleted, that nobody can reach any more, and that a crash cut
+//! Removes the leftovers of builds: of those that were deleted or replaced, and of those that a crash cut
 //! short.
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{SNAPSHOT, is_of_build, log::Level, upload};
+use super::{SNAPSHOT_PREFIX, is_of_build, log::Level, upload};
 use crate::Compat;
 use api::error::Problem;
 use model::{BuildEvent, BuildStatus, Failure, Template};
@@ -40,7 +40,9 @@ impl Compat {
                 let message = "the server ended while this was built; build it again".to_owned();
                 let failure = Failure { message, step };
                 let event = BuildEvent::Fail(failure);
-                if let Err(problem) = self.build_happens(&template.template_id, id, event).await {
+                if let Err(problem) =
+                    self.record_build_event(&template.template_id, id, event).await
+                {
                     tracing::warn!(build = %id, detail = problem.detail(), "cannot give a build up");
                 }
             }
@@ -86,7 +88,7 @@ impl Compat {
             self.delete_sandbox(&id).await?;
         }
         for name in snapshots {
-            let build = &name[SNAPSHOT.len()..];
+            let build = &name[SNAPSHOT_PREFIX.len()..];
             if !running.contains(build) && !in_use.contains(build) {
                 self.remove_snapshot(&name).await?;
             }

@@ -21,9 +21,9 @@ use api::{
 };
 
 /// Archives that are kept.
-const MOST_FILES: usize = 512;
+const MAX_FILES: usize = 512;
 /// Bytes of all that are kept.
-const MOST_BYTES: u64 = 8 << 30;
+const MAX_BYTES: u64 = 8 << 30;
 /// What one that is not whole yet has behind its hash.
 const PART: &str = "part";
 
@@ -95,7 +95,7 @@ fn make_room(dir: &Path, newest: &Path) -> io::Result<()> {
     let mut bytes: u64 = all.iter().map(|(_, size, _)| size).sum();
     let mut count = all.len() + 1;
     for (_, size, path) in all {
-        if count <= MOST_FILES && bytes <= MOST_BYTES {
+        if count <= MAX_FILES && bytes <= MAX_BYTES {
             break;
         }
         fs::remove_file(path)?;
@@ -128,7 +128,7 @@ mod tests {
         let home = std::env::temp_dir().join(format!("stead-upload-{}", uuid::Uuid::now_v7()));
         let dir = home.join("builds/files");
         fs::create_dir_all(&dir).unwrap();
-        for number in 0..MOST_FILES + 3 {
+        for number in 0..MAX_FILES + 3 {
             let file = fs::File::create(dir.join(format!("{number:016x}"))).unwrap();
             let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
             file.set_modified(at).unwrap();
@@ -141,7 +141,7 @@ mod tests {
         assert!(dir.join("half.1.part").exists(), "it may still be coming");
         clean(&home).unwrap();
         assert!(!dir.join("half.1.part").exists());
-        assert!(there(MOST_FILES));
+        assert!(there(MAX_FILES));
         fs::remove_dir_all(home).unwrap();
     }
 

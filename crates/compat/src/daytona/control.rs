@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, DaytonaVendor, ORIGIN, Refusal, TOOLBOX,
+    DaytonaJson, DaytonaRefusal, DaytonaVendor, ORIGIN, TOOLBOX,
     image::{self, BuildInfo},
     network::NetworkSettings,
     size::SizeRequest,
@@ -15,13 +15,13 @@ use super::{
         self, AUTO_ARCHIVE, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_ARCHIVE_MINUTES,
         DEFAULT_AUTO_STOP_MINUTES, USER, find, port_url, toolbox_url,
     },
-    volume::Mount,
+    volume::DaytonaMount,
 };
 use crate::{
     Compat,
     new_sandbox::{NewSandbox, UNLIMITED_SESSION},
     port,
-    vendor::Vendor,
+    vendor::VendorApi,
 };
 use model::{Env, OnExpiry, PortAccess, SandboxState, SessionPolicy};
 
@@ -32,7 +32,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// What a client asks for. Unknown fields belong to a later version of the API and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct CreateSandbox {
+pub(super) struct CreateDaytonaSandbox {
     name: Option<String>,
     snapshot: Option<String>,
     image: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct CreateSandbox {
     network_block_all: Option<bool>,
     network_allow_list: Option<String>,
     domain_allow_list: Option<String>,
-    volumes: Option<Vec<Mount>>,
+    volumes: Option<Vec<DaytonaMount>>,
     build_info: Option<BuildInfo>,
     user: Option<String>,
     auto_pause_interval: Option<u64>,
@@ -58,17 +58,17 @@ pub(super) struct CreateSandbox {
     size: SizeRequest,
 }
 
-impl CreateSandbox {
+impl CreateDaytonaSandbox {
     /// Refuses contradictions, and options that could not be honoured.
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), DaytonaRefusal> {
         let set = |minutes: Option<u64>| minutes.is_some_and(|minutes| minutes > 0);
         if set(self.auto_stop_interval) && set(self.auto_pause_interval) {
             let message = "autoStopInterval and autoPauseInterval are mutually exclusive";
-            return Err(Refusal::bad(message));
+            return Err(DaytonaRefusal::bad(message));
         }
         if set(self.auto_pause_interval) && self.auto_delete_interval == Some(0) {
             let message = "a sandbox that is deleted when it stops cannot be paused by itself";
-            return Err(Refusal::bad(message));
+            return Err(DaytonaRefusal::bad(message));
         }
         let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         for (asked, what) in [
@@ -78,7 +78,7 @@ impl CreateSandbox {
             (given(&self.outbound_proxy_url), "outbound proxies"),
         ] {
             if asked {
-                return Err(Refusal::bad(format!("{what} are not supported")));
+                return Err(DaytonaRefusal::bad(format!("{what} are not supported")));
             }
         }
         match self.user.as_deref() {
@@ -86,26 +86,26 @@ impl CreateSandbox {
             Some(user) if user == DaytonaVendor.user() => {}
             Some(user) => {
                 let message = format!("there is no user {user}; a sandbox has daytona and root");
-                return Err(Refusal::bad(message));
+                return Err(DaytonaRefusal::bad(message));
             }
         }
         if self.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(Refusal::bad(format!("a name has {MAX_NAME_BYTES} bytes at most")));
+            return Err(DaytonaRefusal::bad(format!("a name has {MAX_NAME_BYTES} bytes at most")));
         }
         check_labels(self.labels.as_ref().unwrap_or(&BTreeMap::new()))
     }
 }
 
-pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), DaytonaRefusal> {
     if labels.len() > MAX_LABELS {
-        return Err(Refusal::bad(format!("a sandbox has {MAX_LABELS} labels at most")));
+        return Err(DaytonaRefusal::bad(format!("a sandbox has {MAX_LABELS} labels at most")));
     }
     let long = |(name, value): (&String, &String)| {
         name.is_empty() || name.len() + value.len() > MAX_LABEL_BYTES
     };
     if labels.iter().any(long) {
         let message = format!("a label has a name, and {MAX_LABEL_BYTES} bytes at most");
-        return Err(Refusal::bad(message));
+        return Err(DaytonaRefusal::bad(message));
     }
     Ok(())
 }
@@ -143,8 +143,8 @@ pub(super) fn port_access(public: bool) -> PortAccess {
 
 pub(super) async fn create(
     State(app): State<Compat>,
-    Asked(asked): Asked<CreateSandbox>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<CreateDaytonaSandbox>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     asked.check()?;
     let mut settings = asked.size.settings()?;
     let volumes = asked.volumes.unwrap_or_default();
@@ -201,11 +201,11 @@ pub(super) async fn free_name(
     app: &Compat,
     asked: Option<String>,
     id: &str,
-) -> Result<String, Refusal> {
+) -> Result<String, DaytonaRefusal> {
     let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_owned());
     if app.sandboxes.named(ORIGIN, &name).await?.is_some() {
         let message = format!("Sandbox with name {name} already exists");
-        return Err(Refusal::new(axum::http::StatusCode::CONFLICT, message));
+        return Err(DaytonaRefusal::new(axum::http::StatusCode::CONFLICT, message));
     }
     Ok(name)
 }
@@ -232,7 +232,7 @@ pub(super) async fn config(State(app): State<Compat>) -> axum::Json<Value> {
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if let Some(waiting) = image::show_waiting(&app, &name).await? {
         return Ok(axum::Json(waiting));
     }
@@ -242,7 +242,7 @@ pub(super) async fn show(
 pub(super) async fn delete(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if let Some(gone) = image::forget_waiting(&app, &name).await? {
         return Ok(axum::Json(gone));
     }
@@ -255,7 +255,7 @@ pub(super) async fn delete(
 pub(super) async fn start(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     app.used(sandbox.id()).await;
     let sandbox = app.sandboxes.resume(&sandbox).await?;
@@ -266,7 +266,7 @@ pub(super) async fn start(
 pub(super) async fn stop(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let stopped = app.stop_sandbox(&find(&app, &name).await?).await?;
     Ok(axum::Json(view::sandbox(&app, &stopped)))
 }
@@ -276,10 +276,10 @@ pub(super) async fn stop(
 pub(super) async fn archive(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sandbox = find(&app, &name).await?;
     if view::state(&sandbox) == "started" {
-        return Err(Refusal::bad("Sandbox is not stopped"));
+        return Err(DaytonaRefusal::bad("Sandbox is not stopped"));
     }
     if sandbox.row.state != SandboxState::Paused {
         sandbox = app.sandboxes.archive(&sandbox).await?;
@@ -291,10 +291,10 @@ pub(super) async fn archive(
 pub(super) async fn pause(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     if view::state(&sandbox) != "started" {
-        return Err(Refusal::bad("Sandbox is not started"));
+        return Err(DaytonaRefusal::bad("Sandbox is not started"));
     }
     app.sandboxes.pause(&sandbox).await?;
     Ok(axum::Json(view::sandbox(&app, &find(&app, &name).await?)))
@@ -304,7 +304,7 @@ pub(super) async fn pause(
 pub(super) async fn touch(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     app.used(sandbox.id()).await;
     Ok(axum::Json(view::sandbox(&app, &sandbox)))
@@ -314,7 +314,7 @@ pub(super) async fn touch(
 pub(super) async fn preview(
     State(app): State<Compat>,
     Path((name, number)): Path<(String, u16)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
@@ -327,7 +327,7 @@ pub(super) async fn preview(
 pub(super) async fn toolbox(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     find(&app, &name).await?;
     Ok(axum::Json(json!({"url": toolbox_url(&app)})))
 }

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, DaytonaVendor, Refusal,
+    DaytonaJson, DaytonaRefusal, DaytonaVendor,
     control::{free_name, idle_policy},
     image,
-    size::Size,
+    size::DaytonaSize,
     view::{self, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
 };
 use crate::{Compat, build::is_of_build, copy::has_snapshot, new_sandbox::NewSandbox};
@@ -28,12 +28,12 @@ pub(super) struct CopyName {
     name: Option<String>,
 }
 
-/// Makes a sandbox with the files of one.
+/// Creates a sandbox with the files of another.
 pub(super) async fn fork(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<CopyName>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<CopyName>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let (id, row) = (uuid::Uuid::now_v7().to_string(), &sandbox.row);
     let mut extra = row.extra.clone();
@@ -61,8 +61,8 @@ pub(super) async fn fork(
 pub(super) async fn snapshot(
     State(app): State<Compat>,
     Path(id): Path<String>,
-    Asked(asked): Asked<CopyName>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<CopyName>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &id).await?;
     app.snapshot_sandbox(&sandbox, &asked.name.unwrap_or_default()).await?;
     Ok(axum::Json(view::sandbox(&app, &find(&app, &id).await?)))
@@ -71,7 +71,7 @@ pub(super) async fn snapshot(
 /// Which snapshots are asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct SnapshotQuery {
+pub(super) struct SnapshotPageQuery {
     page: Option<usize>,
     limit: Option<usize>,
     name: Option<String>,
@@ -81,11 +81,11 @@ pub(super) struct SnapshotQuery {
 /// A page of snapshots, by name.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Query(filter): Query<SnapshotQuery>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(filter): Query<SnapshotPageQuery>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let limit = filter.limit.unwrap_or(MAX_PAGE);
     if limit == 0 || limit > MAX_PAGE {
-        return Err(Refusal::bad(format!("limit must be 1 to {MAX_PAGE}")));
+        return Err(DaytonaRefusal::bad(format!("limit must be 1 to {MAX_PAGE}")));
     }
     let page = filter.page.unwrap_or(1).max(1);
     let mut all = described(&app).await?;
@@ -101,9 +101,9 @@ pub(super) async fn list(
 }
 
 /// Every snapshot as clients read it.
-async fn described(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
+async fn described(app: &Compat) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
     let sandboxes = app.sandboxes.all(view::own()).await?;
-    let size = Size::default_size(app);
+    let size = DaytonaSize::default_size(app);
     let describe = |(name, at): (String, Timestamp)| {
         let source = sandboxes.iter().find(|sandbox| has_snapshot(sandbox, &name));
         let shown = json!({
@@ -131,15 +131,14 @@ async fn described(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
     Ok(all)
 }
 
-fn missing(name: &str) -> Refusal {
-    Refusal::missing(format!("Snapshot with ID or name {name} not found"))
+fn missing(name: &str) -> DaytonaRefusal {
+    DaytonaRefusal::missing(format!("Snapshot with ID or name {name} not found"))
 }
 
-/// A snapshot.
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let all = described(&app).await?;
     let found = all.into_iter().find(|(known, it)| *known == name || it["id"] == *name);
     found.map(|(_, it)| axum::Json(it)).ok_or_else(|| missing(&name))
@@ -149,22 +148,21 @@ pub(super) async fn show(
 pub(super) async fn activate(
     app: State<Compat>,
     name: Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let axum::Json(snapshot) = show(app, name).await?;
     match snapshot["state"].as_str() {
         Some("active") => Ok(axum::Json(snapshot)),
         state => {
             let state = state.unwrap_or_default();
-            Err(Refusal::bad(format!("Snapshot {} is {state}", snapshot["name"])))
+            Err(DaytonaRefusal::bad(format!("Snapshot {} is {state}", snapshot["name"])))
         }
     }
 }
 
-/// Removes a snapshot.
 pub(super) async fn remove(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::http::StatusCode, Refusal> {
+) -> Result<axum::http::StatusCode, DaytonaRefusal> {
     let removed = match image::remove(&app, &name).await? {
         Some(removed) => removed,
         None => !is_of_build(&name) && app.remove_snapshot(&name).await?,

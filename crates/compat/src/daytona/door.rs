@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Refusal, link::Link};
+use super::{DaytonaRefusal, link::FileLink};
 use crate::Compat;
 
 /// Query parameters that clients send once per value.
@@ -15,19 +15,19 @@ const LISTS: [&str; 6] =
     ["state", "sandbox_ids", "states", "snapshots", "regionIds", "metricNames"];
 
 /// The door of Daytona's clients.
-pub struct Daytona(pub Compat);
+pub struct DaytonaDoor(pub Compat);
 
-impl Door for Daytona {
+impl Door for DaytonaDoor {
     fn has_path(&self, path: &str) -> bool {
         super::is_path(path)
     }
 
     fn refuse(&self, problem: Problem) -> Response {
-        Refusal::from(problem).into_response()
+        DaytonaRefusal::from(problem).into_response()
     }
 
     fn credential(&self, request: &mut Request, _host: &Authority) -> Credential {
-        let Some(link) = Link::of(request) else { return Credential::Unclaimed };
+        let Some(link) = FileLink::of(request) else { return Credential::Unclaimed };
         let (compat, holder) = (self.0.clone(), format!("link {}", request.uri().path()));
         Credential::Signature { holder, check: Box::pin(async move { link.opens(&compat).await }) }
     }

@@ -1,8 +1,8 @@
-//! What happens to sandboxes, told as it happens: Socket.IO over a WebSocket, as far as clients use it.
+//! Events of sandboxes: Socket.IO over a WebSocket, as far as clients use it.
 //!
 //! ```text
-//!   us  0{…}                              the connection is open, and how often it is looked at
-//!   they 40{"token":…}                     who they are: until then nothing is told
+//!   us  0{…}                              the connection is open, with its ping interval
+//!   they 40{"token":…}                     their token: nothing is sent before it
 //!   us  40{…} | 44{…}                      welcome, or not
 //!   us  42["sandbox.state.updated",{…}]    again and again
 //!   us  2        they 3                    are you there? yes
@@ -30,27 +30,26 @@ use base::event::{Happened, Heard};
 use model::{LeaseId, ThreadId};
 
 /// Clients with the token at the same time. Those without are bounded as all unauthenticated connections.
-const MOST: usize = 1_000;
-static ROOM: Semaphore = Semaphore::const_new(MOST);
+const MAX_LISTENERS: usize = 1_000;
+static LISTENERS: Semaphore = Semaphore::const_new(MAX_LISTENERS);
 /// How long a client may take to say who it is.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is asked whether it is there.
-const PING: Duration = Duration::from_secs(25);
+const PING_INTERVAL: Duration = Duration::from_secs(25);
 /// Bytes of what a client says.
-const MOST_SAID: usize = 64 << 10;
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
-/// Connects a client.
 pub(super) async fn connect(
     State(app): State<Compat>,
     Extension(connection): Extension<Arc<ClientConnection>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let tasks = app.tasks.clone();
-    let upgrade = upgrade.max_message_size(MOST_SAID).max_frame_size(MOST_SAID);
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     upgrade.on_upgrade(move |socket| {
         tasks.track_future(async move {
             tokio::select! {
-                // What is gone has been told of otherwise.
+                // The failure of a connection needs no report.
                 _ = serve(&app, &connection, socket) => {}
                 () = app.stopping.cancelled() => {}
             }
@@ -76,9 +75,9 @@ async fn serve(
     let open = json!({
         "sid": id,
         "upgrades": [],
-        "pingInterval": PING.as_millis() as u64,
-        "pingTimeout": PING.as_millis() as u64,
-        "maxPayload": MOST_SAID,
+        "pingInterval": PING_INTERVAL.as_millis() as u64,
+        "pingTimeout": PING_INTERVAL.as_millis() as u64,
+        "maxPayload": MAX_MESSAGE_BYTES,
     });
     send(&mut socket, format!("0{open}")).await?;
     let given = timeout(TOKEN_TIMEOUT, introduced(&mut socket)).await.ok().flatten();
@@ -88,13 +87,13 @@ async fn serve(
         return refuse(socket, "no valid token was given").await;
     }
     connection.becomes_owner();
-    let Ok(_room) = ROOM.try_acquire() else {
-        let message = format!("{MOST} clients listen already; ask for the state instead");
+    let Ok(_room) = LISTENERS.try_acquire() else {
+        let message = format!("{MAX_LISTENERS} clients listen already; ask for the state instead");
         return refuse(socket, &message).await;
     };
     let mut events = app.events.listen(None);
     send(&mut socket, format!("40{}", json!({"sid": id}))).await?;
-    let mut pings = interval(PING);
+    let mut pings = interval(PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pings.tick().await;
     let mut there = true;
@@ -139,7 +138,7 @@ fn token(text: &str) -> Option<Option<String>> {
     Some(said["token"].as_str().map(str::to_owned))
 }
 
-/// What is to be told of something that happened.
+/// The messages about an event.
 async fn news(
     app: &Compat,
     heard: Heard,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::{Asked, Guest, Refusal};
+use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use crate::Compat;
 use crate::{
     instance::{Files, absolute, relative},
@@ -26,22 +26,22 @@ use files::{Above, FileError, Kind, Part, Stat, memory::Expect};
 use store::SandboxRecord;
 
 /// Bytes of a field that is no file.
-const MOST_FIELD: usize = 8 << 10;
+const MAX_FIELD_BYTES: usize = 8 << 10;
 /// Bytes of a file whose text is replaced.
-const MOST_TEXT: u64 = 16 << 20;
+const MAX_SEARCHED_BYTES: u64 = 16 << 20;
 /// Entries of one list.
-const MOST: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 /// Directories below each other that are listed at once.
-const MOST_DEPTH: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 /// Paths of one body whose files are yet to come.
-const MOST_PATHS: usize = 1_000;
-/// What the line between the files of an answer begins with.
+const MAX_PATHS: usize = 1_000;
+/// The prefix of the boundary between the files of an answer.
 const BOUNDARY: &str = "DAYTONA-FILE-BOUNDARY";
 
 /// What a query may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asking {
+pub(super) struct FileQuery {
     path: String,
     mode: Option<String>,
     owner: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct Asking {
     depth: Option<u32>,
 }
 
-impl Asking {
+impl FileQuery {
     fn place(&self, sandbox: &SandboxRecord) -> String {
         absolute(&self.path, &sandbox.row.home)
     }
@@ -77,11 +77,11 @@ fn shown(files: &Files, stat: &Stat) -> Value {
     })
 }
 
-fn refused(error: FileError, path: &str) -> Refusal {
+fn refused(error: FileError, path: &str) -> DaytonaRefusal {
     match error {
         FileError::Missing { .. } => {
             let message = format!("file not found: {path}");
-            Refusal::coded(StatusCode::NOT_FOUND, "FILE_NOT_FOUND", message)
+            DaytonaRefusal::coded(StatusCode::NOT_FOUND, "FILE_NOT_FOUND", message)
         }
         other => other.into(),
     }
@@ -90,18 +90,19 @@ fn refused(error: FileError, path: &str) -> Refusal {
 /// What is in a directory.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let depth = asking.depth.unwrap_or(1);
-    if !(1..=MOST_DEPTH).contains(&depth) {
-        return Err(Refusal::bad(format!("depth must be 1 to {MOST_DEPTH}")));
+    if !(1..=MAX_DEPTH).contains(&depth) {
+        return Err(DaytonaRefusal::bad(format!("depth must be 1 to {MAX_DEPTH}")));
     }
     let files = app.sandbox_files(&sandbox).await?;
     let place = path.clone();
-    let listed =
-        files.act(move |directory| directory.list(&relative(&place)?, depth, None, MOST)).await;
+    let listed = files
+        .act(move |directory| directory.list(&relative(&place)?, depth, None, MAX_ENTRIES))
+        .await;
     let listed = listed.map_err(|error| refused(error, &path))?;
     Ok(axum::Json(listed.iter().map(|stat| shown(&files, stat)).collect()))
 }
@@ -109,9 +110,9 @@ pub(super) async fn list(
 /// What is known of a file.
 pub(super) async fn info(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let files = app.sandbox_files(&sandbox).await?;
     let place = path.clone();
@@ -119,12 +120,12 @@ pub(super) async fn info(
     Ok(axum::Json(shown(&files, &found.map_err(|error| refused(error, &path))?)))
 }
 
-/// Makes a directory and all above it.
+/// Creates a directory and its parents.
 pub(super) async fn folder(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let mode = asking.mode.as_deref().filter(|mode| !mode.is_empty());
     if let Some(mode) = mode {
@@ -140,19 +141,19 @@ pub(super) async fn folder(
 }
 
 /// Refuses what is no mode of a file.
-fn octal(mode: &str) -> Result<(), Refusal> {
+fn octal(mode: &str) -> Result<(), DaytonaRefusal> {
     match u32::from_str_radix(mode, 8) {
         Ok(0..=0o7777) => Ok(()),
-        _ => Err(Refusal::bad(format!("invalid mode: {mode}"))),
+        _ => Err(DaytonaRefusal::bad(format!("invalid mode: {mode}"))),
     }
 }
 
 /// Removes a file, or a directory if it may.
 pub(super) async fn delete(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let recursive = asking.recursive.as_deref() == Some("true");
     let files = app.sandbox_files(&sandbox).await?;
@@ -173,9 +174,9 @@ pub(super) async fn delete(
 /// Gives something another path.
 pub(super) async fn rename(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let (from, to) = (
         absolute(&asking.source, &sandbox.row.home),
         absolute(&asking.destination, &sandbox.row.home),
@@ -189,12 +190,11 @@ pub(super) async fn rename(
     Ok(StatusCode::OK)
 }
 
-/// Sends one file.
 pub(super) async fn download(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<Response, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<Response, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let files = app.sandbox_files(&sandbox).await?;
     let place = path.clone();
@@ -212,22 +212,26 @@ pub(super) async fn download(
 }
 
 /// Where the bytes of a file come from.
-enum Incoming<'a> {
+enum UploadField<'a> {
     Part(&'a mut Multipart),
     Body(Chunks),
 }
 
-impl Incoming<'_> {
-    async fn piece(&mut self) -> Result<Option<axum::body::Bytes>, Refusal> {
+impl UploadField<'_> {
+    async fn piece(&mut self) -> Result<Option<axum::body::Bytes>, DaytonaRefusal> {
         Ok(match self {
-            Incoming::Part(parts) => parts.piece().await?,
-            Incoming::Body(chunks) => chunks.next().await?,
+            UploadField::Part(parts) => parts.piece().await?,
+            UploadField::Body(chunks) => chunks.next().await?,
         })
     }
 }
 
 /// A file that is written piece by piece.
-async fn receive(files: &Files, path: &str, from: &mut Incoming<'_>) -> Result<u64, Refusal> {
+async fn receive(
+    files: &Files,
+    path: &str,
+    from: &mut UploadField<'_>,
+) -> Result<u64, DaytonaRefusal> {
     let place = path.to_owned();
     let begun = files
         .act(move |directory| directory.write(&relative(&place)?, Above::Make, Expect::Anything));
@@ -241,43 +245,42 @@ async fn receive(files: &Files, path: &str, from: &mut Incoming<'_>) -> Result<u
     Ok(size)
 }
 
-fn parts(app: &Compat, headers: &HeaderMap, body: Body) -> Result<Multipart, Refusal> {
+fn parts(app: &Compat, headers: &HeaderMap, body: Body) -> Result<Multipart, DaytonaRefusal> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = multipart::boundary(kind.unwrap_or_default());
-    let boundary = boundary.ok_or_else(|| Refusal::bad("expected multipart/form-data"))?;
+    let boundary = boundary.ok_or_else(|| DaytonaRefusal::bad("expected multipart/form-data"))?;
     Ok(Multipart::new(Chunks::new(app, body), &boundary))
 }
 
-/// Writes one file.
 pub(super) async fn upload(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let files = app.sandbox_files(&sandbox).await?;
     let mut parts = parts(&app, &headers, body)?;
     while let Some(head) = parts.next().await? {
         if head.file.is_some() || head.name == "file" {
-            receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
+            receive(&files, &path, &mut UploadField::Part(&mut parts)).await?;
             return Ok(StatusCode::OK);
         }
     }
-    Err(Refusal::bad("there is no file in the body"))
+    Err(DaytonaRefusal::bad("there is no file in the body"))
 }
 
 /// Writes one file that is the body, or the first file of a form.
 pub(super) async fn upload_raw(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
     headers: HeaderMap,
     body: Body,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if asking.path.is_empty() {
-        return Err(Refusal::bad("path is missing"));
+        return Err(DaytonaRefusal::bad("path is missing"));
     }
     let path = asking.place(&sandbox);
     let files = app.sandbox_files(&sandbox).await?;
@@ -287,14 +290,14 @@ pub(super) async fn upload_raw(
         loop {
             match parts.next().await? {
                 Some(head) if head.file.is_some() || head.name == "file" => {
-                    break receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
+                    break receive(&files, &path, &mut UploadField::Part(&mut parts)).await?;
                 }
                 Some(_) => {}
-                None => return Err(Refusal::bad("there is no file in the body")),
+                None => return Err(DaytonaRefusal::bad("there is no file in the body")),
             }
         }
     } else {
-        receive(&files, &path, &mut Incoming::Body(Chunks::new(&app, body))).await?
+        receive(&files, &path, &mut UploadField::Body(Chunks::new(&app, body))).await?
     };
     Ok(axum::Json(json!({"path": asking.path, "bytes": bytes})))
 }
@@ -302,10 +305,10 @@ pub(super) async fn upload_raw(
 /// Writes several files: `files[0].path`, `files[0].file`, and so on.
 pub(super) async fn bulk_upload(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
+    DaytonaGuest(sandbox): DaytonaGuest,
     headers: HeaderMap,
     body: Body,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let files = app.sandbox_files(&sandbox).await?;
     let mut parts = parts(&app, &headers, body)?;
     let mut paths: BTreeMap<String, String> = BTreeMap::new();
@@ -317,24 +320,24 @@ pub(super) async fn bulk_upload(
                 let mut field = Vec::new();
                 while let Some(piece) = parts.piece().await? {
                     field.extend_from_slice(&piece);
-                    if field.len() > MOST_FIELD {
-                        return Err(Refusal::bad("a path is too long"));
+                    if field.len() > MAX_FIELD_BYTES {
+                        return Err(DaytonaRefusal::bad("a path is too long"));
                     }
                 }
-                let path =
-                    String::from_utf8(field).map_err(|_| Refusal::bad("a path is not UTF-8"))?;
+                let path = String::from_utf8(field)
+                    .map_err(|_| DaytonaRefusal::bad("a path is not UTF-8"))?;
                 paths.insert(which.to_owned(), path);
-                if paths.len() > MOST_PATHS {
-                    return Err(Refusal::bad(format!(
-                        "more than {MOST_PATHS} paths without a file"
+                if paths.len() > MAX_PATHS {
+                    return Err(DaytonaRefusal::bad(format!(
+                        "more than {MAX_PATHS} paths without a file"
                     )));
                 }
             }
             "file" => {
                 let asked =
-                    paths.remove(which).ok_or_else(|| Refusal::bad("a file has no path"))?;
+                    paths.remove(which).ok_or_else(|| DaytonaRefusal::bad("a file has no path"))?;
                 let path = absolute(&asked, &sandbox.row.home);
-                let bytes = receive(&files, &path, &mut Incoming::Part(&mut parts)).await?;
+                let bytes = receive(&files, &path, &mut UploadField::Part(&mut parts)).await?;
                 written.push(json!({"path": asked, "bytes": bytes}));
             }
             _ => {}
@@ -345,16 +348,16 @@ pub(super) async fn bulk_upload(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Paths {
+pub(super) struct DownloadPaths {
     paths: Vec<String>,
 }
 
 /// Sends several files, each a part of the answer; what cannot be read is a part that says why.
 pub(super) async fn bulk_download(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Asked(asked): Asked<Paths>,
-) -> Result<Response, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<DownloadPaths>,
+) -> Result<Response, DaytonaRefusal> {
     let files = app.sandbox_files(&sandbox).await?;
     // No file can hold a line that is made only now.
     let boundary = format!("{BOUNDARY}-{}", uuid::Uuid::now_v7().simple());
@@ -409,13 +412,13 @@ fn escaped(name: &str) -> String {
     form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-/// Runs a program over files and gives what it said.
+/// Runs a program over files and returns its output.
 async fn tool(
     app: &Compat,
     sandbox: &SandboxRecord,
     cmd: &str,
     args: &[&str],
-) -> Result<(i32, Vec<u8>), Refusal> {
+) -> Result<(i32, Vec<u8>), DaytonaRefusal> {
     let start = Start {
         config: Config {
             cmd: cmd.to_owned(),
@@ -431,7 +434,7 @@ async fn tool(
     match ran.end {
         // What it could not read is not what it was asked for.
         End::Exit(code @ 0..=2) => Ok((code, ran.stdout)),
-        _ => Err(Refusal::bad(String::from_utf8_lossy(&ran.stderr).trim().to_owned())),
+        _ => Err(DaytonaRefusal::bad(String::from_utf8_lossy(&ran.stderr).trim().to_owned())),
     }
 }
 
@@ -439,8 +442,8 @@ async fn tool(
 async fn existing(
     app: &Compat,
     sandbox: &SandboxRecord,
-    asking: &Asking,
-) -> Result<String, Refusal> {
+    asking: &FileQuery,
+) -> Result<String, DaytonaRefusal> {
     let path = asking.place(sandbox);
     let place = path.clone();
     let files = app.sandbox_files(sandbox).await?;
@@ -452,9 +455,9 @@ async fn existing(
 /// Lines that have a pattern in them.
 pub(super) async fn find(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = existing(&app, &sandbox, &asking).await?;
     let mut found = Vec::new();
     // What is no pattern stands for itself.
@@ -479,9 +482,9 @@ pub(super) async fn find(
 /// Files whose names match a pattern.
 pub(super) async fn search(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = existing(&app, &sandbox, &asking).await?;
     let args = [&path, "-mindepth", "1", "-name", &asking.pattern, "-print0"];
     let (_, found) = tool(&app, &sandbox, "find", &args).await?;
@@ -501,11 +504,11 @@ pub(super) struct Replace {
 /// Replaces a text in files.
 pub(super) async fn replace(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Asked(asked): Asked<Replace>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<Replace>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if asked.pattern.is_empty() {
-        return Err(Refusal::bad("pattern is missing"));
+        return Err(DaytonaRefusal::bad("pattern is missing"));
     }
     let files = app.sandbox_files(&sandbox).await?;
     let mut results = Vec::new();
@@ -515,11 +518,11 @@ pub(super) async fn replace(
         let done = files.act(move |directory| {
             let path = relative(&path)?;
             let (file, stat) = directory.read(&path)?;
-            if stat.size > MOST_TEXT {
-                return Err(FileError::TooLarge { path: stat.path, limit: MOST_TEXT });
+            if stat.size > MAX_SEARCHED_BYTES {
+                return Err(FileError::TooLarge { path: stat.path, limit: MAX_SEARCHED_BYTES });
             }
             let mut text = String::new();
-            file.take(MOST_TEXT)
+            file.take(MAX_SEARCHED_BYTES)
                 .read_to_string(&mut text)
                 .map_err(|error| FileError::from_io("read", &stat.path, error))?;
             let mut part = directory.write(&path, Above::MustExist, Expect::Anything)?;
@@ -540,19 +543,19 @@ async fn change(
     program: &str,
     to: &str,
     path: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), DaytonaRefusal> {
     match tool(app, sandbox, program, &["--", to, path]).await? {
         (0, _) => Ok(()),
-        _ => Err(Refusal::bad(format!("{program} {to} {path} was refused"))),
+        _ => Err(DaytonaRefusal::bad(format!("{program} {to} {path} was refused"))),
     }
 }
 
 /// Changes who may do what with a file.
 pub(super) async fn permissions(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(asking): Query<Asking>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(asking): Query<FileQuery>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let path = existing(&app, &sandbox, &asking).await?;
     if let Some(mode) = asking.mode.as_deref().filter(|mode| !mode.is_empty()) {
         octal(mode)?;

@@ -1,4 +1,4 @@
-//! Images of Daytona's: snapshots that are built, and sandboxes that wait for one.
+//! Daytona's images: snapshots that are built, and sandboxes that wait for one.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, DaytonaVendor, ORGANIZATION, ORIGIN, Refusal,
-    size::Size,
+    DaytonaJson, DaytonaRefusal, DaytonaVendor, ORGANIZATION, ORIGIN,
+    size::DaytonaSize,
     view::{find, toolbox_url},
 };
 use crate::{
@@ -22,23 +22,23 @@ use crate::{
     build::{
         dockerfile,
         log::Level,
-        plan::{Base, MOST_STEPS, MOST_TEXT, Plan},
+        plan::{Base, MAX_SOURCE_BYTES, MAX_STEPS, Plan},
     },
     new_sandbox::NewSandbox,
-    vendor::Vendor,
+    vendor::VendorApi,
     wrap::quote,
 };
 use api::error::Problem;
 use model::{Build, BuildId, BuildStatus, Template, USUAL_TAG, Waiter};
 
 /// Bytes of a name.
-const MOST_NAME: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 /// Images that were built for sandboxes and are kept for the next ones of the same text.
-const MOST_IMAGES: usize = 16;
-/// What the name of such an image begins with; no client's may.
+const MAX_UNNAMED_IMAGES: usize = 16;
+/// The prefix of such an image's name, which no client may use.
 const IMAGE: &str = "unnamed image ";
 /// Lines of a log that are sent at once.
-const LINES: usize = 200;
+const MAX_LINES_PER_CHUNK: usize = 200;
 
 /// What an image is built from.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -50,17 +50,19 @@ pub(super) struct BuildInfo {
 
 impl BuildInfo {
     /// What is to be done.
-    pub(super) fn plan(&self) -> Result<Plan, Refusal> {
+    pub(super) fn plan(&self) -> Result<Plan, DaytonaRefusal> {
         if self.context_hashes.as_ref().is_some_and(|hashes| !hashes.is_empty()) {
-            return Err(Refusal::bad(NO_FILES));
+            return Err(DaytonaRefusal::bad(NO_FILES));
         }
-        if self.dockerfile_content.len() > MOST_TEXT {
-            return Err(Refusal::bad(format!("a Dockerfile may have {MOST_TEXT} bytes")));
+        if self.dockerfile_content.len() > MAX_SOURCE_BYTES {
+            return Err(DaytonaRefusal::bad(format!(
+                "a Dockerfile may have {MAX_SOURCE_BYTES} bytes"
+            )));
         }
         let plan = dockerfile::read(&self.dockerfile_content)
-            .map_err(|error| Refusal::bad(format!("Dockerfile, {error}")))?;
-        if plan.steps.len() > MOST_STEPS {
-            return Err(Refusal::bad(format!("a Dockerfile may have {MOST_STEPS} steps")));
+            .map_err(|error| DaytonaRefusal::bad(format!("Dockerfile, {error}")))?;
+        if plan.steps.len() > MAX_STEPS {
+            return Err(DaytonaRefusal::bad(format!("a Dockerfile may have {MAX_STEPS} steps")));
         }
         Ok(plan)
     }
@@ -70,44 +72,43 @@ const NO_FILES: &str = "files cannot be sent to this server with an image; write
                         image, or upload them into a sandbox and make a snapshot of it";
 
 /// Where a client would send the files of an image.
-pub(super) async fn push_access() -> Refusal {
-    Refusal::bad(NO_FILES)
+pub(super) async fn push_access() -> DaytonaRefusal {
+    DaytonaRefusal::bad(NO_FILES)
 }
 
 /// A snapshot that is to be built.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Create {
+pub(super) struct CreateSnapshot {
     name: String,
     image_name: Option<String>,
     entrypoint: Option<Vec<String>>,
     build_info: Option<BuildInfo>,
 }
 
-/// Builds a snapshot.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Asked(asked): Asked<Create>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<CreateSnapshot>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let name = asked.name.trim();
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
-    if name.is_empty() || name.len() > MOST_NAME || !name.bytes().all(is_good) {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_good) {
         let message = "Invalid snapshot name: it has letters, digits and -_.:/@";
-        return Err(Refusal::bad(message));
+        return Err(DaytonaRefusal::bad(message));
     }
     let taken = app.store.template(ORIGIN, name).await?.is_some()
         || app.leases.providers().named(name).is_ok()
         || app.snapshots().await?.contains_key(name);
     if taken {
         let message = format!("Snapshot with name \"{name}\" already exists");
-        return Err(Refusal::new(StatusCode::CONFLICT, message));
+        return Err(DaytonaRefusal::new(StatusCode::CONFLICT, message));
     }
     let (mut plan, source) = match (&asked.build_info, asked.image_name) {
         (Some(info), _) => (info.plan()?, Some(info.dockerfile_content.clone())),
         (None, Some(image)) if !image.trim().is_empty() => {
             (dockerfile::empty(Base::Image(image.trim().to_owned())), None)
         }
-        (None, _) => return Err(Refusal::bad("a snapshot needs an image or a Dockerfile")),
+        (None, _) => return Err(DaytonaRefusal::bad("a snapshot needs an image or a Dockerfile")),
     };
     if let Some(words) = asked.entrypoint.filter(|words| !words.is_empty()) {
         let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
@@ -128,13 +129,13 @@ fn fresh(app: &Compat, source: Option<String>, waiter: Option<Waiter>) -> Build 
     Build { source, waiter, ..build }
 }
 
-fn missing(name: &str) -> Refusal {
-    Refusal::missing(format!("Snapshot with ID or name {name} not found"))
+fn missing(name: &str) -> DaytonaRefusal {
+    DaytonaRefusal::missing(format!("Snapshot with ID or name {name} not found"))
 }
 
 /// A snapshot that was built, as clients read it.
 fn described(app: &Compat, template: &Template) -> Value {
-    let size = Size::default_size(app);
+    let size = DaytonaSize::default_size(app);
     let build = template.builds.last();
     let (state, reason) = match build.map(|build| &build.status) {
         Some(BuildStatus::Waiting) | None => ("pending", None),
@@ -174,27 +175,27 @@ fn described(app: &Compat, template: &Template) -> Value {
 }
 
 /// Every snapshot that was built here by name.
-pub(super) async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
+pub(super) async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
     let templates = app.store.templates().await?.into_iter();
     let named = templates.filter(|it| it.owner == ORIGIN && !it.name.starts_with(IMAGE));
     Ok(named.map(|template| (template.name.clone(), described(app, &template))).collect())
 }
 
 /// Deletes one that was built here; `None` if it was not.
-pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, Refusal> {
+pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, DaytonaRefusal> {
     match app.store.template(ORIGIN, name).await? {
         Some(template) => Ok(Some(app.delete_template(&template).await?)),
         None => Ok(None),
     }
 }
 
-/// Makes a sandbox from the image that a Dockerfile describes, once that is built; `Err` hands back what
+/// Creates a sandbox from the image that a Dockerfile describes, once it is built; `Err` returns what
 /// is to be made at once from an image that needs no building.
 pub(super) async fn create_sandbox(
     app: &Compat,
     info: &BuildInfo,
     mut new: NewSandbox,
-) -> Result<Result<axum::Json<Value>, NewSandbox>, Refusal> {
+) -> Result<Result<axum::Json<Value>, NewSandbox>, DaytonaRefusal> {
     let plan = info.plan()?;
     if plan.steps.is_empty() && plan.start.is_none() {
         let (Base::Image(name) | Base::Template(name)) = plan.base;
@@ -203,7 +204,7 @@ pub(super) async fn create_sandbox(
     let hash = blake3::hash(info.dockerfile_content.as_bytes()).to_hex();
     let name = format!("{IMAGE}{hash}");
     new.template = name.clone();
-    // It begins with the files of the image, on a disk of that size.
+    // Its disk has the size of the image's.
     new.settings.remove("disk");
     let known = app.store.template(ORIGIN, &name).await?;
     if known.is_some_and(|template| template.tagged(USUAL_TAG).is_some()) {
@@ -220,12 +221,12 @@ pub(super) async fn create_sandbox(
 }
 
 /// Forgets images that were built for sandboxes long ago.
-async fn make_room(app: &Compat) -> Result<(), Refusal> {
+async fn make_room(app: &Compat) -> Result<(), DaytonaRefusal> {
     let mut images = app.store.templates().await?;
     images.retain(|it| it.owner == ORIGIN && it.name.starts_with(IMAGE));
     images.retain(|it| it.builds.iter().all(|build| build.status.is_end()));
     images.sort_by_key(|image| image.updated_at);
-    let surplus = (images.len() + 1).saturating_sub(MOST_IMAGES);
+    let surplus = (images.len() + 1).saturating_sub(MAX_UNNAMED_IMAGES);
     for image in images.iter().take(surplus) {
         app.delete_template(image).await?;
     }
@@ -234,7 +235,7 @@ async fn make_room(app: &Compat) -> Result<(), Refusal> {
 
 /// A sandbox that is not there yet.
 fn waiting(app: &Compat, waiter: &Waiter, state: &str, reason: Option<&str>) -> Value {
-    let size = Size::default_size(app);
+    let size = DaytonaSize::default_size(app);
     json!({
         "id": waiter.thread_id,
         "organizationId": ORGANIZATION,
@@ -258,7 +259,10 @@ fn waiting(app: &Compat, waiter: &Waiter, state: &str, reason: Option<&str>) -> 
 }
 
 /// The build that a sandbox waits for, and the sandbox.
-async fn awaited(app: &Compat, name: &str) -> Result<Option<(Template, Build, Waiter)>, Refusal> {
+async fn awaited(
+    app: &Compat,
+    name: &str,
+) -> Result<Option<(Template, Build, Waiter)>, DaytonaRefusal> {
     for template in app.store.templates().await? {
         for build in template.builds.iter().rev() {
             let waits = build.waiter.clone();
@@ -275,7 +279,10 @@ async fn awaited(app: &Compat, name: &str) -> Result<Option<(Template, Build, Wa
 }
 
 /// A sandbox that waits for its image, or never got it.
-pub(super) async fn show_waiting(app: &Compat, name: &str) -> Result<Option<Value>, Refusal> {
+pub(super) async fn show_waiting(
+    app: &Compat,
+    name: &str,
+) -> Result<Option<Value>, DaytonaRefusal> {
     let Some((_, build, waiter)) = awaited(app, name).await? else { return Ok(None) };
     let runs = app.state.builds.lines(&build.build_id).is_some();
     let (state, reason) = match &build.status {
@@ -287,7 +294,10 @@ pub(super) async fn show_waiting(app: &Compat, name: &str) -> Result<Option<Valu
 }
 
 /// Forgets a sandbox that waits; its image is not built any further.
-pub(super) async fn forget_waiting(app: &Compat, name: &str) -> Result<Option<Value>, Refusal> {
+pub(super) async fn forget_waiting(
+    app: &Compat,
+    name: &str,
+) -> Result<Option<Value>, DaytonaRefusal> {
     let Some((template, build, waiter)) = awaited(app, name).await? else { return Ok(None) };
     if build.status.is_end() {
         app.forget_waiter(&template.template_id, &build.build_id).await?;
@@ -300,7 +310,7 @@ pub(super) async fn forget_waiting(app: &Compat, name: &str) -> Result<Option<Va
 /// Whether lines that are still to come are sent, too.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Follow {
+pub(super) struct LogQuery {
     follow: Option<bool>,
 }
 
@@ -308,7 +318,7 @@ pub(super) struct Follow {
 pub(super) async fn logs_url(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let template = app.store.template(ORIGIN, &name).await?.ok_or_else(|| missing(&name))?;
     let id = &template.template_id;
     Ok(axum::Json(json!({"url": format!("{}/daytona/snapshots/{id}/build-logs", app.url)})))
@@ -318,8 +328,8 @@ pub(super) async fn logs_url(
 pub(super) async fn logs(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Follow>,
-) -> Result<Response, Refusal> {
+    Query(asked): Query<LogQuery>,
+) -> Result<Response, DaytonaRefusal> {
     let template = app.store.template(ORIGIN, &name).await?.ok_or_else(|| missing(&name))?;
     let build = template.builds.last().ok_or_else(|| missing(&name))?.build_id.clone();
     Ok(lines(app, build, asked.follow == Some(true)))
@@ -329,7 +339,7 @@ pub(super) async fn logs(
 pub(super) async fn sandbox_logs_url(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if awaited(&app, &name).await?.is_none() {
         find(&app, &name).await?;
     }
@@ -340,8 +350,8 @@ pub(super) async fn sandbox_logs_url(
 pub(super) async fn sandbox_logs(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Follow>,
-) -> Result<Response, Refusal> {
+    Query(asked): Query<LogQuery>,
+) -> Result<Response, DaytonaRefusal> {
     let build = match awaited(&app, &name).await? {
         Some((_, build, _)) => Some(build.build_id),
         None => {
@@ -367,9 +377,10 @@ fn lines(app: Compat, build: BuildId, follow: bool) -> Response {
     let state = (app, build, told, 0_u64);
     let body = stream::unfold(state, async |(app, build, mut told, from)| {
         loop {
-            // One that has ended has said everything before this look.
+            // The log of a build that has ended is complete.
             let ended = told.as_ref().is_none_or(|told| told.has_changed().is_err());
-            let read: Result<_, Problem> = app.build_log(&build, from, LINES, Level::Debug).await;
+            let read: Result<_, Problem> =
+                app.build_log(&build, from, MAX_LINES_PER_CHUNK, Level::Debug).await;
             let read = match read {
                 Ok(read) => read,
                 Err(problem) => {

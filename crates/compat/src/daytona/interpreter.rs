@@ -13,19 +13,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Asked, Guest, Refusal};
+use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use crate::Compat;
-use crate::interpreter::{Context, Language, Outcome, Piece, WAITING};
+use crate::interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome};
 use model::Env;
 use store::SandboxRecord;
 
-/// The context of whoever names none.
+/// The default context.
 const DEFAULT: &str = "default";
-/// How long a piece of code may take, where nobody says.
-const USUAL: Duration = Duration::from_secs(600);
+/// The default timeout of a piece of code.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the first message may take.
 const ASKED: Duration = Duration::from_secs(30);
-/// The code of a close that tells of a time-out.
+/// The close code for a timeout.
 const TIMED_OUT: u16 = 4008;
 
 fn told(context: &Context) -> Value {
@@ -40,30 +40,29 @@ fn told(context: &Context) -> Value {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Create {
+pub(super) struct CreateContext {
     cwd: Option<String>,
     language: Option<String>,
 }
 
-/// Makes a context.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Asked(asked): Asked<Create>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CreateContext>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if !matches!(asked.language.as_deref(), None | Some("" | "python")) {
-        return Err(Refusal::bad("only python is understood"));
+        return Err(DaytonaRefusal::bad("only python is understood"));
     }
     let id = uuid::Uuid::now_v7().to_string();
-    let context = app.make_context(&sandbox, &id, Language::Python, asked.cwd.as_deref()).await?;
+    let context = app.create_context(&sandbox, &id, Language::Python, asked.cwd.as_deref()).await?;
     Ok(axum::Json(told(&context)))
 }
 
 /// The contexts that were made.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let contexts = app.contexts(&sandbox).await?;
     let own = contexts.iter().filter(|context| context.id != DEFAULT);
     let contexts: Vec<_> = own.map(|context| told(context)).collect();
@@ -72,38 +71,38 @@ pub(super) async fn list(
 
 /// What a path names.
 #[derive(Debug, Deserialize)]
-pub(super) struct Named {
+pub(super) struct ContextPath {
     context: String,
 }
 
 /// Ends a context with all it remembers.
 pub(super) async fn delete(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(named): Path<Named>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(named): Path<ContextPath>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if named.context == DEFAULT {
-        return Err(Refusal::bad("the default context is not deleted"));
+        return Err(DaytonaRefusal::bad("the default context is not deleted"));
     }
     let context = app.context(&sandbox, &named.context).await?;
-    let context = context.ok_or_else(|| Refusal::missing("context not found"))?;
+    let context = context.ok_or_else(|| DaytonaRefusal::missing("context not found"))?;
     app.end_context(&sandbox, &context).await?;
     Ok(axum::Json(json!({"message": "context deleted"})))
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Execute {
+struct ExecuteCode {
     code: String,
     context_id: Option<String>,
     envs: Option<Env>,
     timeout: Option<u64>,
 }
 
-/// Runs a piece of code and tells what it says.
+/// Runs a piece of code and sends its output.
 pub(super) async fn execute(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
+    DaytonaGuest(sandbox): DaytonaGuest,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let limit = app.settings.limits.frame_bytes;
@@ -129,7 +128,7 @@ async fn serve(
     sandbox: &SandboxRecord,
     socket: &mut WebSocket,
 ) -> Option<(u16, String)> {
-    let asked: Execute = loop {
+    let asked: ExecuteCode = loop {
         match tokio::time::timeout(ASKED, socket.recv()).await.ok()?? {
             Ok(Message::Text(text)) => match serde_json::from_str(&text) {
                 Ok(asked) => break asked,
@@ -142,7 +141,7 @@ async fn serve(
     };
     let found = match asked.context_id.as_deref() {
         None | Some("") => {
-            app.make_context(sandbox, DEFAULT, Language::Python, None).await.map(Some)
+            app.create_context(sandbox, DEFAULT, Language::Python, None).await.map(Some)
         }
         Some(id) => app.context(sandbox, id).await,
     };
@@ -151,25 +150,25 @@ async fn serve(
         Ok(None) => return Some((1008, "context not found".to_owned())),
         Err(problem) => return Some((1008, problem.detail().to_owned())),
     };
-    let piece = Piece {
+    let piece = CodeCell {
         code: asked.code,
         envs: asked.envs.unwrap_or_default(),
         allowed: match asked.timeout {
-            None => Some(USUAL),
+            None => Some(DEFAULT_TIMEOUT),
             // As long as it takes.
             Some(0) => None,
             Some(seconds) => Some(Duration::from_secs(seconds)),
         },
-        ..Piece::default()
+        ..CodeCell::default()
     };
-    let (events, mut heard) = mpsc::channel::<Value>(WAITING);
+    let (events, mut heard) = mpsc::channel::<Value>(OUTPUT_QUEUE);
     let forward = async {
         while let Some(event) = heard.recv().await {
             // Who does not listen any more is no reason to stop.
             let _ = socket.send(Message::Text(event.to_string().into())).await;
         }
     };
-    let run = app.run_piece(sandbox, &context, &piece, events);
+    let run = app.run_cell(sandbox, &context, &piece, events);
     let (outcome, ()) = tokio::join!(run, forward);
     Some(match outcome {
         Ok(Outcome::Done) => (1000, String::new()),

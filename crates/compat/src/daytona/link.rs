@@ -12,23 +12,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    ORIGIN, Refusal,
+    DaytonaRefusal, ORIGIN,
     view::{find, port_url},
 };
 use crate::{Compat, key};
 use model::ThreadId;
 use store::SandboxRecord;
 
-/// How long a link to a port is good, where nobody says.
-const SIGNED_SECONDS: u32 = 60;
-/// The longest time it can be.
-const MOST_SECONDS: u32 = 30 * 86_400;
-/// Under which a sandbox remembers what makes its signing key another one.
+/// The default lifetime of a link to a port.
+const DEFAULT_LINK_SECONDS: u32 = 60;
+/// The longest lifetime of a link to a port.
+const MAX_LINK_SECONDS: u32 = 30 * 86_400;
+/// The name under which a sandbox records the salt of its signing key.
 const SALT: &str = "signing";
-/// Before the links to ports that were ended early.
-const EXPIRED: &str = "expired.";
-/// Links of a sandbox that were ended early and would still be good.
-const MOST_EXPIRED: usize = 1_000;
+/// The prefix of the names under which a sandbox records revoked links to ports.
+const REVOKED: &str = "expired.";
+/// Revoked links of a sandbox that have not expired.
+const MAX_REVOKED_LINKS: usize = 1_000;
 
 /// The sandbox and the method of a path that links may lead to.
 fn leads_to(path: &str) -> Option<(ThreadId, Method)> {
@@ -52,22 +52,22 @@ fn signature(key: &str, text: &str) -> String {
 }
 
 /// A request that comes by a link to a file.
-pub struct Link {
+pub struct FileLink {
     sandbox: ThreadId,
     method: Method,
-    said: Result<Said, &'static str>,
+    said: Result<SignedLink, &'static str>,
 }
 
 /// What a link says.
-struct Said {
+struct SignedLink {
     path: String,
     expires: String,
     signature: String,
 }
 
-impl Link {
+impl FileLink {
     /// The link that a request comes by; `None` if it comes otherwise.
-    pub fn of<B>(request: &axum::http::Request<B>) -> Option<Link> {
+    pub fn of<B>(request: &axum::http::Request<B>) -> Option<FileLink> {
         let (sandbox, method) = leads_to(request.uri().path())?;
         if *request.method() != method || request.headers().contains_key(header::AUTHORIZATION) {
             return None;
@@ -85,10 +85,10 @@ impl Link {
         }
         let signature = signature?;
         let said = match (path, expires) {
-            (Some(path), Some(expires)) if !twice => Ok(Said { path, expires, signature }),
+            (Some(path), Some(expires)) if !twice => Ok(SignedLink { path, expires, signature }),
             _ => Err("a link to a file says its path and its time once"),
         };
-        Some(Link { sandbox, method, said })
+        Some(FileLink { sandbox, method, said })
     }
 
     /// Whether it opens what it leads to.
@@ -96,7 +96,7 @@ impl Link {
     /// # Errors
     /// Why it does not.
     pub async fn opens(self, app: &Compat) -> Result<(), &'static str> {
-        let Said { path, expires, signature: given } = self.said?;
+        let SignedLink { path, expires, signature: given } = self.said?;
         let found = app.sandboxes.get(&self.sandbox).await.ok().flatten();
         let sandbox = found.filter(|sandbox| sandbox.row.origin == ORIGIN);
         let sandbox = sandbox.ok_or("invalid signature")?;
@@ -121,7 +121,7 @@ fn signing_key_of(app: &Compat, sandbox: &SandboxRecord) -> String {
 pub(super) async fn signing_key(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<String>, Refusal> {
+) -> Result<axum::Json<String>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     Ok(axum::Json(signing_key_of(&app, &sandbox)))
 }
@@ -130,20 +130,21 @@ pub(super) async fn signing_key(
 pub(super) async fn rotate(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<String>, Refusal> {
+) -> Result<axum::Json<String>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let salt = uuid::Uuid::now_v7().simple().to_string();
     let changed = app.sandboxes.change(sandbox.id(), |sandbox| {
         sandbox.extra.insert(SALT.to_owned(), salt.clone());
     });
-    let changed = changed.await?.ok_or_else(|| Refusal::missing(format!("no sandbox {name}")))?;
+    let changed =
+        changed.await?.ok_or_else(|| DaytonaRefusal::missing(format!("no sandbox {name}")))?;
     Ok(axum::Json(signing_key_of(&app, &changed)))
 }
 
 /// How long a link is to be good.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Expires {
+pub(super) struct LinkLifetime {
     expires_in_seconds: Option<u32>,
 }
 
@@ -151,16 +152,18 @@ pub(super) struct Expires {
 pub(super) async fn signed_preview(
     State(app): State<Compat>,
     Path((name, number)): Path<(String, u16)>,
-    Query(expires): Query<Expires>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(expires): Query<LinkLifetime>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
-    let seconds = expires.expires_in_seconds.unwrap_or(SIGNED_SECONDS);
-    if !(1..=MOST_SECONDS).contains(&seconds) {
-        return Err(Refusal::bad(format!("expiresInSeconds must be 1 to {MOST_SECONDS}")));
+    let seconds = expires.expires_in_seconds.unwrap_or(DEFAULT_LINK_SECONDS);
+    if !(1..=MAX_LINK_SECONDS).contains(&seconds) {
+        return Err(DaytonaRefusal::bad(format!(
+            "expiresInSeconds must be 1 to {MAX_LINK_SECONDS}"
+        )));
     }
     let until = app.now().at.as_second() + i64::from(seconds);
     let token = app.state.keys.port(sandbox.id(), number, until);
-    let token = token.ok_or_else(|| Refusal::bad("the id of the sandbox is no UUID"))?;
+    let token = token.ok_or_else(|| DaytonaRefusal::bad("the id of the sandbox is no UUID"))?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
         "port": number,
@@ -173,38 +176,41 @@ pub(super) async fn signed_preview(
 pub(super) async fn expire_preview(
     State(app): State<Compat>,
     Path((name, number, token)): Path<(String, u16, String)>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let now = app.now().at.as_second();
     if app.state.keys.opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
-        return Err(Refusal::missing("there is no such link to this port, or it has expired"));
+        return Err(DaytonaRefusal::missing(
+            "there is no such link to this port, or it has expired",
+        ));
     }
     let mut full = false;
     app.sandboxes
         .change(sandbox.id(), |sandbox| {
             // What has expired by itself need not be remembered.
             sandbox.extra.retain(|note, port| {
-                let ended = note.strip_prefix(EXPIRED);
+                let ended = note.strip_prefix(REVOKED);
                 let port = port.parse().unwrap_or_default();
                 ended.is_none_or(|token| app.state.keys.opens_port(token, port, now).is_some())
             });
-            full = sandbox.extra.keys().filter(|note| note.starts_with(EXPIRED)).count()
-                >= MOST_EXPIRED;
+            full = sandbox.extra.keys().filter(|note| note.starts_with(REVOKED)).count()
+                >= MAX_REVOKED_LINKS;
             if !full {
-                sandbox.extra.insert(format!("{EXPIRED}{token}"), number.to_string());
+                sandbox.extra.insert(format!("{REVOKED}{token}"), number.to_string());
             }
         })
         .await?;
     if full {
-        let message = format!("{MOST_EXPIRED} links of the sandbox were ended before their time");
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
+        let message =
+            format!("{MAX_REVOKED_LINKS} links of the sandbox were ended before their time");
+        return Err(DaytonaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message));
     }
     Ok(StatusCode::OK)
 }
 
 /// Whether a link to a port was ended before its time.
 pub fn is_revoked(sandbox: &SandboxRecord, token: &str) -> bool {
-    sandbox.row.extra.contains_key(&format!("{EXPIRED}{token}"))
+    sandbox.row.extra.contains_key(&format!("{REVOKED}{token}"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use axum::extract::{RawQuery, State};
 use serde_json::{Value, json};
 
 use super::{
-    Refusal,
+    DaytonaRefusal,
     view::{self, own},
 };
 use crate::Compat;
@@ -14,12 +14,12 @@ use model::Timestamp;
 use store::{SandboxFilter, SandboxRecord};
 
 /// Sandboxes of a page.
-const PAGE: usize = 200;
-/// The same where nobody says.
-const USUAL: usize = 100;
+const MAX_PAGE: usize = 200;
+/// Sandboxes of a page by default.
+const DEFAULT_PAGE: usize = 100;
 
-/// What is asked for: pairs of a query, of which lists have several with one name.
-struct Wanted {
+/// The pairs of a query; a list has several with one name.
+struct SandboxListQuery {
     pairs: Vec<(String, String)>,
     labels: BTreeMap<String, String>,
 }
@@ -33,14 +33,15 @@ const TIMES: [(&str, &str); 3] = [
     ("autoDestroyAt", "autoDestroyAt"),
 ];
 
-impl Wanted {
-    fn parse(query: &str) -> Result<Wanted, Refusal> {
+impl SandboxListQuery {
+    fn parse(query: &str) -> Result<SandboxListQuery, DaytonaRefusal> {
         let pairs: Vec<(String, String)> =
             form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let mut wanted = Wanted { pairs, labels: BTreeMap::new() };
+        let mut wanted = SandboxListQuery { pairs, labels: BTreeMap::new() };
         if let Some(text) = wanted.one("labels") {
-            wanted.labels = serde_json::from_str(text)
-                .map_err(|error| Refusal::bad(format!("labels are not an object: {error}")))?;
+            wanted.labels = serde_json::from_str(text).map_err(|error| {
+                DaytonaRefusal::bad(format!("labels are not an object: {error}"))
+            })?;
         }
         Ok(wanted)
     }
@@ -50,16 +51,16 @@ impl Wanted {
         found.map(|(_, value)| value.as_str())
     }
 
-    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Refusal> {
+    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, DaytonaRefusal> {
         let parsed = self.one(name).map(str::parse).transpose();
-        parsed.map_err(|_| Refusal::bad(format!("{name} is not a number")))
+        parsed.map_err(|_| DaytonaRefusal::bad(format!("{name} is not a number")))
     }
 
-    fn time(&self, name: &str) -> Result<Option<Timestamp>, Refusal> {
+    fn time(&self, name: &str) -> Result<Option<Timestamp>, DaytonaRefusal> {
         let Some(text) = self.one(name) else { return Ok(None) };
         // Clients may leave out where on earth that is.
         let time = text.parse().or_else(|_| format!("{text}Z").parse());
-        time.map(Some).map_err(|_| Refusal::bad(format!("{name} is not a time")))
+        time.map(Some).map_err(|_| DaytonaRefusal::bad(format!("{name} is not a time")))
     }
 
     /// Whether one of the values of a list is this; a list that is not there has all.
@@ -69,7 +70,7 @@ impl Wanted {
             || given.any(|(_, all)| all.split(',').any(|one| one.eq_ignore_ascii_case(value)))
     }
 
-    /// What can be told without looking at its lease.
+    /// Whether the filters on the row take a sandbox.
     fn takes(&self, sandbox: &SandboxRecord) -> bool {
         let begins = |name: &str, text: &str| {
             let (text, part) = (text.to_lowercase(), self.one(name).unwrap_or_default());
@@ -80,8 +81,8 @@ impl Wanted {
             && self.lists("snapshots", &sandbox.row.template)
     }
 
-    /// The rest, of what is shown of it.
-    fn shows(&self, body: &Value) -> Result<bool, Refusal> {
+    /// Whether the filters on the view take a sandbox.
+    fn shows(&self, body: &Value) -> Result<bool, DaytonaRefusal> {
         let text = |field: &str| body[field].as_str().unwrap_or_default();
         if !self.lists("states", text("state")) || !self.lists("regionIds", text("target")) {
             return Ok(false);
@@ -115,8 +116,8 @@ impl Wanted {
         Ok(true)
     }
 
-    /// The order in which they are told; where nobody says, the youngest first.
-    fn order(&self) -> Result<impl Fn(&Value, &Value) -> Ordering + use<>, Refusal> {
+    /// The order of the list; the newest first by default.
+    fn order(&self) -> Result<impl Fn(&Value, &Value) -> Ordering + use<>, DaytonaRefusal> {
         let field = match self.one("sort") {
             None | Some("createdAt") => "createdAt",
             Some("name") => "name",
@@ -126,13 +127,15 @@ impl Wanted {
             Some("lastActivityAt") => "lastActivityAt",
             Some("updatedAt") => "updatedAt",
             Some("state") => "state",
-            Some(other) => return Err(Refusal::bad(format!("cannot sort by {other}"))),
+            Some(other) => return Err(DaytonaRefusal::bad(format!("cannot sort by {other}"))),
         };
         let rising = match self.one("order") {
             None => self.one("sort").is_some_and(|sort| sort == "name"),
             Some("asc") => true,
             Some("desc") => false,
-            Some(other) => return Err(Refusal::bad(format!("order is asc or desc, not {other}"))),
+            Some(other) => {
+                return Err(DaytonaRefusal::bad(format!("order is asc or desc, not {other}")));
+            }
         };
         Ok(move |one: &Value, other: &Value| {
             let order = match (one[field].as_u64(), other[field].as_u64()) {
@@ -149,11 +152,11 @@ impl Wanted {
 pub(super) async fn list(
     State(app): State<Compat>,
     RawQuery(query): RawQuery,
-) -> Result<axum::Json<Value>, Refusal> {
-    let wanted = Wanted::parse(query.as_deref().unwrap_or_default())?;
-    let limit = wanted.number::<usize>("limit")?.unwrap_or(USUAL);
-    if limit == 0 || limit > PAGE {
-        return Err(Refusal::bad(format!("limit must be 1 to {PAGE}")));
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
+    let wanted = SandboxListQuery::parse(query.as_deref().unwrap_or_default())?;
+    let limit = wanted.number::<usize>("limit")?.unwrap_or(DEFAULT_PAGE);
+    if limit == 0 || limit > MAX_PAGE {
+        return Err(DaytonaRefusal::bad(format!("limit must be 1 to {MAX_PAGE}")));
     }
     let page = wanted.number::<usize>("page")?.unwrap_or(1).max(1);
     let order = wanted.order()?;
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn a_filter_takes_what_it_says() {
         let check = |query: &str, expected: bool| {
-            let wanted = Wanted::parse(query).unwrap_or_else(|_| panic!("{query}"));
+            let wanted = SandboxListQuery::parse(query).unwrap_or_else(|_| panic!("{query}"));
             assert_eq!(wanted.shows(&body()).unwrap(), expected, "{query}");
         };
         check("", true);
@@ -219,11 +222,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_refused() {
         for query in ["minCpu=many", "createdAtAfter=soon"] {
-            assert!(Wanted::parse(query).unwrap().shows(&body()).is_err(), "{query}");
+            assert!(SandboxListQuery::parse(query).unwrap().shows(&body()).is_err(), "{query}");
         }
-        assert!(Wanted::parse("labels=1").is_err());
+        assert!(SandboxListQuery::parse("labels=1").is_err());
         for query in ["sort=size", "order=up"] {
-            assert!(Wanted::parse(query).unwrap().order().is_err(), "{query}");
+            assert!(SandboxListQuery::parse(query).unwrap().order().is_err(), "{query}");
         }
     }
 
@@ -232,7 +235,7 @@ mod tests {
         let old = json!({"id": "a", "name": "zero", "cpu": 4, "createdAt": "2026-01-01T00:00:00Z"});
         let check = |query: &str, expected: [&str; 2]| {
             let mut all = [old.clone(), body()];
-            all.sort_by(Wanted::parse(query).unwrap().order().unwrap());
+            all.sort_by(SandboxListQuery::parse(query).unwrap().order().unwrap());
             assert_eq!(all.map(|it| it["id"].as_str().unwrap().to_owned()), expected, "{query}");
         };
         check("", ["b", "a"]);

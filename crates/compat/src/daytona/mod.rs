@@ -34,18 +34,19 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-pub use door::Daytona;
+pub use door::DaytonaDoor;
 pub use vendor::DaytonaVendor;
 
 use crate::Compat;
 use ::files::FileError;
 use api::{error::Problem, extract::OptionalJson};
 use engine::{sandbox::SandboxError, terminal::TerminalError};
+use git::{branch, commit, config, remote};
 use model::Timestamp;
 use store::{SandboxRecord, StoreError};
 use view::find;
 
-/// What every path begins with.
+/// The prefix of every path.
 const PREFIX: &str = "/daytona";
 /// The name of this API in the rows of sandboxes and templates.
 const ORIGIN: &str = "daytona";
@@ -168,56 +169,54 @@ fn toolbox() -> Router<Compat> {
 
 fn repositories() -> Router<Compat> {
     Router::new()
-        .route("/git/clone", post(git::clone))
-        .route("/git/init", post(git::init))
-        .route("/git/status", get(git::status))
+        .route("/git/clone", post(remote::clone))
+        .route("/git/init", post(remote::init))
+        .route("/git/status", get(commit::status))
         .route(
             "/git/branches",
-            get(git::branches).post(git::create_branch).delete(git::delete_branch),
+            get(branch::branches).post(branch::create_branch).delete(branch::delete_branch),
         )
-        .route("/git/checkout", post(git::checkout))
-        .route("/git/add", post(git::add))
-        .route("/git/commit", post(git::commit))
-        .route("/git/history", get(git::history))
-        .route("/git/pull", post(git::pull))
-        .route("/git/push", post(git::push))
-        .route("/git/reset", post(git::reset))
-        .route("/git/restore", post(git::restore))
-        .route("/git/remotes", get(git::remotes).post(git::add_remote))
-        .route("/git/config", get(git::config).post(git::set_config))
-        .route("/git/config/user", post(git::set_user))
-        .route("/git/credentials", post(git::authenticate))
+        .route("/git/checkout", post(branch::checkout))
+        .route("/git/add", post(commit::add))
+        .route("/git/commit", post(commit::commit))
+        .route("/git/history", get(commit::history))
+        .route("/git/pull", post(remote::pull))
+        .route("/git/push", post(remote::push))
+        .route("/git/reset", post(commit::reset))
+        .route("/git/restore", post(commit::restore))
+        .route("/git/remotes", get(remote::remotes).post(remote::add_remote))
+        .route("/git/config", get(config::config).post(config::set_config))
+        .route("/git/config/user", post(config::set_user))
+        .route("/git/credentials", post(config::authenticate))
 }
 
 /// A refusal as clients of Daytona read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct DaytonaRefusal {
     status: StatusCode,
     message: String,
     /// What clients of the toolbox tell its kind by, where that is more than the status.
     code: Option<&'static str>,
 }
 
-impl Refusal {
-    /// With this status.
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal { status, message: message.into(), code: None }
+impl DaytonaRefusal {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> DaytonaRefusal {
+        DaytonaRefusal { status, message: message.into(), code: None }
     }
 
     /// One that clients of the toolbox have a name for.
-    fn coded(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { status, message: message.into(), code: Some(code) }
+    fn coded(status: StatusCode, code: &'static str, message: impl Into<String>) -> DaytonaRefusal {
+        DaytonaRefusal { status, message: message.into(), code: Some(code) }
     }
 
-    fn bad(message: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::BAD_REQUEST, message)
+    fn bad(message: impl Into<String>) -> DaytonaRefusal {
+        DaytonaRefusal::new(StatusCode::BAD_REQUEST, message)
     }
 
-    fn missing(message: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::NOT_FOUND, message)
+    fn missing(message: impl Into<String>) -> DaytonaRefusal {
+        DaytonaRefusal::new(StatusCode::NOT_FOUND, message)
     }
 
-    /// Its JSON.
     fn body(&self) -> serde_json::Value {
         let word = self.status.canonical_reason().unwrap_or("error");
         let word = word.to_uppercase().replace([' ', '-'], "_");
@@ -234,32 +233,32 @@ impl Refusal {
     }
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Refusal {
-        Refusal::new(problem.code().status().0, problem.detail())
+impl From<Problem> for DaytonaRefusal {
+    fn from(problem: Problem) -> DaytonaRefusal {
+        DaytonaRefusal::new(problem.code().status().0, problem.detail())
     }
 }
 
-impl From<TerminalError> for Refusal {
-    fn from(error: TerminalError) -> Refusal {
+impl From<TerminalError> for DaytonaRefusal {
+    fn from(error: TerminalError) -> DaytonaRefusal {
         Problem::from(error).into()
     }
 }
 
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Refusal {
+impl From<StoreError> for DaytonaRefusal {
+    fn from(error: StoreError) -> DaytonaRefusal {
         Problem::from(error).into()
     }
 }
 
-impl From<SandboxError> for Refusal {
-    fn from(error: SandboxError) -> Refusal {
+impl From<SandboxError> for DaytonaRefusal {
+    fn from(error: SandboxError) -> DaytonaRefusal {
         Problem::from(error).into()
     }
 }
 
-impl From<FileError> for Refusal {
-    fn from(error: FileError) -> Refusal {
+impl From<FileError> for DaytonaRefusal {
+    fn from(error: FileError) -> DaytonaRefusal {
         let (status, code) = match &error {
             FileError::Missing { .. } => (StatusCode::NOT_FOUND, "FILE_NOT_FOUND"),
             FileError::Exists { .. } => (StatusCode::CONFLICT, "CONFLICT"),
@@ -271,11 +270,11 @@ impl From<FileError> for Refusal {
             | FileError::NotRegular { .. } => (StatusCode::BAD_REQUEST, "INVALID_FILE_PATH"),
             _ => return Problem::from(error).into(),
         };
-        Refusal::coded(status, code, error.to_string())
+        DaytonaRefusal::coded(status, code, error.to_string())
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for DaytonaRefusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, axum::Json(self.body())).into_response();
         let headers = response.headers_mut();
@@ -285,40 +284,40 @@ impl IntoResponse for Refusal {
 }
 
 /// A JSON body that may be left out, with refusals as clients of Daytona read them.
-pub struct Asked<T>(pub T);
+pub struct DaytonaJson<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for Asked<T> {
-    type Rejection = Refusal;
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for DaytonaJson<T> {
+    type Rejection = DaytonaRefusal;
 
-    async fn from_request(mut request: Request, state: &S) -> Result<Self, Refusal> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, DaytonaRefusal> {
         // Some calls of the clients do not say what they send.
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().entry(header::CONTENT_TYPE).or_insert(json);
         let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
-        Ok(Asked(asked))
+        Ok(DaytonaJson(asked))
     }
 }
 
 /// The sandbox that a path of the toolbox names, running.
-pub struct Guest(pub SandboxRecord);
+pub struct DaytonaGuest(pub SandboxRecord);
 
-impl FromRequestParts<Compat> for Guest {
-    type Rejection = Refusal;
+impl FromRequestParts<Compat> for DaytonaGuest {
+    type Rejection = DaytonaRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Compat) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &Compat) -> Result<Self, DaytonaRefusal> {
         let names =
             Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, app);
-        let Path(names) = names.await.map_err(|error| Refusal::bad(error.body_text()))?;
+        let Path(names) = names.await.map_err(|error| DaytonaRefusal::bad(error.body_text()))?;
         let name = names.get("id").map_or("", String::as_str);
         let sandbox = find(app, name).await?;
         match view::state(&sandbox) {
             "started" => {}
             state => {
                 let message = format!("Sandbox {name} is {state}; start it first");
-                return Err(Refusal::bad(message));
+                return Err(DaytonaRefusal::bad(message));
             }
         }
         app.used(sandbox.id()).await;
-        Ok(Guest(sandbox))
+        Ok(DaytonaGuest(sandbox))
     }
 }

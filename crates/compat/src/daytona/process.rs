@@ -1,4 +1,4 @@
-//! Commands that begin and end with their call, and what the toolbox tells of itself.
+//! Commands that end with their request, and facts about the toolbox.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,12 +9,12 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Guest, Refusal, TOOLBOX};
+use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal, TOOLBOX};
 use crate::Compat;
 use crate::{
     instance::{absolute, relative},
-    process::{End, Ran, Start},
-    usage::Used,
+    process::{End, ProcessResult, Start},
+    usage::UsageSample,
     wrap::Config,
 };
 use files::Kind;
@@ -28,21 +28,21 @@ pub(super) async fn version() -> axum::Json<Value> {
 /// What the sandbox uses.
 pub(super) async fn metrics(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-) -> Result<axum::Json<Value>, Refusal> {
-    Ok(axum::Json(Used::of(&app, &sandbox).await?.of_control()))
+    DaytonaGuest(sandbox): DaytonaGuest,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
+    Ok(axum::Json(UsageSample::of(&app, &sandbox).await?.of_control()))
 }
 
 /// Where programs start, which is where the user is at home.
-pub(super) async fn work_dir(Guest(sandbox): Guest) -> axum::Json<Value> {
+pub(super) async fn work_dir(DaytonaGuest(sandbox): DaytonaGuest) -> axum::Json<Value> {
     axum::Json(json!({"dir": sandbox.row.home}))
 }
 
 /// The ports that programs listen on.
 pub(super) async fn ports(
     State(app): State<Compat>,
-    guest: Guest,
-) -> Result<axum::Json<Value>, Refusal> {
+    guest: DaytonaGuest,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned).to_vec();
     let ran = run(&app, &guest, "cat", tables, Env::new(), None, Some(30)).await?;
     Ok(axum::Json(json!({"ports": listening(&String::from_utf8_lossy(&ran.stdout))})))
@@ -51,17 +51,17 @@ pub(super) async fn ports(
 /// Whether a program listens on a port.
 pub(super) async fn port_in_use(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: DaytonaGuest,
     Path(names): Path<std::collections::HashMap<String, String>>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let port = names.get("port").and_then(|port| port.parse::<u16>().ok());
-    let port = port.ok_or_else(|| Refusal::bad("a port is a number up to 65535"))?;
+    let port = port.ok_or_else(|| DaytonaRefusal::bad("a port is a number up to 65535"))?;
     let axum::Json(all) = ports(State(app), guest).await?;
     let used = all["ports"].as_array().is_some_and(|all| all.contains(&json!(port)));
     Ok(axum::Json(json!({"isInUse": used})))
 }
 
-/// The ports in the kernel's tables on which somebody listens.
+/// The listening ports in the kernel's tables.
 fn listening(tables: &str) -> BTreeSet<u16> {
     let port = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -74,7 +74,7 @@ fn listening(tables: &str) -> BTreeSet<u16> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Execute {
+pub(super) struct ExecuteCommand {
     command: String,
     cwd: Option<String>,
     envs: Option<Env>,
@@ -85,11 +85,11 @@ pub(super) struct Execute {
 /// Runs a command; both of its streams are one.
 pub(super) async fn execute(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<Execute>,
-) -> Result<axum::Json<Value>, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<ExecuteCommand>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if asked.command.trim().is_empty() {
-        return Err(Refusal::bad("empty command"));
+        return Err(DaytonaRefusal::bad("empty command"));
     }
     let words = ["-c".to_owned(), format!("exec 2>&1\n{}", asked.command)];
     let envs = asked.envs.or(asked.env).unwrap_or_default();
@@ -98,17 +98,17 @@ pub(super) async fn execute(
     answer(ran)
 }
 
-fn answer(ran: Ran) -> Result<axum::Json<Value>, Refusal> {
+fn answer(ran: ProcessResult) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let code = match ran.end {
         End::Exit(code) => code,
         End::Signal(signal) => 128 + signal,
         End::TimedOut => {
             let (status, code) = (StatusCode::REQUEST_TIMEOUT, "PROCESS_EXECUTION_TIMEOUT");
-            return Err(Refusal::coded(status, code, "command execution timeout"));
+            return Err(DaytonaRefusal::coded(status, code, "command execution timeout"));
         }
         End::Lost => {
             let message = "the command is gone, and nobody knows how it ended";
-            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
+            return Err(DaytonaRefusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };
     let text = String::from_utf8_lossy(&ran.stdout);
@@ -117,23 +117,23 @@ fn answer(ran: Ran) -> Result<axum::Json<Value>, Refusal> {
 
 async fn run(
     app: &Compat,
-    Guest(sandbox): &Guest,
+    DaytonaGuest(sandbox): &DaytonaGuest,
     cmd: &str,
     args: Vec<String>,
     envs: Env,
     cwd: Option<String>,
     seconds: Option<u64>,
-) -> Result<Ran, Refusal> {
+) -> Result<ProcessResult, DaytonaRefusal> {
     let words = args.iter().chain(envs.values()).any(|word| word.contains('\0'));
     if words {
-        return Err(Refusal::bad("neither commands nor variables may contain NUL"));
+        return Err(DaytonaRefusal::bad("neither commands nor variables may contain NUL"));
     }
     api::check_env(Some(&envs), "/envs")?;
     let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.row.home);
     let (files, place) = (app.sandbox_files(sandbox).await?, cwd.clone());
     let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
     if !found.is_ok_and(|found| found.kind == Kind::Directory) {
-        return Err(Refusal::bad(format!("cwd {cwd} does not exist")));
+        return Err(DaytonaRefusal::bad(format!("cwd {cwd} does not exist")));
     }
     let cwd = Some(cwd);
     let start = Start {
@@ -152,14 +152,14 @@ pub(super) struct CodeRun {
     code: String,
     language: Option<String>,
     argv: Option<Vec<String>>,
-    params: Option<Params>,
+    params: Option<CodeRunParams>,
     envs: Option<Env>,
     timeout: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Params {
+struct CodeRunParams {
     argv: Option<Vec<String>>,
     env: Option<Env>,
 }
@@ -167,13 +167,13 @@ struct Params {
 /// Runs a program in a language.
 pub(super) async fn code_run(
     State(app): State<Compat>,
-    guest: Guest,
-    Asked(asked): Asked<CodeRun>,
-) -> Result<axum::Json<Value>, Refusal> {
+    guest: DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CodeRun>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let (cmd, flag) = match asked.language.as_deref() {
         None | Some("python") => ("python3", "-c"),
         Some("javascript" | "typescript") => ("node", "-e"),
-        Some(other) => return Err(Refusal::bad(format!("unsupported language: {other}"))),
+        Some(other) => return Err(DaytonaRefusal::bad(format!("unsupported language: {other}"))),
     };
     let params = asked.params.unwrap_or_default();
     let envs = asked.envs.or(params.env).unwrap_or_default();

@@ -16,24 +16,24 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Asked, Guest, Refusal};
+use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use crate::Compat;
 use crate::{
     instance::absolute,
-    process::{End, PTY_NAME, Process, Said, Start},
+    process::{End, PTY_NAME, Process, ProcessOutput, Start},
     wrap::Config,
 };
 use model::Env;
 use store::SandboxRecord;
 
-/// Said by clients that want to be told of the end in a message.
+/// Sent by clients that want the end reported in a message.
 const EXIT_CONTROL: &str = "X-Daytona-Pty-Exit-Control";
 /// Before the variables that clients send where they can send no body.
 const ENVS: &str = "X-Daytona-Pty-Envs~";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Create {
+pub(super) struct CreatePty {
     id: String,
     cols: Option<u16>,
     rows: Option<u16>,
@@ -44,14 +44,14 @@ pub(super) struct Create {
 async fn make(
     app: &Compat,
     sandbox: &SandboxRecord,
-    asked: Create,
-) -> Result<Arc<Process>, Refusal> {
+    asked: CreatePty,
+) -> Result<Arc<Process>, DaytonaRefusal> {
     if asked.id.is_empty() || asked.id.contains('\0') {
-        return Err(Refusal::bad("id is missing"));
+        return Err(DaytonaRefusal::bad("id is missing"));
     }
     if find(app, sandbox, &asked.id).await.is_ok() {
         let message = format!("PTY session {} already exists", asked.id);
-        return Err(Refusal::new(StatusCode::CONFLICT, message));
+        return Err(DaytonaRefusal::new(StatusCode::CONFLICT, message));
     }
     let mut envs = Env::from([("TERM".to_owned(), "xterm-256color".to_owned())]);
     envs.extend(asked.envs.unwrap_or_default());
@@ -72,9 +72,13 @@ async fn make(
     Ok(app.start_process(sandbox, start).await?)
 }
 
-async fn find(app: &Compat, sandbox: &SandboxRecord, name: &str) -> Result<Arc<Process>, Refusal> {
+async fn find(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    name: &str,
+) -> Result<Arc<Process>, DaytonaRefusal> {
     let processes = app.processes(sandbox).await?;
-    let missing = || Refusal::missing(format!("PTY session {name} not found"));
+    let missing = || DaytonaRefusal::missing(format!("PTY session {name} not found"));
     processes.running(None, Some(name)).ok_or_else(missing)
 }
 
@@ -92,22 +96,20 @@ async fn shown(app: &Compat, process: &Process) -> Value {
     })
 }
 
-/// Makes a terminal.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Asked(asked): Asked<Create>,
-) -> Result<Response, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CreatePty>,
+) -> Result<Response, DaytonaRefusal> {
     let name = asked.id.clone();
     make(&app, &sandbox, asked).await?;
     Ok((StatusCode::CREATED, axum::Json(json!({"sessionId": name}))).into_response())
 }
 
-/// All terminals.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sessions = Vec::new();
     for process in app.processes(&sandbox).await?.all() {
         if process.is_pty() {
@@ -118,26 +120,24 @@ pub(super) async fn list(
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Named {
+pub(super) struct PtyName {
     pty: String,
 }
 
-/// A terminal.
 pub(super) async fn show(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(named): Path<Named>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(named): Path<PtyName>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let process = find(&app, &sandbox, &named.pty).await?;
     Ok(axum::Json(shown(&app, &process).await))
 }
 
-/// Ends a terminal.
 pub(super) async fn delete(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(named): Path<Named>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(named): Path<PtyName>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let process = find(&app, &sandbox, &named.pty).await?;
     app.signal_process(&sandbox, &process, 9).await?;
     Ok(axum::Json(json!({"message": "PTY session deleted"})))
@@ -145,7 +145,7 @@ pub(super) async fn delete(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Size {
+pub(super) struct PtySize {
     cols: u16,
     rows: u16,
 }
@@ -153,12 +153,12 @@ pub(super) struct Size {
 /// Gives a terminal another size.
 pub(super) async fn resize(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(named): Path<Named>,
-    Asked(size): Asked<Size>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(named): Path<PtyName>,
+    DaytonaJson(size): DaytonaJson<PtySize>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if size.cols == 0 || size.rows == 0 {
-        return Err(Refusal::bad("cols and rows must be at least 1"));
+        return Err(DaytonaRefusal::bad("cols and rows must be at least 1"));
     }
     let process = find(&app, &sandbox, &named.pty).await?;
     app.resize_process(&process, (size.cols, size.rows)).await?;
@@ -170,28 +170,28 @@ pub(super) async fn resize(
 /// Connects to a terminal.
 pub(super) async fn connect(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(named): Path<Named>,
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(named): Path<PtyName>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
-) -> Result<Response, Refusal> {
+) -> Result<Response, DaytonaRefusal> {
     let process = find(&app, &sandbox, &named.pty).await?;
     Ok(open(app, process, &headers, upgrade))
 }
 
-/// Makes a terminal and connects to it.
+/// Creates a terminal and connects to it.
 pub(super) async fn create_connect(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Query(mut asked): Query<Create>,
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Query(mut asked): Query<CreatePty>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
-) -> Result<Response, Refusal> {
+) -> Result<Response, DaytonaRefusal> {
     let sent = protocols(&headers).find_map(|word| word.strip_prefix(ENVS).map(str::to_owned));
     if let Some(sent) = sent {
         let bytes = URL_SAFE_NO_PAD.decode(sent.trim_end_matches('=')).ok();
         let envs = bytes.and_then(|bytes| serde_json::from_slice::<Env>(&bytes).ok());
-        asked.envs = Some(envs.ok_or_else(|| Refusal::bad("the variables cannot be read"))?);
+        asked.envs = Some(envs.ok_or_else(|| DaytonaRefusal::bad("the variables cannot be read"))?);
     }
     let process = make(&app, &sandbox, asked).await?;
     Ok(open(app, process, &headers, upgrade))
@@ -223,18 +223,18 @@ async fn serve(app: &Compat, process: &Process, mut socket: WebSocket, in_a_mess
         return;
     }
     let (sender, mut said) = mpsc::channel(8);
-    let hear = app.hear(process, &sender);
+    let hear = app.stream_output(process, &sender);
     tokio::pin!(hear);
     let mut heard = false;
     let end = loop {
         tokio::select! {
             _ = &mut hear, if !heard => heard = true,
             told = said.recv() => match told {
-                Some(Said::Pty(bytes)) => {
+                Some(ProcessOutput::Pty(bytes)) => {
                     if socket.send(Message::Binary(bytes)).await.is_err() { return }
                 }
-                Some(Said::End(end)) => break end,
-                Some(Said::Stdout(_) | Said::Stderr(_)) => {}
+                Some(ProcessOutput::End(end)) => break end,
+                Some(ProcessOutput::Stdout(_) | ProcessOutput::Stderr(_)) => {}
                 None => break End::Lost,
             },
             message = socket.recv() => {

@@ -1,7 +1,7 @@
 //! Sessions: a live shell each, in which commands run one after the other and leave their state.
 //!
 //! A session is a terminal that is named by a variable of its environment, so that it is found again by
-//! whoever comes next, also after a restart.
+//! the next client, also after a restart.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use host::wire::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Guest, Refusal};
+use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use crate::Compat;
 use crate::process::SESSION_NAME as NAME;
 use engine::terminal::{
@@ -34,16 +34,19 @@ use store::{CommandQuery, PageRequest};
 const OUT: &[u8] = b"\x01\x01\x01";
 /// What goes before a piece of standard error.
 const ERR: &[u8] = b"\x02\x02\x02";
-/// Commands of a session that are told.
+/// Commands of a session that are listed.
 const TOLD: u32 = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Create {
+pub(super) struct CreateSession {
     session_id: String,
 }
 
-async fn all(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<(String, Terminal)>, Refusal> {
+async fn all(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+) -> Result<Vec<(String, Terminal)>, DaytonaRefusal> {
     let terminals = app.store.thread_terminals(sandbox.id()).await?;
     let named = terminals.into_iter().filter_map(|terminal| {
         let name = terminal.env.get(NAME)?.clone();
@@ -52,24 +55,27 @@ async fn all(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<(String, Termi
     Ok(named.collect())
 }
 
-async fn find(app: &Compat, sandbox: &SandboxRecord, name: &str) -> Result<Terminal, Refusal> {
+async fn find(
+    app: &Compat,
+    sandbox: &SandboxRecord,
+    name: &str,
+) -> Result<Terminal, DaytonaRefusal> {
     let found = all(app, sandbox).await?.into_iter().find(|(known, _)| known == name);
-    let missing = || Refusal::missing("not found: session not found");
+    let missing = || DaytonaRefusal::missing("not found: session not found");
     found.map(|(_, terminal)| terminal).ok_or_else(missing)
 }
 
-/// Makes a session.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Asked(asked): Asked<Create>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    DaytonaJson(asked): DaytonaJson<CreateSession>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let name = asked.session_id;
     if name.is_empty() || name.contains('\0') {
-        return Err(Refusal::bad("sessionId is missing"));
+        return Err(DaytonaRefusal::bad("sessionId is missing"));
     }
     if find(&app, &sandbox, &name).await.is_ok() {
-        return Err(Refusal::new(StatusCode::CONFLICT, "conflict: session already exists"));
+        return Err(DaytonaRefusal::new(StatusCode::CONFLICT, "conflict: session already exists"));
     }
     app.terminals
         .open(NewTerminal {
@@ -93,18 +99,17 @@ fn told(command: &Command) -> Value {
     told
 }
 
-async fn shown(app: &Compat, name: &str, terminal: &Terminal) -> Result<Value, Refusal> {
+async fn shown(app: &Compat, name: &str, terminal: &Terminal) -> Result<Value, DaytonaRefusal> {
     let page = PageRequest::first(TOLD);
     let commands = app.store.commands(&terminal.terminal_id, CommandQuery::default(), page).await?;
     let commands: Vec<Value> = commands.items.iter().rev().map(told).collect();
     Ok(json!({"sessionId": name, "commands": commands}))
 }
 
-/// All sessions.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sessions = Vec::new();
     for (name, terminal) in all(&app, &sandbox).await? {
         sessions.push(shown(&app, &name, &terminal).await?);
@@ -114,7 +119,7 @@ pub(super) async fn list(
 
 /// What a path of a session names.
 #[derive(Debug, Deserialize)]
-pub(super) struct Names {
+pub(super) struct CommandPath {
     session: String,
     command: Option<String>,
 }
@@ -122,9 +127,9 @@ pub(super) struct Names {
 /// A session and its commands.
 pub(super) async fn show(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(names): Path<Names>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(names): Path<CommandPath>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let terminal = find(&app, &sandbox, &names.session).await?;
     Ok(axum::Json(shown(&app, &names.session, &terminal).await?))
 }
@@ -132,9 +137,9 @@ pub(super) async fn show(
 /// Ends a session with everything that runs in it.
 pub(super) async fn delete(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(names): Path<Names>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(names): Path<CommandPath>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let terminal = find(&app, &sandbox, &names.session).await?;
     app.delete_terminal(&terminal).await?.wait().await;
     Ok(StatusCode::NO_CONTENT)
@@ -142,7 +147,7 @@ pub(super) async fn delete(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Exec {
+pub(super) struct SessionCommand {
     command: String,
     run_async: Option<bool>,
     #[serde(rename = "async")]
@@ -152,12 +157,12 @@ pub(super) struct Exec {
 /// Runs a command in the session's shell; waits for its end unless asked not to.
 pub(super) async fn exec(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(names): Path<Names>,
-    Asked(asked): Asked<Exec>,
-) -> Result<Response, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(names): Path<CommandPath>,
+    DaytonaJson(asked): DaytonaJson<SessionCommand>,
+) -> Result<Response, DaytonaRefusal> {
     if asked.command.is_empty() || asked.command.contains('\0') {
-        return Err(Refusal::bad("command is missing"));
+        return Err(DaytonaRefusal::bad("command is missing"));
     }
     let terminal = find(&app, &sandbox, &names.session).await?;
     let waits = !(asked.run_async.unwrap_or(false) || asked.older_async.unwrap_or(false));
@@ -205,10 +210,10 @@ fn streams(stdout: &[u8], stderr: &[u8]) -> Value {
 async fn find_command(
     app: &Compat,
     sandbox: &SandboxRecord,
-    names: &Names,
-) -> Result<(Terminal, Command), Refusal> {
+    names: &CommandPath,
+) -> Result<(Terminal, Command), DaytonaRefusal> {
     let terminal = find(app, sandbox, &names.session).await?;
-    let missing = || Refusal::missing("not found: command not found");
+    let missing = || DaytonaRefusal::missing("not found: command not found");
     let id: CommandId =
         names.command.as_deref().and_then(|id| id.parse().ok()).ok_or_else(missing)?;
     let command = match app.terminals.running(&id) {
@@ -222,21 +227,20 @@ async fn find_command(
 /// A command of a session.
 pub(super) async fn command(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(names): Path<Names>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(names): Path<CommandPath>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let (_, command) = find_command(&app, &sandbox, &names).await?;
     Ok(axum::Json(told(&command)))
 }
 
 /// The session of what a sandbox was started with: here that is nothing but its shells.
-pub(super) async fn entrypoint(Guest(_): Guest) -> axum::Json<Value> {
+pub(super) async fn entrypoint(DaytonaGuest(_): DaytonaGuest) -> axum::Json<Value> {
     axum::Json(json!({"sessionId": "entrypoint", "commands": []}))
 }
 
-/// What it wrote.
 pub(super) async fn entrypoint_logs(
-    Guest(_): Guest,
+    DaytonaGuest(_): DaytonaGuest,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
@@ -250,18 +254,18 @@ pub(super) async fn entrypoint_logs(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Follow {
+pub(super) struct FollowQuery {
     follow: Option<String>,
 }
 
 /// What a command wrote; as a WebSocket, as it writes it.
 pub(super) async fn logs(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(names): Path<Names>,
-    Query(query): Query<Follow>,
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(names): Path<CommandPath>,
+    Query(query): Query<FollowQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, DaytonaRefusal> {
     let (terminal, command) = find_command(&app, &sandbox, &names).await?;
     let follows = query.follow.is_some_and(|follow| follow != "false");
     if let (true, Ok(upgrade)) = (follows, upgrade) {
@@ -332,21 +336,21 @@ async fn tell(app: &Compat, terminal: &Terminal, command: Command, mut socket: W
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Input {
+pub(super) struct CommandInput {
     data: String,
 }
 
 /// Gives a command something to read.
 pub(super) async fn input(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Path(names): Path<Names>,
-    Asked(asked): Asked<Input>,
-) -> Result<StatusCode, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    Path(names): Path<CommandPath>,
+    DaytonaJson(asked): DaytonaJson<CommandInput>,
+) -> Result<StatusCode, DaytonaRefusal> {
     let (terminal, command) = find_command(&app, &sandbox, &names).await?;
     if command.status.is_end() {
         let (status, code) = (StatusCode::GONE, "COMMAND_ALREADY_COMPLETED");
-        return Err(Refusal::coded(status, code, "the command has already completed"));
+        return Err(DaytonaRefusal::coded(status, code, "the command has already completed"));
     }
     let data = asked.data.into_bytes();
     app.terminals.feed(&terminal, &command.command_id, String::new(), data, false).await?;

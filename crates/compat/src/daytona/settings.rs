@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Guest, Refusal,
+    DaytonaGuest, DaytonaJson, DaytonaRefusal,
     control::{check_labels, delete_after_stop, idle_policy, lifetime, port_access, stop_policy},
     network::NetworkSettings,
-    size::{Size, SizeRequest},
+    size::{DaytonaSize, SizeRequest},
     view::{self, AUTO_ARCHIVE, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
 };
-use crate::{Compat, usage::Used};
+use crate::{Compat, usage::UsageSample};
 use api::error::Problem;
 use engine::lease::LeaseError;
 use model::{Env, Sandbox, SessionPolicy, ThreadId, Timestamp};
@@ -23,14 +23,19 @@ async fn change(
     app: &Compat,
     name: &str,
     change: impl FnMut(&mut Sandbox),
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(app, name).await?;
     let changed = app.sandboxes.change(sandbox.id(), change).await?;
-    let changed = changed.ok_or_else(|| Refusal::missing(format!("Sandbox {name} not found")))?;
+    let changed =
+        changed.ok_or_else(|| DaytonaRefusal::missing(format!("Sandbox {name} not found")))?;
     Ok(axum::Json(view::sandbox(app, &changed)))
 }
 
-async fn set_policy(app: &Compat, id: &ThreadId, policy: SessionPolicy) -> Result<(), Refusal> {
+async fn set_policy(
+    app: &Compat,
+    id: &ThreadId,
+    policy: SessionPolicy,
+) -> Result<(), DaytonaRefusal> {
     let first = app.first_use(id, ThreadChoices::default());
     Ok(app.sandboxes.set_policy(first, policy).await?)
 }
@@ -45,8 +50,8 @@ pub(super) struct NewLabels {
 pub(super) async fn labels(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<NewLabels>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<NewLabels>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     check_labels(&asked.labels)?;
     change(&app, &name, |sandbox| sandbox.labels = asked.labels.clone()).await
 }
@@ -55,7 +60,7 @@ pub(super) async fn labels(
 pub(super) async fn auto_stop(
     State(app): State<Compat>,
     Path((name, minutes)): Path<(String, u64)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     set_policy(&app, sandbox.id(), stop_policy(minutes)).await?;
     change(&app, &name, |sandbox| {
@@ -69,7 +74,7 @@ pub(super) async fn auto_stop(
 pub(super) async fn auto_pause(
     State(app): State<Compat>,
     Path((name, minutes)): Path<(String, u64)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let stop = number(&sandbox, AUTO_STOP).unwrap_or(DEFAULT_AUTO_STOP_MINUTES);
     set_policy(&app, sandbox.id(), idle_policy(stop, minutes)).await?;
@@ -83,7 +88,7 @@ pub(super) async fn auto_pause(
 pub(super) async fn auto_archive(
     State(app): State<Compat>,
     Path((name, minutes)): Path<(String, u64)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| {
         sandbox.extra.insert(AUTO_ARCHIVE.to_owned(), minutes.to_string());
     })
@@ -94,7 +99,7 @@ pub(super) async fn auto_archive(
 pub(super) async fn auto_delete(
     State(app): State<Compat>,
     Path((name, minutes)): Path<(String, i64)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| sandbox.delete_after_stop = delete_after_stop(minutes)).await
 }
 
@@ -102,7 +107,7 @@ pub(super) async fn auto_delete(
 pub(super) async fn ttl(
     State(app): State<Compat>,
     Path((name, minutes)): Path<(String, u64)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| {
         let end = |time| sandbox.created_at.checked_add(time).unwrap_or(Timestamp::MAX);
         sandbox.expires_at = lifetime(minutes).map(end);
@@ -114,7 +119,7 @@ pub(super) async fn ttl(
 pub(super) async fn public(
     State(app): State<Compat>,
     Path((name, public)): Path<(String, bool)>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| sandbox.port_access = port_access(public)).await
 }
 
@@ -122,14 +127,14 @@ pub(super) async fn public(
 pub(super) async fn network(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<NetworkSettings>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<NetworkSettings>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let network = asked.network();
     let changed = app.change_network(&sandbox, &network, |sandbox| {
         sandbox.extra.extend(asked.extra());
     });
-    let missing = || Refusal::missing(format!("Sandbox {name} not found"));
+    let missing = || DaytonaRefusal::missing(format!("Sandbox {name} not found"));
     let sandbox = changed.await?.ok_or_else(missing)?;
     Ok(axum::Json(view::sandbox(&app, &sandbox)))
 }
@@ -145,9 +150,9 @@ pub(super) struct EnvUpdate {
 /// Changes the environment of new programs and sessions.
 pub(super) async fn env(
     State(app): State<Compat>,
-    Guest(sandbox): Guest,
-    Asked(update): Asked<EnvUpdate>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaGuest(sandbox): DaytonaGuest,
+    DaytonaJson(update): DaytonaJson<EnvUpdate>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     api::check_env(Some(&update.set), "/set")?;
     let changed = app.store.change_env(sandbox.id(), app.now().at, move |env| {
         env.retain(|name, _| !update.unset.contains(name));
@@ -161,22 +166,22 @@ pub(super) async fn env(
 pub(super) async fn resize(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<SizeRequest>,
-) -> Result<axum::Json<Value>, Refusal> {
+    DaytonaJson(asked): DaytonaJson<SizeRequest>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
-    let (mut settings, present) = (asked.settings()?, Size::of(&app, Some(&sandbox.lease)));
+    let (mut settings, present) = (asked.settings()?, DaytonaSize::of(&app, Some(&sandbox.lease)));
     // Sizes are rounded up: the size that the client was shown is no change.
     if asked.disk == Some(present.disk) {
         settings.remove("disk");
     }
     if settings.is_empty() && asked.disk.is_none() {
-        return Err(Refusal::bad("cpu, memory or disk is needed"));
+        return Err(DaytonaRefusal::bad("cpu, memory or disk is needed"));
     }
     if !settings.is_empty() {
         app.leases.resize(&sandbox.thread.lease_id, settings).await.map_err(
             |error| match error {
                 LeaseError::Provider { ref source, .. } if !source.may_pass() => {
-                    Refusal::bad(source.to_string())
+                    DaytonaRefusal::bad(source.to_string())
                 }
                 other => Problem::from(other).into(),
             },
@@ -209,13 +214,13 @@ pub(super) async fn metrics(
     State(app): State<Compat>,
     Path(name): Path<String>,
     Query(span): Query<MetricsSpan>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let from = span.from.map_or(i64::MIN, Timestamp::as_second);
     // The client's present is in our past.
     let to = span.to.map_or(i64::MAX, |to| to.as_second().saturating_add(1));
-    let used = Used::between(&app, &sandbox, from, to).await?;
-    let used: Vec<Value> = used.iter().map(Used::of_control).collect();
+    let used = UsageSample::between(&app, &sandbox, from, to).await?;
+    let used: Vec<Value> = used.iter().map(UsageSample::of_control).collect();
     let series = METRICS.map(|(metric, field)| {
         let points = used.iter();
         let points = points.map(|it| json!({"timestamp": it["timestamp"], "value": it[field]}));

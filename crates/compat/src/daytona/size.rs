@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::DaytonaRefusal;
 use crate::{Compat, usage};
 use model::Lease;
 
@@ -21,15 +21,15 @@ pub(super) struct SizeRequest {
 
 impl SizeRequest {
     /// The size as settings of a provider.
-    pub(super) fn settings(&self) -> Result<Map<String, Value>, Refusal> {
+    pub(super) fn settings(&self) -> Result<Map<String, Value>, DaytonaRefusal> {
         if self.gpu.is_some_and(|count| count > 0) {
-            return Err(Refusal::bad("there are no graphics processors here"));
+            return Err(DaytonaRefusal::bad("there are no graphics processors here"));
         }
         let mut settings = Map::new();
         for (name, asked) in [("cpu", self.cpu), ("memory", self.memory), ("disk", self.disk)] {
             let Some(count) = asked else { continue };
             if count == 0 {
-                return Err(Refusal::bad(format!("{name} must be at least 1")));
+                return Err(DaytonaRefusal::bad(format!("{name} must be at least 1")));
             }
             match name {
                 "cpu" => settings.insert("cpus".to_owned(), count.into()),
@@ -42,27 +42,27 @@ impl SizeRequest {
 
 /// The limits of a sandbox, rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct DaytonaSize {
     pub(super) cpu: u64,
     pub(super) memory: u64,
     pub(super) disk: u64,
 }
 
-impl Size {
-    pub(super) fn of(app: &Compat, lease: Option<&Lease>) -> Size {
-        usage::Size::of(app, lease).into()
+impl DaytonaSize {
+    pub(super) fn of(app: &Compat, lease: Option<&Lease>) -> DaytonaSize {
+        usage::SandboxSize::of(app, lease).into()
     }
 
     /// The size of a sandbox whose client asks for none.
-    pub(super) fn default_size(app: &Compat) -> Size {
-        usage::Size::default_size(app).into()
+    pub(super) fn default_size(app: &Compat) -> DaytonaSize {
+        usage::SandboxSize::default_size(app).into()
     }
 }
 
-impl From<usage::Size> for Size {
-    fn from(size: usage::Size) -> Size {
+impl From<usage::SandboxSize> for DaytonaSize {
+    fn from(size: usage::SandboxSize) -> DaytonaSize {
         let (memory, disk) = (size.memory.div_ceil(GIB), size.disk.div_ceil(GIB));
-        Size { cpu: size.cpus, memory, disk }
+        DaytonaSize { cpu: size.cpus, memory, disk }
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_part_counts_as_a_whole() {
-        let size = usage::Size { cpus: 2, memory: GIB / 2, disk: 3 * GIB };
-        assert_eq!(Size::from(size), Size { cpu: 2, memory: 1, disk: 3 });
+        let size = usage::SandboxSize { cpus: 2, memory: GIB / 2, disk: 3 * GIB };
+        assert_eq!(DaytonaSize::from(size), DaytonaSize { cpu: 2, memory: 1, disk: 3 });
     }
 }

@@ -4,14 +4,14 @@ use axum::{http::StatusCode, response::Response};
 use futures_util::future::BoxFuture;
 
 use super::{ORIGIN, link::is_revoked};
-use crate::{Compat, port::unreachable, vendor::Vendor};
+use crate::{Compat, port::unreachable, vendor::VendorApi};
 use model::Desired;
 use store::SandboxRecord;
 
 #[derive(Debug)]
 pub struct DaytonaVendor;
 
-impl Vendor for DaytonaVendor {
+impl VendorApi for DaytonaVendor {
     fn origin(&self) -> &'static str {
         ORIGIN
     }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{ORGANIZATION, ORIGIN, Refusal, TOOLBOX, network, size::Size, volume::mounts_view};
+use super::{
+    DaytonaRefusal, ORGANIZATION, ORIGIN, TOOLBOX, network, size::DaytonaSize, volume::mounts_view,
+};
 use crate::{Compat, build::ALIAS, port, volume::mounts};
 use model::{PortAccess, SandboxState, SandboxStatus};
 use store::{SandboxFilter, SandboxRecord};
@@ -23,7 +25,7 @@ pub(super) fn own() -> SandboxFilter {
 }
 
 /// The sandbox with this id or name.
-pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, Refusal> {
+pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, DaytonaRefusal> {
     if let Ok(id) = name.parse()
         && let Some(sandbox) = app.sandboxes.get(&id).await?
         && sandbox.row.origin == ORIGIN
@@ -31,7 +33,8 @@ pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, Refu
         return Ok(sandbox);
     }
     let named = app.sandboxes.named(ORIGIN, name).await?;
-    named.ok_or_else(|| Refusal::missing(format!("Sandbox with ID or name {name} not found")))
+    named
+        .ok_or_else(|| DaytonaRefusal::missing(format!("Sandbox with ID or name {name} not found")))
 }
 
 /// The name of a sandbox's state. Its desired state has the same.
@@ -57,7 +60,7 @@ pub(super) fn sandbox(app: &Compat, sandbox: &SandboxRecord) -> Value {
 /// A sandbox in a state that it is about to have.
 pub(super) fn sandbox_as(app: &Compat, sandbox: &SandboxRecord, state: &str) -> Value {
     let row = &sandbox.row;
-    let size = Size::of(app, Some(&sandbox.lease));
+    let size = DaytonaSize::of(app, Some(&sandbox.lease));
     let active = sandbox.last_active_at.unwrap_or(row.started_at);
     let auto_delete =
         row.delete_after_stop.map_or(-1, |after| (after.as_secs() / 60).cast_signed());
@@ -104,10 +107,10 @@ pub(super) fn toolbox_url(app: &Compat) -> String {
 }
 
 /// The URL of a port of the sandbox, or of the signed link, with this name.
-pub(super) fn port_url(app: &Compat, number: u16, name: &str) -> Result<String, Refusal> {
+pub(super) fn port_url(app: &Compat, number: u16, name: &str) -> Result<String, DaytonaRefusal> {
     let Some((scheme, domain)) = port::domain(app) else {
         let message = "ports have names below one of the server: put one into the setting `names`";
-        return Err(Refusal::bad(message));
+        return Err(DaytonaRefusal::bad(message));
     };
     Ok(format!("{scheme}://{number}-{name}.{domain}"))
 }

@@ -7,21 +7,21 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, ORGANIZATION, Refusal};
-use crate::Compat;
+use super::{DaytonaJson, DaytonaRefusal, ORGANIZATION};
+use crate::{Compat, volume::VolumeName};
 use machine::volume::{Mounted, Volume};
 
 /// A volume that a new sandbox is to see.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mount {
+pub(super) struct DaytonaMount {
     volume_id: String,
     mount_path: String,
     subpath: Option<String>,
 }
 
-impl From<Mount> for Mounted {
-    fn from(mount: Mount) -> Mounted {
+impl From<DaytonaMount> for Mounted {
+    fn from(mount: DaytonaMount) -> Mounted {
         let path = match mount.mount_path.trim_end_matches('/') {
             "" => mount.mount_path,
             path => path.to_owned(),
@@ -56,36 +56,27 @@ fn shown(volume: &Volume) -> Value {
     })
 }
 
-/// Every volume.
-pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, Refusal> {
+pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(app.volumes().await?.iter().map(shown).collect()))
 }
 
-/// What a volume is to be called.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Named {
-    name: String,
-}
-
-/// Makes a volume.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Asked(asked): Asked<Named>,
-) -> Result<axum::Json<Value>, Refusal> {
-    Ok(axum::Json(shown(&app.make_volume(&asked.name).await?)))
+    DaytonaJson(asked): DaytonaJson<VolumeName>,
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
+    Ok(axum::Json(shown(&app.create_volume(&asked.name).await?)))
 }
 
 /// A volume, by its id or name.
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(shown(&find(&app, &name).await?)))
 }
 
-async fn find(app: &Compat, name: &str) -> Result<Volume, Refusal> {
-    let missing = || Refusal::missing(format!("Volume with ID or name {name} not found"));
+async fn find(app: &Compat, name: &str) -> Result<Volume, DaytonaRefusal> {
+    let missing = || DaytonaRefusal::missing(format!("Volume with ID or name {name} not found"));
     app.volume(name).await?.ok_or_else(missing)
 }
 
@@ -93,7 +84,7 @@ async fn find(app: &Compat, name: &str) -> Result<Volume, Refusal> {
 pub(super) async fn remove(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, DaytonaRefusal> {
     let volume = find(&app, &name).await?;
     app.remove_volume(&volume.id).await?;
     Ok(StatusCode::OK)

@@ -11,7 +11,7 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{
-    Refusal,
+    E2bRefusal,
     connect::{Code, Failed},
     link::{FileQuery, Signature},
     vendor,
@@ -39,7 +39,6 @@ pub struct Addressed {
 }
 
 impl Addressed {
-    /// The sandbox.
     pub fn id(&self) -> &ThreadId {
         &self.id
     }
@@ -175,13 +174,12 @@ pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
 }
 
 /// The sandbox a request to its daemon is for, awake, and the user it is made as.
-pub struct Guest {
-    /// The sandbox.
+pub struct E2bGuest {
     pub sandbox: SandboxRecord,
     user: Option<String>,
 }
 
-impl FromRequestParts<Compat> for Guest {
+impl FromRequestParts<Compat> for E2bGuest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &Compat) -> Result<Self, Response> {
@@ -189,21 +187,21 @@ impl FromRequestParts<Compat> for Guest {
             return Err(unreachable("", "The sandbox was not found", None));
         };
         let found = app.sandboxes.get(&id).await;
-        let found = found.map_err(|error| Refusal::from(error).into_response())?;
+        let found = found.map_err(|error| E2bRefusal::from(error).into_response())?;
         let Some(sandbox) = found else {
             return Err(unreachable(id.as_str(), "The sandbox was not found", None));
         };
-        vendor::wake(app, &sandbox, |error| Refusal::from(error).into_response()).await?;
+        vendor::wake(app, &sandbox, |error| E2bRefusal::from(error).into_response()).await?;
         let user = user(parts).map_err(IntoResponse::into_response)?;
-        Ok(Guest { sandbox, user })
+        Ok(E2bGuest { sandbox, user })
     }
 }
 
 /// The user that a request is made as: the one in its query, else the one in its `Authorization`. A
 /// signed link names its user itself.
-fn user(parts: &Parts) -> Result<Option<String>, Refusal> {
+fn user(parts: &Parts) -> Result<Option<String>, E2bRefusal> {
     let query = FileQuery::parse(parts.uri.query().unwrap_or_default())
-        .map_err(|message| Refusal::new(StatusCode::BAD_REQUEST, message))?;
+        .map_err(|message| E2bRefusal::new(StatusCode::BAD_REQUEST, message))?;
     if query.user().is_some() || query.is_signed() {
         return Ok(query.user().map(str::to_owned));
     }
@@ -218,7 +216,7 @@ fn basic_user(value: &HeaderValue) -> Option<String> {
     Some(text.split(':').next()?.to_owned())
 }
 
-impl Guest {
+impl E2bGuest {
     /// The home of the user.
     pub fn home(&self) -> Result<&str, Failed> {
         home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
@@ -227,12 +225,12 @@ impl Guest {
         })
     }
 
-    /// The same for a request that is no call.
-    pub fn home_of_files(&self) -> Result<&str, Refusal> {
+    /// The home of the user, for a request that is no RPC.
+    pub fn home_of_files(&self) -> Result<&str, E2bRefusal> {
         home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
             let user = self.user.as_deref().unwrap_or_default();
             let message = format!("error looking up user '{user}': user: unknown user {user}");
-            Refusal::new(StatusCode::UNAUTHORIZED, message)
+            E2bRefusal::new(StatusCode::UNAUTHORIZED, message)
         })
     }
 

@@ -1,7 +1,7 @@
 //! The Connect protocol, as far as clients of E2B speak it: JSON, unary calls and streams over HTTP/1.1.
 //!
 //! A stream is a run of envelopes: one byte of flags, four of length, then JSON. The last one has flag 2
-//! and tells how it ended; the HTTP status of a stream is 200 in any case.
+//! and says how it ended; the HTTP status of a stream is 200 in any case.
 
 use std::{pin::Pin, time::Duration};
 
@@ -26,7 +26,7 @@ use files::FileError;
 /// The envelope that ends a stream.
 const LAST: u8 = 2;
 /// The longest time a client can give.
-const MOST_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Why a call failed, in the protocol's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,6 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// With this code.
     pub fn new(code: Code, message: impl Into<String>) -> Failed {
         Failed { code, message: message.into() }
     }
@@ -252,12 +251,11 @@ fn envelope(flags: u8, message: &Value) -> Bytes {
 pub struct Answer(mpsc::Sender<Bytes>);
 
 impl Answer {
-    /// Sends a message; `false` when nobody listens any more.
+    /// Sends a message; `false` if the client is gone.
     pub async fn say(&self, message: &Value) -> bool {
         self.0.send(envelope(0, message)).await.is_ok()
     }
 
-    /// Ends the stream.
     pub async fn end(&self, result: Result<(), Failed>) {
         let last = match result {
             Ok(()) => json!({}),
@@ -266,7 +264,7 @@ impl Answer {
         let _ = self.0.send(envelope(LAST, &last)).await;
     }
 
-    /// Waits until nobody listens any more.
+    /// Waits until the client is gone.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
@@ -297,7 +295,7 @@ pub fn refused(failed: &Failed) -> Response {
 /// How long the client gives a call.
 pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let ms: u64 = headers.get("connect-timeout-ms")?.to_str().ok()?.trim().parse().ok()?;
-    (ms > 0).then(|| Duration::from_millis(ms).min(MOST_TIME))
+    (ms > 0).then(|| Duration::from_millis(ms).min(MAX_TIMEOUT))
 }
 
 /// How often the client wants to hear that a stream lives.

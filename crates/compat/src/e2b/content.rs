@@ -1,4 +1,4 @@
-//! What is in a volume, for whoever has its key: no sandbox needs to run.
+//! The content of a volume, for clients with its key; no sandbox needs to run.
 
 use std::fs::File;
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::{Asked, Refusal};
+use super::{E2bJson, E2bRefusal};
 use crate::Compat;
 use crate::instance::{absolute, relative};
 use api::{error::Problem, transfer::Chunks};
@@ -21,14 +21,14 @@ use files::{Above, Directory, FileError, Part, Reach, memory::Expect};
 use model::Timestamp;
 
 /// Entries of one list.
-const MOST: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 /// Directories below each other that are listed at once.
-const MOST_DEPTH: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
 /// What may be asked; which of it means something depends on the call.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asking {
+pub(super) struct ContentQuery {
     path: String,
     depth: Option<u32>,
     uid: Option<u32>,
@@ -38,24 +38,24 @@ pub(super) struct Asking {
 }
 
 /// A volume's files, and a path in them.
-struct Place {
+struct VolumePlace {
     app: Compat,
     id: String,
     path: String,
 }
 
-impl Place {
-    async fn of(app: Compat, name: &str, asked: &Asking) -> Result<Place, Refusal> {
-        let missing = || Refusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
+impl VolumePlace {
+    async fn of(app: Compat, name: &str, asked: &ContentQuery) -> Result<VolumePlace, E2bRefusal> {
+        let missing = || E2bRefusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
         let id = app.volume(name).await?.ok_or_else(missing)?.id;
-        Ok(Place { app, id, path: absolute(&asked.path, "/") })
+        Ok(VolumePlace { app, id, path: absolute(&asked.path, "/") })
     }
 
     /// Does something with the files. It may block.
     async fn act<T: Send + 'static>(
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, E2bRefusal> {
         let root = self.app.state.volumes.data(&self.id);
         let done = tokio::task::spawn_blocking(move || {
             act(&Directory::open(&root, None, Reach::InRoot)?.cached())
@@ -63,14 +63,14 @@ impl Place {
         let done = done.await.map_err(|error| Problem::internal("look at a volume", &error))?;
         done.map_err(|error| match error {
             FileError::Missing { .. } => {
-                Refusal::new(StatusCode::NOT_FOUND, format!("path {} not found", self.path))
+                E2bRefusal::new(StatusCode::NOT_FOUND, format!("path {} not found", self.path))
             }
             other => other.into(),
         })
     }
 
     /// What is known of what is there, after its owner and mode were made these.
-    async fn shown(&self, asked: &Asking) -> Result<Value, Refusal> {
+    async fn shown(&self, asked: &ContentQuery) -> Result<Value, E2bRefusal> {
         let (volumes, id, path) =
             (self.app.state.volumes.clone(), self.id.clone(), self.path.clone());
         let asked = asked.clone();
@@ -116,19 +116,19 @@ fn told(path: &str, stat: &Stat, target: Option<String>) -> Value {
 pub(super) async fn list(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(asked): Query<ContentQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let depth = asked.depth.unwrap_or(1);
-    if !(1..=MOST_DEPTH).contains(&depth) {
-        let message = format!("depth must be 1 to {MOST_DEPTH}");
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    if !(1..=MAX_DEPTH).contains(&depth) {
+        let message = format!("depth must be 1 to {MAX_DEPTH}");
+        return Err(E2bRefusal::new(StatusCode::BAD_REQUEST, message));
     }
-    let place = Place::of(app, &name, &asked).await?;
+    let place = VolumePlace::of(app, &name, &asked).await?;
     let (volumes, id, path) =
         (place.app.state.volumes.clone(), place.id.clone(), place.path.clone());
     let listed = place.act(move |directory| {
         let mut all = Vec::new();
-        for entry in directory.list(&relative(&path)?, depth, None, MOST)? {
+        for entry in directory.list(&relative(&path)?, depth, None, MAX_ENTRIES)? {
             let path = format!("/{}", entry.path);
             // One that went meanwhile is not there.
             if let Ok((stat, target)) = volumes.look(&id, &path) {
@@ -140,13 +140,13 @@ pub(super) async fn list(
     Ok(axum::Json(listed.await?.into()))
 }
 
-/// Makes a directory; with `force` all above it, too.
+/// Creates a directory; with `force` its parents, too.
 pub(super) async fn make_dir(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
-) -> Result<Response, Refusal> {
-    let place = Place::of(app, &name, &asked).await?;
+    Query(asked): Query<ContentQuery>,
+) -> Result<Response, E2bRefusal> {
+    let place = VolumePlace::of(app, &name, &asked).await?;
     let (path, force) = (place.path.clone(), asked.force == Some(true));
     let made = place.act(move |directory| match force {
         true => directory.make_directories(&relative(&path)?),
@@ -160,20 +160,20 @@ pub(super) async fn make_dir(
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let place = Place::of(app, &name, &asked).await?;
-    Ok(axum::Json(place.shown(&Asking::default()).await?))
+    Query(asked): Query<ContentQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
+    let place = VolumePlace::of(app, &name, &asked).await?;
+    Ok(axum::Json(place.shown(&ContentQuery::default()).await?))
 }
 
 /// Changes whose something is, and who may do what with it.
 pub(super) async fn change(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
-    Asked(to): Asked<Asking>,
-) -> Result<axum::Json<Value>, Refusal> {
-    let place = Place::of(app, &name, &asked).await?;
+    Query(asked): Query<ContentQuery>,
+    E2bJson(to): E2bJson<ContentQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
+    let place = VolumePlace::of(app, &name, &asked).await?;
     Ok(axum::Json(place.shown(&to).await?))
 }
 
@@ -181,21 +181,20 @@ pub(super) async fn change(
 pub(super) async fn remove(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
-) -> Result<StatusCode, Refusal> {
-    let place = Place::of(app, &name, &asked).await?;
+    Query(asked): Query<ContentQuery>,
+) -> Result<StatusCode, E2bRefusal> {
+    let place = VolumePlace::of(app, &name, &asked).await?;
     let path = place.path.clone();
     place.act(move |directory| directory.remove_tree(&relative(&path)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Sends a file.
 pub(super) async fn read(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
-) -> Result<Response, Refusal> {
-    let place = Place::of(app, &name, &asked).await?;
+    Query(asked): Query<ContentQuery>,
+) -> Result<Response, E2bRefusal> {
+    let place = VolumePlace::of(app, &name, &asked).await?;
     let path = place.path.clone();
     let (file, _): (File, _) =
         place.act(move |directory| directory.read(&relative(&path)?)).await?;
@@ -208,11 +207,11 @@ pub(super) async fn read(
 pub(super) async fn write(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Asking>,
+    Query(asked): Query<ContentQuery>,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, E2bRefusal> {
     let mut chunks = Chunks::new(&app, body);
-    let place = Place::of(app, &name, &asked).await?;
+    let place = VolumePlace::of(app, &name, &asked).await?;
     let path = place.path.clone();
     let above = if asked.force == Some(true) { Above::Make } else { Above::MustExist };
     let begun =

@@ -11,13 +11,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, E2bVendor, Refusal,
+    E2bJson, E2bRefusal, E2bVendor,
     address::sandbox_id,
     bad,
     network::NetworkConfig,
     vendor,
     view::{self, connection, find, missing},
-    volume::Mount,
+    volume::E2bMount,
 };
 use crate::{
     Compat,
@@ -44,7 +44,7 @@ const MAX_METADATA_BYTES: usize = 64 << 10;
 /// What a client asks for. Unknown fields belong to a later version of the API and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct CreateSandbox {
+pub(super) struct CreateE2bSandbox {
     #[serde(alias = "templateID")]
     template_id: String,
     timeout: Option<u64>,
@@ -56,7 +56,7 @@ pub(super) struct CreateSandbox {
     lifecycle: Option<Lifecycle>,
     #[serde(alias = "allow_internet_access")]
     allow_internet_access: Option<bool>,
-    volume_mounts: Option<Vec<Mount>>,
+    volume_mounts: Option<Vec<E2bMount>>,
     mcp: Option<Value>,
     iam: Option<Value>,
     network: Option<NetworkConfig>,
@@ -75,7 +75,7 @@ struct Lifecycle {
     auto_resume: Option<bool>,
 }
 
-fn checked_timeout(given: u64) -> Result<Duration, Refusal> {
+fn checked_timeout(given: u64) -> Result<Duration, E2bRefusal> {
     let time = Duration::from_secs(given);
     if time > MAX_TIMEOUT {
         return Err(bad(format!(
@@ -88,24 +88,24 @@ fn checked_timeout(given: u64) -> Result<Duration, Refusal> {
 
 pub(super) async fn create(
     State(app): State<Compat>,
-    Asked(asked): Asked<CreateSandbox>,
-) -> Result<Response, Refusal> {
+    E2bJson(asked): E2bJson<CreateE2bSandbox>,
+) -> Result<Response, E2bRefusal> {
     create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS).await
 }
 
 /// Creates a sandbox, in the second version of the API.
 pub(super) async fn create_v2(
     State(app): State<Compat>,
-    Asked(asked): Asked<CreateSandbox>,
-) -> Result<Response, Refusal> {
+    E2bJson(asked): E2bJson<CreateE2bSandbox>,
+) -> Result<Response, E2bRefusal> {
     create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS_V2).await
 }
 
 async fn create_with(
     app: &Compat,
-    asked: CreateSandbox,
+    asked: CreateE2bSandbox,
     default_timeout: u64,
-) -> Result<Response, Refusal> {
+) -> Result<Response, E2bRefusal> {
     let mut config = asked.network.unwrap_or_default();
     config.allow_internet_access = asked.allow_internet_access;
     let network = config.network()?;
@@ -180,8 +180,8 @@ pub(super) struct ForkSandbox {
 pub(super) async fn fork(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(asked): Asked<ForkSandbox>,
-) -> Result<Response, Refusal> {
+    E2bJson(asked): E2bJson<ForkSandbox>,
+) -> Result<Response, E2bRefusal> {
     let sandbox = find(&app, &name).await?;
     let timeout = checked_timeout(asked.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS))?;
     let count = asked.count.unwrap_or(1);
@@ -211,25 +211,23 @@ pub(super) async fn fork(
         };
         forks.push(match app.fork_sandbox(&sandbox, new).await {
             Ok(fork) => json!({"sandbox": connection(&app, &fork)}),
-            Err(problem) => json!({"error": Refusal::from(problem).body()}),
+            Err(problem) => json!({"error": E2bRefusal::from(problem).body()}),
         });
     }
     Ok((StatusCode::CREATED, axum::Json(forks)).into_response())
 }
 
-/// Shows a sandbox.
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     Ok(axum::Json(view::sandbox(&app, &find(&app, &name).await?)))
 }
 
-/// Deletes a sandbox.
 pub(super) async fn kill(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, E2bRefusal> {
     let id = sandbox_id(&name).ok_or_else(|| missing(&name))?;
     match app.delete_sandbox(&id).await? {
         true => Ok(StatusCode::NO_CONTENT),
@@ -245,12 +243,11 @@ pub(super) struct PauseSandbox {
     memory: Option<bool>,
 }
 
-/// Pauses a sandbox.
 pub(super) async fn pause(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(PauseSandbox { memory }): Asked<PauseSandbox>,
-) -> Result<StatusCode, Refusal> {
+    E2bJson(PauseSandbox { memory }): E2bJson<PauseSandbox>,
+) -> Result<StatusCode, E2bRefusal> {
     let sandbox = find(&app, &name).await?;
     let paused = match memory {
         _ if is_paused(&sandbox) => None,
@@ -261,7 +258,7 @@ pub(super) async fn pause(
         Some(_) => Ok(StatusCode::NO_CONTENT),
         None => {
             let message = format!("Error pausing sandbox - sandbox '{name}' is already paused");
-            Err(Refusal::new(StatusCode::CONFLICT, message))
+            Err(E2bRefusal::new(StatusCode::CONFLICT, message))
         }
     }
 }
@@ -277,7 +274,7 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    fn timeout(&self) -> Result<Option<Duration>, Refusal> {
+    fn timeout(&self) -> Result<Option<Duration>, E2bRefusal> {
         self.timeout.map(checked_timeout).transpose()
     }
 }
@@ -286,8 +283,8 @@ impl Lifetime {
 pub(super) async fn connect(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(lifetime): Asked<Lifetime>,
-) -> Result<Response, Refusal> {
+    E2bJson(lifetime): E2bJson<Lifetime>,
+) -> Result<Response, E2bRefusal> {
     connect_with(&app, &name, &lifetime).await
 }
 
@@ -295,13 +292,17 @@ pub(super) async fn connect(
 pub(super) async fn connect_v2(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(lifetime): Asked<Lifetime>,
-) -> Result<Response, Refusal> {
+    E2bJson(lifetime): E2bJson<Lifetime>,
+) -> Result<Response, E2bRefusal> {
     let timeout = lifetime.timeout.or(Some(DEFAULT_TIMEOUT_SECONDS_V2));
     connect_with(&app, &name, &Lifetime { timeout, ..lifetime }).await
 }
 
-async fn connect_with(app: &Compat, name: &str, lifetime: &Lifetime) -> Result<Response, Refusal> {
+async fn connect_with(
+    app: &Compat,
+    name: &str,
+    lifetime: &Lifetime,
+) -> Result<Response, E2bRefusal> {
     let sandbox = find(app, name).await?;
     let timeout = lifetime.timeout()?;
     let was_paused = resume_with(app, &sandbox, lifetime.memory, timeout).await?;
@@ -315,7 +316,7 @@ async fn resume_with(
     sandbox: &SandboxRecord,
     memory: Option<bool>,
     timeout: Option<Duration>,
-) -> Result<bool, Refusal> {
+) -> Result<bool, E2bRefusal> {
     if sandbox.status() == SandboxStatus::Paused && memory == Some(false) {
         let suspended = app.suspend_sandbox(sandbox).await?;
         return Ok(vendor::resume(app, &suspended, timeout).await?);
@@ -327,12 +328,12 @@ async fn resume_with(
 pub(super) async fn resume(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(lifetime): Asked<Lifetime>,
-) -> Result<Response, Refusal> {
+    E2bJson(lifetime): E2bJson<Lifetime>,
+) -> Result<Response, E2bRefusal> {
     let sandbox = find(&app, &name).await?;
     if !is_paused(&sandbox) {
         let message = format!("Sandbox {name} is already running");
-        return Err(Refusal::new(StatusCode::CONFLICT, message));
+        return Err(E2bRefusal::new(StatusCode::CONFLICT, message));
     }
     resume_with(&app, &sandbox, lifetime.memory, lifetime.timeout()?).await?;
     Ok((StatusCode::CREATED, axum::Json(connection(&app, &sandbox))).into_response())
@@ -342,8 +343,8 @@ pub(super) async fn resume(
 pub(super) async fn timeout(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(lifetime): Asked<Lifetime>,
-) -> Result<StatusCode, Refusal> {
+    E2bJson(lifetime): E2bJson<Lifetime>,
+) -> Result<StatusCode, E2bRefusal> {
     let timeout = lifetime.timeout()?.ok_or_else(|| bad("timeout is missing"))?;
     extend(&app, &name, Extension::Exactly(timeout)).await
 }
@@ -352,13 +353,13 @@ pub(super) async fn timeout(
 pub(super) async fn refresh(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(lifetime): Asked<Lifetime>,
-) -> Result<StatusCode, Refusal> {
+    E2bJson(lifetime): E2bJson<Lifetime>,
+) -> Result<StatusCode, E2bRefusal> {
     let timeout = checked_timeout(lifetime.duration.unwrap_or(DEFAULT_TIMEOUT_SECONDS))?;
     extend(&app, &name, Extension::AtLeast(timeout)).await
 }
 
-async fn extend(app: &Compat, name: &str, extension: Extension) -> Result<StatusCode, Refusal> {
+async fn extend(app: &Compat, name: &str, extension: Extension) -> Result<StatusCode, E2bRefusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
     match app.sandboxes.extend(&id, extension).await? {
         Some(_) => Ok(StatusCode::NO_CONTENT),
@@ -370,8 +371,8 @@ async fn extend(app: &Compat, name: &str, extension: Extension) -> Result<Status
 pub(super) async fn update_network(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Asked(update): Asked<NetworkConfig>,
-) -> Result<StatusCode, Refusal> {
+    E2bJson(update): E2bJson<NetworkConfig>,
+) -> Result<StatusCode, E2bRefusal> {
     let sandbox = find(&app, &name).await?;
     let config = NetworkConfig::of(&sandbox.row).updated(update);
     let network = config.network()?;

@@ -13,8 +13,8 @@ use axum::{
 use futures_util::future::BoxFuture;
 
 use super::{
-    Refusal,
-    address::{self, Access, Addressed, Guest},
+    E2bRefusal,
+    address::{self, Access, Addressed, E2bGuest},
     template,
 };
 use crate::{Compat, port};
@@ -25,15 +25,15 @@ const STREAMED_INPUT: &str = "/process.Process/StreamInput";
 const LISTS: [&str; 2] = ["state", "sandbox_ids"];
 
 /// The door of E2B's clients.
-pub struct E2b(pub Compat);
+pub struct E2bDoor(pub Compat);
 
-impl Door for E2b {
+impl Door for E2bDoor {
     fn has_path(&self, path: &str) -> bool {
         address::is_path(path)
     }
 
     fn refuse(&self, problem: Problem) -> Response {
-        Refusal::from(problem).into_response()
+        E2bRefusal::from(problem).into_response()
     }
 
     fn server_host(&self, host: &Authority) -> Option<Authority> {
@@ -106,7 +106,7 @@ impl Door for E2b {
         Some(Box::new(move |request| {
             Box::pin(async move {
                 let (mut parts, _) = request.into_parts();
-                match Guest::from_request_parts(&mut parts, &compat).await {
+                match E2bGuest::from_request_parts(&mut parts, &compat).await {
                     Ok(guest) => super::metrics(State(compat), guest).await.into_response(),
                     Err(refused) => refused,
                 }

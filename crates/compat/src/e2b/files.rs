@@ -18,7 +18,7 @@ use flate2::{
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::{Refusal, address::Guest, filesystem::NOTES, link::FileQuery};
+use super::{E2bRefusal, address::E2bGuest, filesystem::NOTES, link::FileQuery};
 use crate::Compat;
 use crate::{
     instance::{Files, absolute, relative},
@@ -32,24 +32,24 @@ const CHUNK: usize = 256 << 10;
 /// Larger files are compressed only for clients that want nothing else: time is dearer than bytes.
 const WORTH_IT: u64 = 4 << 20;
 /// Files of one request.
-const MOST_FILES: usize = 10_000;
+const MAX_FILES: usize = 10_000;
 
 /// The refusal in the daemon's words, which clients look for.
-fn refused(error: FileError, path: &str) -> Refusal {
+fn refused(error: FileError, path: &str) -> E2bRefusal {
     match error {
         FileError::Missing { .. } => {
-            Refusal::new(StatusCode::NOT_FOUND, format!("path '{path}' does not exist"))
+            E2bRefusal::new(StatusCode::NOT_FOUND, format!("path '{path}' does not exist"))
         }
         FileError::IsDirectory { .. } => {
-            Refusal::new(StatusCode::BAD_REQUEST, format!("path '{path}' is a directory"))
+            E2bRefusal::new(StatusCode::BAD_REQUEST, format!("path '{path}' is a directory"))
         }
         FileError::NoSpace => {
-            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "not enough disk space available")
+            E2bRefusal::new(StatusCode::INSUFFICIENT_STORAGE, "not enough disk space available")
         }
         FileError::BadPath { .. }
         | FileError::NotRegular { .. }
         | FileError::NotDirectory { .. } => {
-            Refusal::new(StatusCode::BAD_REQUEST, error.to_string())
+            E2bRefusal::new(StatusCode::BAD_REQUEST, error.to_string())
         }
         other => other.into(),
     }
@@ -58,10 +58,10 @@ fn refused(error: FileError, path: &str) -> Refusal {
 /// Sends a file, or the range of it that is asked for.
 pub(super) async fn read(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     query: FileQuery,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, E2bRefusal> {
     let path = absolute(query.path().unwrap_or_default(), guest.home_of_files()?);
     let files = app.sandbox_files(&guest.sandbox).await?;
     let asked = path.clone();
@@ -71,7 +71,7 @@ pub(super) async fn read(
     let mut response = match asked {
         Some(None) => {
             let whole = format!("bytes */{}", stat.size);
-            let refusal = Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, "invalid range");
+            let refusal = E2bRefusal::new(StatusCode::RANGE_NOT_SATISFIABLE, "invalid range");
             return Ok(([(header::CONTENT_RANGE, whole)], refusal).into_response());
         }
         Some(Some((offset, length))) => {
@@ -143,11 +143,11 @@ fn squeezed(mut file: std::fs::File) -> Body {
 /// Writes the files of a body: one that is the body, or those that are its parts.
 pub(super) async fn write(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     query: FileQuery,
     headers: HeaderMap,
     body: Body,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let home = guest.home_of_files()?;
     let files = app.sandbox_files(&guest.sandbox).await?;
     let most = app.settings.limits.file_bytes as u64;
@@ -158,7 +158,7 @@ pub(super) async fn write(
         Some(b"gzip") => true,
         Some(_) => {
             let message = "only gzip is understood as Content-Encoding";
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+            return Err(E2bRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
     };
     let notes = notes_in(&headers);
@@ -167,10 +167,10 @@ pub(super) async fn write(
     let mut written = Vec::new();
     if kind.starts_with("application/octet-stream") {
         let asked = asked.ok_or_else(|| {
-            Refusal::new(StatusCode::BAD_REQUEST, "path is required for a raw upload")
+            E2bRefusal::new(StatusCode::BAD_REQUEST, "path is required for a raw upload")
         })?;
         let path = absolute(asked, home);
-        let mut incoming = Incoming::begin(&files, &path, gzip, most, &notes).await?;
+        let mut incoming = UploadedFile::begin(&files, &path, gzip, most, &notes).await?;
         while let Some(chunk) = chunks.next().await? {
             incoming.add(&files, chunk).await?;
         }
@@ -179,7 +179,7 @@ pub(super) async fn write(
     }
     let boundary = multipart::boundary(kind).ok_or_else(|| {
         let message = "expected multipart/form-data or application/octet-stream";
-        Refusal::new(StatusCode::BAD_REQUEST, message)
+        E2bRefusal::new(StatusCode::BAD_REQUEST, message)
     })?;
     let mut parts = Multipart::new(chunks, &boundary);
     let mut paths = HashSet::new();
@@ -187,11 +187,11 @@ pub(super) async fn write(
         if head.name != "file" {
             continue;
         }
-        if written.len() >= MOST_FILES {
-            let message = format!("a request may have {MOST_FILES} files");
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+        if written.len() >= MAX_FILES {
+            let message = format!("a request may have {MAX_FILES} files");
+            return Err(E2bRefusal::new(StatusCode::BAD_REQUEST, message));
         }
-        let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, message);
+        let bad = |message: String| E2bRefusal::new(StatusCode::BAD_REQUEST, message);
         let Some(place) = asked.or(head.file.as_deref().filter(|name| !name.is_empty())) else {
             let message =
                 "a file needs a name: give `path` in the query, or a filename in its part";
@@ -205,7 +205,7 @@ pub(super) async fn write(
             );
             return Err(bad(message));
         }
-        let mut incoming = Incoming::begin(&files, &path, gzip, most, &notes).await?;
+        let mut incoming = UploadedFile::begin(&files, &path, gzip, most, &notes).await?;
         while let Some(piece) = parts.piece().await? {
             incoming.add(&files, piece).await?;
         }
@@ -213,7 +213,7 @@ pub(super) async fn write(
     }
     if written.is_empty() {
         let message = "there is no file in the body: expected a part with the name `file`";
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+        return Err(E2bRefusal::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(axum::Json(json!(written)))
 }
@@ -228,14 +228,14 @@ fn notes_in(headers: &HeaderMap) -> BTreeMap<String, String> {
 }
 
 /// A file that is being written, in turns on threads that may block.
-struct Incoming {
+struct UploadedFile {
     path: String,
-    sink: Option<Sink>,
+    sink: Option<UploadSink>,
     held: Vec<u8>,
     notes: BTreeMap<String, String>,
 }
 
-enum Sink {
+enum UploadSink {
     Plain(Limited),
     Gzip(Box<MultiGzDecoder<Limited>>),
 }
@@ -270,14 +270,14 @@ fn unwrapped(error: io::Error, path: &str) -> FileError {
     }
 }
 
-impl Incoming {
+impl UploadedFile {
     async fn begin(
         files: &Files,
         path: &str,
         gzip: bool,
         most: u64,
         notes: &BTreeMap<String, String>,
-    ) -> Result<Incoming, Refusal> {
+    ) -> Result<UploadedFile, E2bRefusal> {
         let (place, notes) = (path.to_owned(), notes.clone());
         let attributes = notes.clone();
         let part = files.act(move |directory| {
@@ -290,25 +290,25 @@ impl Incoming {
         let part = part.await.map_err(|error| refused(error, path))?;
         let limited = Limited { part, left: most };
         let sink = if gzip {
-            Sink::Gzip(Box::new(MultiGzDecoder::new(limited)))
+            UploadSink::Gzip(Box::new(MultiGzDecoder::new(limited)))
         } else {
-            Sink::Plain(limited)
+            UploadSink::Plain(limited)
         };
-        Ok(Incoming { path: path.to_owned(), sink: Some(sink), held: Vec::new(), notes })
+        Ok(UploadedFile { path: path.to_owned(), sink: Some(sink), held: Vec::new(), notes })
     }
 
-    async fn add(&mut self, files: &Files, bytes: Bytes) -> Result<(), Refusal> {
+    async fn add(&mut self, files: &Files, bytes: Bytes) -> Result<(), E2bRefusal> {
         self.held.extend_from_slice(&bytes);
         if self.held.len() >= CHUNK { self.pass_on(files).await } else { Ok(()) }
     }
 
-    async fn pass_on(&mut self, files: &Files) -> Result<(), Refusal> {
+    async fn pass_on(&mut self, files: &Files) -> Result<(), E2bRefusal> {
         let Some(mut sink) = self.sink.take() else { return Ok(()) };
         let (bytes, path) = (std::mem::take(&mut self.held), self.path.clone());
         let passed = files.act(move |_| {
             let written = match &mut sink {
-                Sink::Plain(file) => file.write_all(&bytes),
-                Sink::Gzip(file) => file.write_all(&bytes),
+                UploadSink::Plain(file) => file.write_all(&bytes),
+                UploadSink::Gzip(file) => file.write_all(&bytes),
             };
             written.map(|()| sink).map_err(|error| unwrapped(error, &path))
         });
@@ -316,14 +316,16 @@ impl Incoming {
         Ok(())
     }
 
-    async fn finish(mut self, files: &Files) -> Result<Value, Refusal> {
+    async fn finish(mut self, files: &Files) -> Result<Value, E2bRefusal> {
         self.pass_on(files).await?;
         let path = self.path.clone();
         if let Some(sink) = self.sink.take() {
             let finished = files.act(move |_| {
                 let file = match sink {
-                    Sink::Plain(file) => file,
-                    Sink::Gzip(file) => file.finish().map_err(|error| unwrapped(error, &path))?,
+                    UploadSink::Plain(file) => file,
+                    UploadSink::Gzip(file) => {
+                        file.finish().map_err(|error| unwrapped(error, &path))?
+                    }
                 };
                 file.part.finish()
             });

@@ -7,25 +7,24 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    address::Guest,
+    address::E2bGuest,
     connect::{Code, Failed, Unary},
 };
 use crate::Compat;
 use crate::instance::{Files, absolute, permissions, relative};
 use files::{Directory, FileError, Kind, Stat, memory::Expect};
 
-/// What the name of an attribute begins with that is a client's note on a file.
+/// The prefix of the extended attributes that hold a client's metadata of a file.
 pub(super) const NOTES: &str = "user.e2b.";
 /// Entries of one list.
-const MOST: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 /// Links on the way of one path, as in the kernel.
 const MAX_LINKS: u32 = 40;
 /// Levels of one list.
-const MOST_LEVELS: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
-/// Where something is.
 #[derive(Debug, Deserialize)]
-pub(super) struct At {
+pub(super) struct PathRequest {
     path: String,
 }
 
@@ -134,8 +133,8 @@ pub(super) fn failed(error: FileError, path: &str, what: &str) -> Failed {
 /// What is known of a file or directory.
 pub(super) async fn stat(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(at): Unary<At>,
+    guest: E2bGuest,
+    Unary(at): Unary<PathRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
     let path = absolute(&at.path, guest.home()?);
     let files = app.sandbox_files(&guest.sandbox).await?;
@@ -175,11 +174,11 @@ fn noted(mut entry: Value, notes: &BTreeMap<String, String>) -> Value {
     entry
 }
 
-/// Makes a directory and all above it.
+/// Creates a directory and its parents.
 pub(super) async fn make_dir(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(at): Unary<At>,
+    guest: E2bGuest,
+    Unary(at): Unary<PathRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
     let path = absolute(&at.path, guest.home()?);
     let files = app.sandbox_files(&guest.sandbox).await?;
@@ -204,9 +203,8 @@ pub(super) async fn make_dir(
     }
 }
 
-/// Where something goes.
 #[derive(Debug, Deserialize)]
-pub(super) struct Move {
+pub(super) struct MoveRequest {
     source: String,
     destination: String,
 }
@@ -214,8 +212,8 @@ pub(super) struct Move {
 /// Gives something another path; a file that is there is replaced.
 pub(super) async fn rename(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(asked): Unary<Move>,
+    guest: E2bGuest,
+    Unary(asked): Unary<MoveRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
     let home = guest.home()?;
     let (from, to) = (absolute(&asked.source, home), absolute(&asked.destination, home));
@@ -243,11 +241,11 @@ pub(super) struct ListDir {
 /// What is in a directory.
 pub(super) async fn list_dir(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     Unary(asked): Unary<ListDir>,
 ) -> Result<axum::Json<Value>, Failed> {
     let path = absolute(&asked.path, guest.home()?);
-    let depth = asked.depth.filter(|depth| *depth > 0).unwrap_or(1).min(MOST_LEVELS);
+    let depth = asked.depth.filter(|depth| *depth > 0).unwrap_or(1).min(MAX_DEPTH);
     let files = app.sandbox_files(&guest.sandbox).await?;
     let place = path.clone();
     let listed = files.act(move |directory| {
@@ -255,7 +253,7 @@ pub(super) async fn list_dir(
         if directory.stat_followed(&path)?.kind != Kind::Directory {
             return Ok(None);
         }
-        let found = directory.list(&path, depth, None, MOST + 1)?;
+        let found = directory.list(&path, depth, None, MAX_ENTRIES + 1)?;
         let whole = found.into_iter().map(|stat| {
             let notes = notes(directory, &stat);
             let (stat, leads_to) = as_daemon(directory, stat);
@@ -268,8 +266,8 @@ pub(super) async fn list_dir(
         let message = format!("path is not a directory: {path}");
         return Err(Failed::new(Code::InvalidArgument, message));
     };
-    if listed.len() > MOST {
-        let message = format!("there are more than {MOST} entries; ask for fewer levels");
+    if listed.len() > MAX_ENTRIES {
+        let message = format!("there are more than {MAX_ENTRIES} entries; ask for fewer levels");
         return Err(Failed::new(Code::ResourceExhausted, message));
     }
     let entries =
@@ -280,8 +278,8 @@ pub(super) async fn list_dir(
 /// Removes a file, or a directory with all below it. What is not there is removed.
 pub(super) async fn remove(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(at): Unary<At>,
+    guest: E2bGuest,
+    Unary(at): Unary<PathRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
     let path = absolute(&at.path, guest.home()?);
     let files = app.sandbox_files(&guest.sandbox).await?;

@@ -11,10 +11,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Asked, Refusal};
+use super::{E2bJson, E2bRefusal};
 use crate::{
     Compat,
-    interpreter::{Context, Language, Outcome, Piece, WAITING},
+    interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome},
     sandbox::is_paused,
 };
 use api::extract::BodyLimits;
@@ -41,14 +41,16 @@ async fn route(
     app: &Compat,
     sandbox: &SandboxRecord,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, E2bRefusal> {
     let path = request.uri().path().to_owned();
     let words: Vec<&str> = path.split('/').skip(1).collect();
     let (method, headers) = (request.method().clone(), request.headers());
     match words.as_slice() {
         ["health"] => {}
-        ["contexts", ..] => admit(app, sandbox, headers, &[Key::Access, Key::Traffic])?,
-        _ => admit(app, sandbox, headers, &[Key::Access])?,
+        ["contexts", ..] => {
+            admit(app, sandbox, headers, &[InterpreterKey::Access, InterpreterKey::Traffic])?
+        }
+        _ => admit(app, sandbox, headers, &[InterpreterKey::Access])?,
     }
     match (&method, words.as_slice()) {
         (&Method::GET, ["health"]) => Ok("OK".into_response()),
@@ -69,10 +71,10 @@ async fn route(
             Ok(axum::Json(shown).into_response())
         }
         (&Method::POST, ["contexts"]) => {
-            let asked: Create = asked(app, request).await?;
+            let asked: CreateContextRequest = asked(app, request).await?;
             let language = language(asked.language.as_deref())?;
             let id = uuid::Uuid::now_v7().to_string();
-            let context = app.make_context(sandbox, &id, language, asked.cwd.as_deref()).await?;
+            let context = app.create_context(sandbox, &id, language, asked.cwd.as_deref()).await?;
             Ok(axum::Json(told(&context)).into_response())
         }
         (&Method::DELETE, ["contexts", id]) => {
@@ -83,13 +85,13 @@ async fn route(
             app.restart_context(sandbox, &*context(app, sandbox, id).await?).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        _ => Err(Refusal::new(StatusCode::NOT_FOUND, "the code interpreter has no such route")),
+        _ => Err(E2bRefusal::new(StatusCode::NOT_FOUND, "the code interpreter has no such route")),
     }
 }
 
 /// A key of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum InterpreterKey {
     /// Runs programs and opens files.
     Access,
     /// Shows ports. Clients send no other with the calls that manage contexts.
@@ -102,16 +104,16 @@ fn admit(
     app: &Compat,
     sandbox: &SandboxRecord,
     headers: &HeaderMap,
-    taken: &[Key],
-) -> Result<(), Refusal> {
+    taken: &[InterpreterKey],
+) -> Result<(), E2bRefusal> {
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let keys = &app.state.keys;
-    let opens = |key: &Key| match key {
-        Key::Access => {
+    let opens = |key: &InterpreterKey| match key {
+        InterpreterKey::Access => {
             let id = given("x-access-token").and_then(|key| keys.opens(key));
             id.as_ref() == Some(sandbox.id())
         }
-        Key::Traffic => {
+        InterpreterKey::Traffic => {
             let id = given("e2b-traffic-access-token").and_then(|key| keys.opens_traffic(key));
             id.as_ref() == Some(sandbox.id())
         }
@@ -122,30 +124,30 @@ fn admit(
         return Ok(());
     }
     let message = "the code interpreter needs the access token of its sandbox";
-    Err(Refusal::new(StatusCode::UNAUTHORIZED, message))
+    Err(E2bRefusal::new(StatusCode::UNAUTHORIZED, message))
 }
 
 async fn asked<T: DeserializeOwned + Default>(
     app: &Compat,
     mut request: Request,
-) -> Result<T, Refusal> {
+) -> Result<T, E2bRefusal> {
     let limits = &app.settings.limits;
     let limits = BodyLimits { bytes: limits.body_bytes, time: limits.body_time };
     request.extensions_mut().insert(limits);
-    let Asked(asked) = Asked::from_request(request, app).await?;
+    let E2bJson(asked) = E2bJson::from_request(request, app).await?;
     Ok(asked)
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Create {
+struct CreateContextRequest {
     cwd: Option<String>,
     language: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Execute {
+struct ExecuteRequest {
     code: String,
     context_id: Option<String>,
     language: Option<String>,
@@ -156,11 +158,11 @@ fn told(context: &Context) -> Value {
     json!({"id": context.id, "language": context.language.name(), "cwd": context.cwd})
 }
 
-fn language(name: Option<&str>) -> Result<Language, Refusal> {
+fn language(name: Option<&str>) -> Result<Language, E2bRefusal> {
     let name = name.unwrap_or_default();
     Language::named(&name.to_lowercase()).ok_or_else(|| {
         let message = format!("{name:?} is not understood: python, javascript or typescript are");
-        Refusal::new(StatusCode::BAD_REQUEST, message)
+        E2bRefusal::new(StatusCode::BAD_REQUEST, message)
     })
 }
 
@@ -168,47 +170,47 @@ async fn context(
     app: &Compat,
     sandbox: &SandboxRecord,
     id: &str,
-) -> Result<std::sync::Arc<Context>, Refusal> {
+) -> Result<std::sync::Arc<Context>, E2bRefusal> {
     if let Some(found) = app.context(sandbox, id).await? {
         return Ok(found);
     }
     let Some(language) = DEFAULTS.into_iter().find(|language| default_id(*language) == id) else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, format!("Context {id} not found")));
+        return Err(E2bRefusal::new(StatusCode::NOT_FOUND, format!("Context {id} not found")));
     };
-    Ok(app.make_context(sandbox, id, language, None).await?)
+    Ok(app.create_context(sandbox, id, language, None).await?)
 }
 
 async fn execute(
     app: &Compat,
     sandbox: &SandboxRecord,
-    asked: Execute,
-) -> Result<Response, Refusal> {
+    asked: ExecuteRequest,
+) -> Result<Response, E2bRefusal> {
     let context = match asked.context_id.as_deref() {
         Some(id) if !id.is_empty() => context(app, sandbox, id).await?,
         _ => {
             let language = language(asked.language.as_deref())?;
-            app.make_context(sandbox, &default_id(language), language, None).await?
+            app.create_context(sandbox, &default_id(language), language, None).await?
         }
     };
-    let piece = Piece {
+    let piece = CodeCell {
         code: asked.code,
         envs: asked.env_vars.unwrap_or_default(),
         allowed: None,
         rich: true,
         for_listener: true,
     };
-    let (events, heard) = mpsc::channel::<Value>(WAITING);
+    let (events, heard) = mpsc::channel::<Value>(OUTPUT_QUEUE);
     let (ends, ended) = oneshot::channel();
     let (runner, sandbox) = (app.clone(), sandbox.clone());
     app.tasks.spawn(async move {
         let failed = events.clone();
         let ran = tokio::select! {
-            ran = runner.run_piece(&sandbox, &context, &piece, events) => ran,
+            ran = runner.run_cell(&sandbox, &context, &piece, events) => ran,
             () = runner.stopping.cancelled() => return,
         };
         let value = match &ran {
             Ok(Outcome::Done | Outcome::Interrupted) => {
-                let _ = ends.send(Answered::Whole);
+                let _ = ends.send(Completion::Whole);
                 return;
             }
             Ok(Outcome::Ended) => "the program that ran the code has ended; variables are lost",
@@ -221,7 +223,7 @@ async fn execute(
         let error =
             json!({"type": "error", "name": "ContextEnded", "value": value, "traceback": ""});
         let _ = failed.send(error).await;
-        let _ = ends.send(Answered::Whole);
+        let _ = ends.send(Completion::Whole);
     });
     let lines = futures_util::stream::unfold(Some((heard, ended)), async |state| {
         let (mut heard, ended) = state?;
@@ -236,7 +238,7 @@ async fn execute(
             }
         }
         match ended.await {
-            Ok(Answered::Whole) => None,
+            Ok(Completion::Whole) => None,
             Err(_) => Some((Err(std::io::Error::other("the sandbox is gone")), None)),
         }
     });
@@ -244,9 +246,9 @@ async fn execute(
     Ok((kind, Body::from_stream(lines)).into_response())
 }
 
-/// Says that everything that was to be told of a piece of code was told. Where it is not said, the
+/// Sent when all output of a piece of code was sent. Without it the
 /// answer is cut off.
-enum Answered {
+enum Completion {
     Whole,
 }
 

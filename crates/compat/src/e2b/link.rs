@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, request::Parts},
 };
 
-use super::Refusal;
+use super::E2bRefusal;
 use crate::{
     Compat,
     key::{Operation, Signed},
@@ -99,11 +99,11 @@ pub enum Signature {
 }
 
 impl FromRequestParts<Compat> for FileQuery {
-    type Rejection = Refusal;
+    type Rejection = E2bRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Compat) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &Compat) -> Result<Self, E2bRefusal> {
         FileQuery::parse(parts.uri.query().unwrap_or_default())
-            .map_err(|message| Refusal::new(StatusCode::BAD_REQUEST, message))
+            .map_err(|message| E2bRefusal::new(StatusCode::BAD_REQUEST, message))
     }
 }
 

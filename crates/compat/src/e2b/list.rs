@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::Value;
 
-use super::{ORIGIN, Refusal, bad, view};
+use super::{E2bRefusal, ORIGIN, bad, view};
 use crate::Compat;
 use model::SandboxStatus;
 use store::{Cursor, PageRequest, SandboxFilter, SandboxOrder};
@@ -29,7 +29,7 @@ struct SandboxQuery {
 }
 
 impl SandboxQuery {
-    fn parse(query: &str) -> Result<SandboxQuery, Refusal> {
+    fn parse(query: &str) -> Result<SandboxQuery, E2bRefusal> {
         let mut parsed = SandboxQuery::default();
         parsed.filter.origin = Some(ORIGIN.to_owned());
         let mut states = Vec::new();
@@ -94,7 +94,10 @@ fn label((name, value): (String, String)) -> Vec<(String, String)> {
     [Some((name, value)), decoded].into_iter().flatten().collect()
 }
 
-async fn page(app: &Compat, query: SandboxQuery) -> Result<(Vec<Value>, Option<Cursor>), Refusal> {
+async fn page(
+    app: &Compat,
+    query: SandboxQuery,
+) -> Result<(Vec<Value>, Option<Cursor>), E2bRefusal> {
     if query.is_empty {
         return Ok((Vec::new(), None));
     }
@@ -104,7 +107,7 @@ async fn page(app: &Compat, query: SandboxQuery) -> Result<(Vec<Value>, Option<C
 }
 
 /// A page of sandboxes, the newest first.
-pub(super) async fn list(State(app): State<Compat>, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn list(State(app): State<Compat>, uri: Uri) -> Result<Response, E2bRefusal> {
     let query = SandboxQuery::parse(uri.query().unwrap_or_default())?;
     let (found, next) = page(&app, query).await?;
     let mut response = axum::Json(found).into_response();
@@ -118,7 +121,7 @@ pub(super) async fn list(State(app): State<Compat>, uri: Uri) -> Result<Response
 pub(super) async fn list_running(
     State(app): State<Compat>,
     uri: Uri,
-) -> Result<axum::Json<Vec<Value>>, Refusal> {
+) -> Result<axum::Json<Vec<Value>>, E2bRefusal> {
     let mut query = SandboxQuery::parse(uri.query().unwrap_or_default())?;
     if query.filter.statuses.is_empty() && !query.is_empty {
         query.set_states(&["running".to_owned()]);

@@ -7,26 +7,25 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Refusal, view::find};
+use super::{E2bRefusal, view::find};
 use crate::{Compat, wrap};
 use api::error::Problem;
 use model::Timestamp;
 use store::{CommandQuery, PageRequest, SandboxRecord};
 
 /// Log lines of an answer.
-const LINES: usize = 1000;
-/// Commands that are looked at in each terminal.
-const COMMANDS: u32 = 200;
+const MAX_LINES: usize = 1000;
+/// Commands that are read of each terminal.
+const MAX_COMMANDS_PER_TERMINAL: u32 = 200;
 /// How much a line counts, the least first.
 const LEVELS: [&str; 4] = ["debug", "info", "warn", "error"];
 
 /// Which lines are asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct LogsQuery {
     /// Milliseconds: the first version's way to say from where.
     start: Option<i64>,
-    /// The second's.
     cursor: Option<i64>,
     limit: Option<usize>,
     direction: Option<String>,
@@ -35,13 +34,13 @@ pub(super) struct Wanted {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Line {
+struct SandboxLogLine {
     at: Timestamp,
     text: String,
     level: &'static str,
 }
 
-impl Line {
+impl SandboxLogLine {
     fn entry(&self) -> Value {
         json!({
             "timestamp": self.at.to_string(),
@@ -52,10 +51,10 @@ impl Line {
     }
 }
 
-impl Wanted {
+impl LogsQuery {
     /// Takes what is wanted of all lines, the oldest first.
-    fn take(&self, mut lines: Vec<Line>) -> Result<Vec<Line>, Refusal> {
-        let bad = |message| Refusal::new(StatusCode::BAD_REQUEST, message);
+    fn take(&self, mut lines: Vec<SandboxLogLine>) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
+        let bad = |message| E2bRefusal::new(StatusCode::BAD_REQUEST, message);
         let backward = match self.direction.as_deref() {
             None | Some("forward") => false,
             Some("backward") => true,
@@ -73,11 +72,11 @@ impl Wanted {
             let found = self.search.as_ref().is_none_or(|word| line.text.contains(word.as_str()));
             reached && found && rank(line.level) >= Some(least)
         });
-        let limit = self.limit.unwrap_or(LINES).min(LINES);
+        let limit = self.limit.unwrap_or(MAX_LINES).min(MAX_LINES);
         if backward {
             lines.reverse();
         } else if from.is_none() {
-            // Nobody said from where: the last ones.
+            // Without a start: the last ones.
             lines.drain(..lines.len().saturating_sub(limit));
         }
         lines.truncate(limit);
@@ -85,11 +84,12 @@ impl Wanted {
     }
 }
 
-async fn lines(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<Line>, Refusal> {
-    let problem = |error| Refusal::from(Problem::from(error));
+async fn lines(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
+    let problem = |error| E2bRefusal::from(Problem::from(error));
     let mut lines = Vec::new();
     for terminal in app.store.thread_terminals(sandbox.id()).await.map_err(problem)? {
-        let (query, page) = (CommandQuery::default(), PageRequest::first(COMMANDS));
+        let (query, page) =
+            (CommandQuery::default(), PageRequest::first(MAX_COMMANDS_PER_TERMINAL));
         let commands = app.store.commands(&terminal.terminal_id, query, page).await;
         for command in commands.map_err(problem)?.items {
             let text = match wrap::parse(&command.text) {
@@ -98,42 +98,50 @@ async fn lines(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<Line>, Refus
             };
             if let (Some(at), Some(code)) = (command.finished_at, command.exit_code) {
                 let level = if code == 0 { "info" } else { "error" };
-                lines.push(Line { at, text: format!("exit status {code}: {text}"), level });
+                lines.push(SandboxLogLine {
+                    at,
+                    text: format!("exit status {code}: {text}"),
+                    level,
+                });
             }
             let (at, level) = (command.created_at, "info");
-            lines.push(Line { at, text: format!("started: {text}"), level });
+            lines.push(SandboxLogLine { at, text: format!("started: {text}"), level });
         }
     }
     lines.sort();
     Ok(lines)
 }
 
-async fn wanted(app: &Compat, name: &str, wanted: &Wanted) -> Result<Vec<Line>, Refusal> {
+async fn wanted(
+    app: &Compat,
+    name: &str,
+    wanted: &LogsQuery,
+) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
     let sandbox = find(app, name).await?;
     wanted.take(lines(app, &sandbox).await?)
 }
 
-/// The log as the first version of the API tells it.
+/// The log in the first version of the API.
 pub(super) async fn first(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Wanted>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(asked): Query<LogsQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let lines = wanted(&app, &name, &asked).await?;
-    let old = |line: &Line| json!({"timestamp": line.at.to_string(), "line": line.text});
+    let old = |line: &SandboxLogLine| json!({"timestamp": line.at.to_string(), "line": line.text});
     let old: Vec<Value> = lines.iter().map(old).collect();
-    let entries: Vec<Value> = lines.iter().map(Line::entry).collect();
+    let entries: Vec<Value> = lines.iter().map(SandboxLogLine::entry).collect();
     Ok(axum::Json(json!({"logs": old, "logEntries": entries})))
 }
 
-/// The same as the second does.
+/// The log in the second version of the API.
 pub(super) async fn second(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(asked): Query<Wanted>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(asked): Query<LogsQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let lines = wanted(&app, &name, &asked).await?;
-    let entries: Vec<Value> = lines.iter().map(Line::entry).collect();
+    let entries: Vec<Value> = lines.iter().map(SandboxLogLine::entry).collect();
     Ok(axum::Json(json!({"logs": entries})))
 }
 
@@ -143,14 +151,15 @@ mod tests {
 
     #[test]
     fn the_lines_that_are_wanted_are_taken() {
-        let line = |second: i64, level: &'static str| Line {
+        let line = |second: i64, level: &'static str| SandboxLogLine {
             at: Timestamp::from_second(second).unwrap(),
             text: format!("line {second}"),
             level,
         };
         let check = |wanted: Value, expected: Option<&[i64]>| {
             let lines = vec![line(1, "info"), line(2, "error"), line(3, "info")];
-            let found = serde_json::from_value::<Wanted>(wanted.clone()).unwrap().take(lines).ok();
+            let found =
+                serde_json::from_value::<LogsQuery>(wanted.clone()).unwrap().take(lines).ok();
             let found: Option<Vec<i64>> =
                 found.map(|lines| lines.iter().map(|line| line.at.as_second()).collect());
             assert_eq!(found.as_deref(), expected, "{wanted}");

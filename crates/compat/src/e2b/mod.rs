@@ -1,7 +1,7 @@
 //! The API of E2B: its control plane, and the daemon (envd) that it has in every sandbox.
 //!
 //! What is served is what the official clients call; `docs/migrate-e2b.md` lists it. Requests to the
-//! daemon come to the same port and are told apart by `address`.
+//! daemon come to the same port and are distinguished by `address`.
 
 mod address;
 mod connect;
@@ -34,13 +34,13 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use door::E2b;
+pub use door::E2bDoor;
 pub use vendor::E2bVendor;
 pub use watch::Watchers;
 
 use crate::Compat;
 use ::files::FileError;
-use address::Guest;
+use address::E2bGuest;
 use api::{error::Problem, extract::OptionalJson};
 use engine::sandbox::SandboxError;
 use store::StoreError;
@@ -50,7 +50,6 @@ const ORIGIN: &str = "e2b";
 /// The version of the daemon whose behaviour we reproduce.
 const ENVD: &str = "0.6.13";
 
-/// Every route.
 pub fn routes() -> Router<Compat> {
     Router::new()
         .route("/sandboxes", get(list::list_running).post(control::create))
@@ -132,48 +131,46 @@ fn calls() -> Router<Compat> {
 
 /// A refusal as clients of E2B read it: `{"code": 404, "message": "…"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct E2bRefusal {
     status: StatusCode,
     message: String,
 }
 
-impl Refusal {
-    /// With this status.
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal { status, message: message.into() }
+impl E2bRefusal {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> E2bRefusal {
+        E2bRefusal { status, message: message.into() }
     }
 
-    /// Its JSON.
     fn body(&self) -> Value {
         json!({"code": self.status.as_u16(), "message": self.message})
     }
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Refusal {
-        Refusal::new(problem.code().status().0, problem.detail())
+impl From<Problem> for E2bRefusal {
+    fn from(problem: Problem) -> E2bRefusal {
+        E2bRefusal::new(problem.code().status().0, problem.detail())
     }
 }
 
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Refusal {
-        Refusal::from(Problem::from(error))
+impl From<StoreError> for E2bRefusal {
+    fn from(error: StoreError) -> E2bRefusal {
+        E2bRefusal::from(Problem::from(error))
     }
 }
 
-impl From<SandboxError> for Refusal {
-    fn from(error: SandboxError) -> Refusal {
-        Refusal::from(Problem::from(error))
+impl From<SandboxError> for E2bRefusal {
+    fn from(error: SandboxError) -> E2bRefusal {
+        E2bRefusal::from(Problem::from(error))
     }
 }
 
-impl From<FileError> for Refusal {
-    fn from(error: FileError) -> Refusal {
-        Refusal::from(Problem::from(error))
+impl From<FileError> for E2bRefusal {
+    fn from(error: FileError) -> E2bRefusal {
+        E2bRefusal::from(Problem::from(error))
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for E2bRefusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, axum::Json(self.body())).into_response();
         let headers = response.headers_mut();
@@ -185,38 +182,38 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, message)
+fn bad(message: impl Into<String>) -> E2bRefusal {
+    E2bRefusal::new(StatusCode::BAD_REQUEST, message)
 }
 
 /// A JSON body that may be left out, with refusals as clients of E2B read them.
-pub struct Asked<T>(pub T);
+pub struct E2bJson<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for Asked<T> {
-    type Rejection = Refusal;
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for E2bJson<T> {
+    type Rejection = E2bRefusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, E2bRefusal> {
         let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
-        Ok(Asked(asked))
+        Ok(E2bJson(asked))
     }
 }
 
 /// Whether the sandbox runs.
-async fn health(_guest: Guest) -> StatusCode {
+async fn health(_guest: E2bGuest) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
 /// What its programs have in their environment.
-async fn envs(guest: Guest) -> axum::Json<Value> {
+async fn envs(guest: E2bGuest) -> axum::Json<Value> {
     axum::Json(json!(guest.sandbox.thread.env))
 }
 
-/// What a sandbox uses, as its daemon tells it. The path is the server's own, which asks here when a
+/// The usage of a sandbox as its daemon reports it. The path is the server's own, which asks here when a
 /// request is for a sandbox.
 pub async fn metrics(
     State(app): State<Compat>,
-    guest: Guest,
-) -> Result<axum::Json<Value>, Refusal> {
-    let used = crate::usage::Used::of(&app, &guest.sandbox).await?;
+    guest: E2bGuest,
+) -> Result<axum::Json<Value>, E2bRefusal> {
+    let used = crate::usage::UsageSample::of(&app, &guest.sandbox).await?;
     Ok(axum::Json(used.of_daemon()))
 }

@@ -4,7 +4,7 @@ use axum::http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Refusal, bad};
+use super::{E2bRefusal, bad};
 use crate::{
     egress::{EgressRules, Network},
     port::HOST_MASK,
@@ -49,7 +49,7 @@ pub(super) struct NetworkConfig {
 impl NetworkConfig {
     /// The egress rules. An option that cannot be had is refused: a program that asks to be isolated must
     /// not run in the belief that it is.
-    pub(super) fn network(&self) -> Result<Network, Refusal> {
+    pub(super) fn network(&self) -> Result<Network, E2bRefusal> {
         if self.https_ports.as_ref().is_some_and(|ports| !ports.is_empty()) {
             return Err(bad("httpsPorts are not supported: programs are asked in plain HTTP"));
         }
@@ -93,7 +93,7 @@ impl NetworkConfig {
         Ok(Network::Ruled(EgressRules { allow, deny }))
     }
 
-    fn resolvers(&self) -> Result<Vec<String>, Refusal> {
+    fn resolvers(&self) -> Result<Vec<String>, E2bRefusal> {
         let Some(servers) = &self.dns_servers else { return Ok(vec![DEFAULT_RESOLVER.to_owned()]) };
         let is_address = |text: &String| text.parse::<std::net::Ipv4Addr>().is_ok();
         if servers.len() > MAX_RESOLVERS || !servers.iter().all(is_address) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{
-    address::Guest,
+    address::E2bGuest,
     connect::{self, Answer, Code, Failed, Messages, Unary},
 };
 use crate::Compat;
@@ -16,7 +16,7 @@ use crate::{
     build::CWD,
     instance::{absolute, relative},
     interpreter::is_context,
-    process::{End, Process, Said, Start},
+    process::{End, Process, ProcessOutput, Start},
     wrap::Config,
 };
 use store::SandboxRecord;
@@ -29,7 +29,7 @@ const WAITING: usize = 8;
 #[serde(rename_all = "camelCase")]
 pub(super) struct StartRequest {
     process: ProcessConfig,
-    pty: Option<Pty>,
+    pty: Option<PtyRequest>,
     tag: Option<String>,
     stdin: Option<bool>,
 }
@@ -45,19 +45,19 @@ struct ProcessConfig {
 }
 
 #[derive(Debug, Deserialize)]
-struct Pty {
-    size: Option<Size>,
+struct PtyRequest {
+    size: Option<PtyRequestSize>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Size {
+struct PtyRequestSize {
     #[serde(default)]
     cols: u32,
     #[serde(default)]
     rows: u32,
 }
 
-impl Pty {
+impl PtyRequest {
     fn size(&self) -> (u16, u16) {
         let side = |given: u32, usual: u16| match u16::try_from(given) {
             Ok(0) | Err(_) => usual,
@@ -95,17 +95,17 @@ impl Selector {
 
 /// A message that only names a process.
 #[derive(Debug, Deserialize)]
-pub(super) struct Named {
+pub(super) struct ProcessSelectorRequest {
     process: Selector,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Empty {}
 
-/// Starts a program and tells what it says.
+/// Starts a program and sends its output.
 pub(super) async fn start(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     headers: HeaderMap,
     messages: Messages,
 ) -> Response {
@@ -121,7 +121,7 @@ pub(super) async fn start(
 
 async fn begin(
     app: &Compat,
-    guest: &Guest,
+    guest: &E2bGuest,
     headers: &HeaderMap,
     request: StartRequest,
 ) -> Result<Arc<Process>, Failed> {
@@ -144,7 +144,7 @@ async fn begin(
     if let Some(name) = process.envs.keys().find(|name| !is_name(name)) {
         return Err(invalid(&format!("{name:?} is not the name of a variable")));
     }
-    // Where its template says, if nobody says anything.
+    // The template's directory by default.
     let usual = sandbox.row.extra.get(CWD).map_or("", String::as_str);
     let cwd = process.cwd.as_deref().filter(|cwd| !cwd.is_empty()).unwrap_or(usual);
     let cwd = absolute(cwd, home);
@@ -161,7 +161,7 @@ async fn begin(
         tag,
         stdin: stdin.unwrap_or(true),
         timeout: connect::timeout(headers),
-        pty: pty.as_ref().map(Pty::size),
+        pty: pty.as_ref().map(PtyRequest::size),
     };
     Ok(app.start_process(sandbox, start).await?)
 }
@@ -169,12 +169,12 @@ async fn begin(
 /// Tells what a program that runs says, from its beginning.
 pub(super) async fn connect(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     headers: HeaderMap,
     messages: Messages,
 ) -> Response {
     let found = async {
-        let Named { process } = messages.only().await?;
+        let ProcessSelectorRequest { process } = messages.only().await?;
         let processes = app.processes(&guest.sandbox).await?;
         let found = processes.found(process.pid, process.tag.as_deref());
         found.ok_or_else(|| process.missing())
@@ -236,7 +236,7 @@ async fn tell(
     }
     let (sender, mut said) = mpsc::channel(WAITING);
     let hear = async {
-        let heard = app.hear_out(process, &sender).await;
+        let heard = app.stream_until_closed(process, &sender).await;
         drop(sender);
         heard
     };
@@ -245,22 +245,24 @@ async fn tell(
             let message = match tokio::time::timeout(keepalive, said.recv()).await {
                 Err(_) => json!({"keepalive": {}}),
                 Ok(None) => return Ok(()),
-                Ok(Some(Said::Stdout(bytes))) => {
+                Ok(Some(ProcessOutput::Stdout(bytes))) => {
                     json!({"data": {"stdout": connect::encode(&bytes)}})
                 }
-                Ok(Some(Said::Stderr(bytes))) => {
+                Ok(Some(ProcessOutput::Stderr(bytes))) => {
                     json!({"data": {"stderr": connect::encode(&bytes)}})
                 }
-                Ok(Some(Said::Pty(bytes))) => json!({"data": {"pty": connect::encode(&bytes)}}),
-                Ok(Some(Said::End(End::TimedOut))) => {
+                Ok(Some(ProcessOutput::Pty(bytes))) => {
+                    json!({"data": {"pty": connect::encode(&bytes)}})
+                }
+                Ok(Some(ProcessOutput::End(End::TimedOut))) => {
                     let message = "context deadline exceeded";
                     return Err(Failed::new(Code::DeadlineExceeded, message));
                 }
-                Ok(Some(Said::End(End::Lost))) => {
+                Ok(Some(ProcessOutput::End(End::Lost))) => {
                     let message = "the process is gone, and nobody knows how it ended";
                     return Err(Failed::new(Code::Unavailable, message));
                 }
-                Ok(Some(Said::End(end))) => json!({"end": ended(process.by_signal(end))}),
+                Ok(Some(ProcessOutput::End(end))) => json!({"end": ended(process.by_signal(end))}),
             };
             if !answer.say(&json!({"event": message})).await {
                 return Ok(());
@@ -317,7 +319,7 @@ fn signal_words(signal: i32) -> String {
 /// The programs that run.
 pub(super) async fn list(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     Unary(Empty {}): Unary<Empty>,
 ) -> Result<axum::Json<Value>, Failed> {
     let processes = app.processes(&guest.sandbox).await?;
@@ -335,12 +337,12 @@ pub(super) async fn list(
 
 /// What a program is to read.
 #[derive(Debug, Deserialize)]
-struct Input {
+struct ProcessInput {
     stdin: Option<String>,
     pty: Option<String>,
 }
 
-impl Input {
+impl ProcessInput {
     async fn give(&self, app: &Compat, process: &Process) -> Result<(), Failed> {
         let data = match (&self.stdin, &self.pty) {
             (Some(data), None) if !process.is_pty() => data,
@@ -361,13 +363,13 @@ impl Input {
 #[derive(Debug, Deserialize)]
 pub(super) struct SendInput {
     process: Selector,
-    input: Input,
+    input: ProcessInput,
 }
 
 /// Gives a program something to read.
 pub(super) async fn send_input(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     Unary(request): Unary<SendInput>,
 ) -> Result<axum::Json<Value>, Failed> {
     let process = request.process.running(&app, &guest.sandbox).await?;
@@ -377,19 +379,19 @@ pub(super) async fn send_input(
 
 #[derive(Debug, Deserialize)]
 struct StreamInput {
-    start: Option<Named>,
+    start: Option<ProcessSelectorRequest>,
     data: Option<StreamData>,
 }
 
 #[derive(Debug, Deserialize)]
 struct StreamData {
-    input: Input,
+    input: ProcessInput,
 }
 
 /// Gives a program what comes, as it comes.
 pub(super) async fn stream_input(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     mut messages: Messages,
 ) -> Response {
     let fed = async {
@@ -422,8 +424,8 @@ pub(super) async fn stream_input(
 /// Ends what a program can read.
 pub(super) async fn close_stdin(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(request): Unary<Named>,
+    guest: E2bGuest,
+    Unary(request): Unary<ProcessSelectorRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
     let process = request.process.running(&app, &guest.sandbox).await?;
     app.feed_process(&process, Vec::new(), true).await?;
@@ -433,13 +435,13 @@ pub(super) async fn close_stdin(
 #[derive(Debug, Deserialize)]
 pub(super) struct Update {
     process: Selector,
-    pty: Option<Pty>,
+    pty: Option<PtyRequest>,
 }
 
 /// Gives a program's terminal another size.
 pub(super) async fn update(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     Unary(request): Unary<Update>,
 ) -> Result<axum::Json<Value>, Failed> {
     let process = request.process.running(&app, &guest.sandbox).await?;
@@ -460,7 +462,7 @@ pub(super) struct SendSignal {
 /// Sends a program a signal.
 pub(super) async fn send_signal(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     Unary(request): Unary<SendSignal>,
 ) -> Result<axum::Json<Value>, Failed> {
     let signal = match &request.signal {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Refusal,
+    E2bJson, E2bRefusal,
     address::sandbox_id,
     template::{BASE, TAG},
     view::find,
@@ -19,12 +19,12 @@ use crate::{Compat, build::is_of_build, copy::has_snapshot};
 use api::extract::Query;
 
 /// Snapshots of one page.
-const PAGE: usize = 100;
+const MAX_PAGE: usize = 100;
 
 /// What a snapshot is to be called.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Create {
+pub(super) struct CreateSnapshotRequest {
     name: Option<String>,
 }
 
@@ -36,15 +36,18 @@ fn shown(name: &str) -> Value {
 pub(super) async fn create(
     State(app): State<Compat>,
     Path(id): Path<String>,
-    Asked(asked): Asked<Create>,
-) -> Result<(StatusCode, axum::Json<Value>), Refusal> {
+    E2bJson(asked): E2bJson<CreateSnapshotRequest>,
+) -> Result<(StatusCode, axum::Json<Value>), E2bRefusal> {
     let sandbox = find(&app, &id).await?;
     let name = match asked.name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => name.strip_suffix(TAG).unwrap_or(name).to_owned(),
         None => format!("snapshot-{}", uuid::Uuid::now_v7().simple()),
     };
     if name == BASE {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("{BASE} is no snapshot's name")));
+        return Err(E2bRefusal::new(
+            StatusCode::BAD_REQUEST,
+            format!("{BASE} is no snapshot's name"),
+        ));
     }
     app.snapshot_sandbox(&sandbox, &name).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&name))))
@@ -53,7 +56,7 @@ pub(super) async fn create(
 /// Which snapshots are asked for. A parameter that is given twice is refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct SnapshotListQuery {
     #[serde(rename = "sandboxID")]
     sandbox_id: Option<String>,
     name: Option<String>,
@@ -77,12 +80,12 @@ fn page<'a>(
 /// A page of the snapshots, or of those of one sandbox or one name.
 pub(super) async fn list(
     State(app): State<Compat>,
-    Query(filter): Query<Filter>,
-) -> Result<Response, Refusal> {
-    let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, message);
-    let limit = filter.limit.unwrap_or(PAGE);
-    if !(1..=PAGE).contains(&limit) {
-        return Err(bad(format!("limit must be 1 to {PAGE}")));
+    Query(filter): Query<SnapshotListQuery>,
+) -> Result<Response, E2bRefusal> {
+    let bad = |message: String| E2bRefusal::new(StatusCode::BAD_REQUEST, message);
+    let limit = filter.limit.unwrap_or(MAX_PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(bad(format!("limit must be 1 to {MAX_PAGE}")));
     }
     let after = match filter.next_token.as_deref().filter(|token| !token.is_empty()) {
         None => None,

@@ -12,17 +12,17 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, E2bVendor, ENVD, Refusal, bad};
+use super::{E2bJson, E2bRefusal, E2bVendor, ENVD, bad};
 use crate::Compat;
 use crate::{
     build::{
         is_of_build,
         log::{Level, Line},
-        plan::{Base, Copy, MOST_STEPS, MOST_TEXT, Plan, Step},
+        plan::{Base, Copy, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
         split_tag, upload,
     },
-    usage::Size,
-    vendor::{self, Vendor},
+    usage::SandboxSize,
+    vendor::{self, VendorApi},
 };
 use api::error::Problem;
 use model::{Build, BuildStatus, Tag, Template, Timestamp, USUAL_TAG};
@@ -34,7 +34,7 @@ pub(super) const TAG: &str = ":default";
 /// Templates, and lines of a log, of one answer.
 const PAGE: usize = 100;
 /// Tags that one request names.
-const MOST_TAGS: usize = 50;
+const MAX_TAGS: usize = 50;
 /// How long a link for files is good.
 const LINK_SECONDS: i64 = 3600;
 /// A build that is none, for what was not built.
@@ -42,24 +42,28 @@ const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";
 
 const OWNER: &str = "e2b";
 
-fn missing(name: &str) -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, format!("template '{name}' not found"))
+fn missing(name: &str) -> E2bRefusal {
+    E2bRefusal::new(StatusCode::NOT_FOUND, format!("template '{name}' not found"))
 }
 
-fn problem(error: store::StoreError) -> Refusal {
+fn problem(error: store::StoreError) -> E2bRefusal {
     Problem::from(error).into()
 }
 
-async fn find(app: &Compat, name: &str) -> Result<Template, Refusal> {
+async fn find(app: &Compat, name: &str) -> Result<Template, E2bRefusal> {
     let found = app.store.template(OWNER, name).await.map_err(problem)?;
     found.ok_or_else(|| missing(name))
 }
 
 /// The template of a build, and the build.
-async fn find_build(app: &Compat, name: &str, build: &str) -> Result<(Template, Build), Refusal> {
+async fn find_build(
+    app: &Compat,
+    name: &str,
+    build: &str,
+) -> Result<(Template, Build), E2bRefusal> {
     let template = find(app, name).await?;
     let found = template.build(build).cloned();
-    let absent = || Refusal::new(StatusCode::NOT_FOUND, format!("build '{build}' not found"));
+    let absent = || E2bRefusal::new(StatusCode::NOT_FOUND, format!("build '{build}' not found"));
     found.map(|build| (template, build)).ok_or_else(absent)
 }
 
@@ -69,7 +73,7 @@ fn is_word(text: &str, beyond: &[u8]) -> bool {
 }
 
 /// A name that a template may have, as it is written down.
-fn checked_name(name: &str) -> Result<String, Refusal> {
+fn checked_name(name: &str) -> Result<String, E2bRefusal> {
     let name = name.trim().to_ascii_lowercase();
     let is_good = is_word(&name, b"-_./") && name.split('/').count() <= 2;
     match is_good && !name.split('/').any(str::is_empty) {
@@ -80,9 +84,9 @@ fn checked_name(name: &str) -> Result<String, Refusal> {
     }
 }
 
-fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, Refusal> {
-    if tags.len() > MOST_TAGS {
-        return Err(bad(format!("a request may have {MOST_TAGS} tags")));
+fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, E2bRefusal> {
+    if tags.len() > MAX_TAGS {
+        return Err(bad(format!("a request may have {MAX_TAGS} tags")));
     }
     match tags.iter().find(|tag| !is_word(tag, b"-_.")) {
         Some(tag) => Err(bad(format!("invalid tag '{tag}'"))),
@@ -93,7 +97,7 @@ fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, Refusal> {
 /// A build that is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Request {
+pub(super) struct TemplateRequest {
     name: Option<String>,
     alias: Option<String>,
     tags: Option<Vec<String>>,
@@ -102,14 +106,17 @@ pub(super) struct Request {
 /// Notes a build; its files and its steps come later.
 pub(super) async fn request(
     State(app): State<Compat>,
-    Asked(asked): Asked<Request>,
-) -> Result<Response, Refusal> {
+    E2bJson(asked): E2bJson<TemplateRequest>,
+) -> Result<Response, E2bRefusal> {
     let name = asked.name.or(asked.alias).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| bad("a template needs a name"))?;
     let (name, tag) = split_tag(&name);
     let name = checked_name(name)?;
     if name == BASE || app.leases.providers().named(&name).is_ok() {
-        return Err(Refusal::new(StatusCode::CONFLICT, format!("'{name}' is taken by the server")));
+        return Err(E2bRefusal::new(
+            StatusCode::CONFLICT,
+            format!("'{name}' is taken by the server"),
+        ));
     }
     let mut tags: Vec<String> = tag.map(str::to_owned).into_iter().collect();
     tags.extend(asked.tags.unwrap_or_default());
@@ -138,7 +145,7 @@ pub(super) async fn files(
     State(app): State<Compat>,
     Path((name, hash)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, E2bRefusal> {
     let template = find(&app, &name).await?;
     let path = upload::path(&app.settings.home, &hash)?;
     let present = tokio::fs::try_exists(path).await.unwrap_or(false);
@@ -178,12 +185,11 @@ pub fn may_upload(app: &Compat, method: &Method, uri: &Uri) -> bool {
     app.state.keys.opens_upload(hash, until, &signature, app.now().at.as_second())
 }
 
-/// Takes files.
 pub(super) async fn take(
     State(app): State<Compat>,
     Path((_, hash)): Path<(String, String)>,
     body: Body,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, E2bRefusal> {
     upload::receive(&app, &hash, body).await?;
     Ok(StatusCode::OK)
 }
@@ -238,9 +244,9 @@ impl Given {
 impl Begin {
     fn plan(self) -> Result<Plan, String> {
         let words = self.steps.iter().flat_map(|step| &step.args).map(String::len).sum::<usize>();
-        if self.steps.len() > MOST_STEPS || words > MOST_TEXT {
+        if self.steps.len() > MAX_STEPS || words > MAX_SOURCE_BYTES {
             return Err(format!(
-                "a build may have {MOST_STEPS} steps and {MOST_TEXT} bytes of words"
+                "a build may have {MAX_STEPS} steps and {MAX_SOURCE_BYTES} bytes of words"
             ));
         }
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -275,8 +281,8 @@ impl Begin {
 pub(super) async fn start(
     State(app): State<Compat>,
     Path((name, build)): Path<(String, String)>,
-    Asked(asked): Asked<Begin>,
-) -> Result<StatusCode, Refusal> {
+    E2bJson(asked): E2bJson<Begin>,
+) -> Result<StatusCode, E2bRefusal> {
     let (template, build) = find_build(&app, &name, &build).await?;
     let plan = asked.plan().map_err(bad)?;
     app.start_build(&E2bVendor, &template.template_id, &build.build_id, plan, None).await?;
@@ -286,7 +292,7 @@ pub(super) async fn start(
 /// Which lines are asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Lines {
+pub(super) struct BuildLogQuery {
     logs_offset: Option<u64>,
     cursor: Option<i64>,
     limit: Option<usize>,
@@ -294,7 +300,7 @@ pub(super) struct Lines {
     direction: Option<String>,
 }
 
-impl Lines {
+impl BuildLogQuery {
     fn limit(&self) -> usize {
         self.limit.unwrap_or(PAGE).clamp(1, PAGE)
     }
@@ -304,12 +310,12 @@ fn line(line: &Line) -> Value {
     json!(line)
 }
 
-/// How far a build is, and what it said.
+/// The status of a build, and its log.
 pub(super) async fn status(
     State(app): State<Compat>,
     Path((name, build)): Path<(String, String)>,
-    Query(lines): Query<Lines>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(lines): Query<BuildLogQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let (template, build) = find_build(&app, &name, &build).await?;
     let least = lines.level.unwrap_or(Level::Debug);
     let from = lines.logs_offset.unwrap_or(0);
@@ -330,12 +336,12 @@ pub(super) async fn status(
     Ok(axum::Json(body))
 }
 
-/// What a build said, from a time on or up to one.
+/// The log of a build from a time on, or up to one.
 pub(super) async fn logs(
     State(app): State<Compat>,
     Path((name, build)): Path<(String, String)>,
-    Query(lines): Query<Lines>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(lines): Query<BuildLogQuery>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let (_, build) = find_build(&app, &name, &build).await?;
     let least = lines.level.unwrap_or(Level::Debug);
     let mut all = app.build_log(&build.build_id, 0, usize::MAX, least).await?;
@@ -367,7 +373,7 @@ fn shown(app: &Compat, template: &Template) -> Value {
 
 /// One that was not built.
 fn plain(app: &Compat, id: &str, name: &str, at: Timestamp) -> Value {
-    let size = Size::default_size(app);
+    let size = SandboxSize::default_size(app);
     json!({
         "templateID": id,
         "buildID": NO_BUILD,
@@ -391,13 +397,13 @@ fn plain(app: &Compat, id: &str, name: &str, at: Timestamp) -> Value {
 /// Which page is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Page {
+pub(super) struct TemplatePageQuery {
     next_token: Option<String>,
     limit: Option<usize>,
 }
 
 /// Everything that sandboxes can be made from, by id.
-async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
+async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, E2bRefusal> {
     let began = Timestamp::UNIX_EPOCH;
     let mut names = BTreeMap::from([(BASE.to_owned(), began)]);
     names.extend(app.leases.providers().all().map(|it| (it.name().to_owned(), began)));
@@ -416,15 +422,15 @@ async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, Refusal> {
 }
 
 /// What sandboxes can be made from.
-pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Vec<Value>>, Refusal> {
+pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Vec<Value>>, E2bRefusal> {
     Ok(axum::Json(all(&app).await?.into_values().collect()))
 }
 
 /// A page of the same.
 pub(super) async fn page(
     State(app): State<Compat>,
-    Query(page): Query<Page>,
-) -> Result<Response, Refusal> {
+    Query(page): Query<TemplatePageQuery>,
+) -> Result<Response, E2bRefusal> {
     let limit = page.limit.unwrap_or(PAGE);
     if !(1..=PAGE).contains(&limit) {
         return Err(bad(format!("limit must be 1 to {PAGE}")));
@@ -446,9 +452,9 @@ pub(super) async fn page(
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let template = find(&app, &name).await?;
-    let size = Size::default_size(&app);
+    let size = SandboxSize::default_size(&app);
     let builds = template.builds.iter().rev().map(|build| {
         let mut shown = json!({
             "buildID": build.build_id,
@@ -474,7 +480,7 @@ pub(super) async fn show(
 pub(super) async fn update(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let template = find(&app, &name).await?;
     Ok(axum::Json(json!({"names": [template.name]})))
 }
@@ -483,7 +489,7 @@ pub(super) async fn update(
 pub(super) async fn alias(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let (plain, tag) = split_tag(&name);
     if let Some(template) = app.store.template(OWNER, plain).await.map_err(problem)? {
         if tag.is_some_and(|tag| tag != USUAL_TAG && template.tagged(tag).is_none()) {
@@ -502,7 +508,7 @@ pub(super) async fn alias(
 pub(super) async fn remove(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, E2bRefusal> {
     let plain = name.strip_suffix(TAG).unwrap_or(&name);
     let removed = match app.store.template(OWNER, plain).await.map_err(problem)? {
         Some(template) => app.delete_template(&template).await?,
@@ -523,8 +529,8 @@ pub(super) struct Tags {
 /// Makes tags point to the build that another one points to.
 pub(super) async fn tag(
     State(app): State<Compat>,
-    Asked(asked): Asked<Tags>,
-) -> Result<Response, Refusal> {
+    E2bJson(asked): E2bJson<Tags>,
+) -> Result<Response, E2bRefusal> {
     let tags = checked_tags(asked.tags)?;
     if tags.is_empty() {
         return Err(bad("no tags are named"));
@@ -541,7 +547,7 @@ pub(super) async fn tag(
     });
     let absent = || {
         let message = format!("tag '{tag}' of template '{name}' not found");
-        Refusal::new(StatusCode::NOT_FOUND, message)
+        E2bRefusal::new(StatusCode::NOT_FOUND, message)
     };
     let build = changed.await.map_err(problem)?.flatten().ok_or_else(absent)?;
     app.sweep_builds().await;
@@ -551,8 +557,8 @@ pub(super) async fn tag(
 /// Takes tags from a template.
 pub(super) async fn untag(
     State(app): State<Compat>,
-    Asked(asked): Asked<Tags>,
-) -> Result<StatusCode, Refusal> {
+    E2bJson(asked): E2bJson<Tags>,
+) -> Result<StatusCode, E2bRefusal> {
     if asked.tags.iter().any(|tag| tag == USUAL_TAG) {
         return Err(bad(format!("the tag '{USUAL_TAG}' cannot be removed; delete the template")));
     }
@@ -570,7 +576,7 @@ pub(super) async fn untag(
 pub(super) async fn tags(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let template = find(&app, split_tag(&name).0).await?;
     let mut tags: Vec<_> = template.tags.iter().collect();
     tags.sort_by_key(|(_, tag)| std::cmp::Reverse(tag.at));
@@ -609,7 +615,7 @@ mod tests {
         check(json!({"type": "ENV", "args": ["A"]}), "ENV needs names and values");
         check(json!({"type": "VOLUME", "args": ["A"]}), "VOLUME is no step of a build");
         let many: Vec<_> =
-            (0..=MOST_STEPS).map(|_| json!({"type": "USER", "args": ["a"]})).collect();
+            (0..=MAX_STEPS).map(|_| json!({"type": "USER", "args": ["a"]})).collect();
         assert!(plan(json!({"steps": many})).is_err());
     }
 

@@ -7,17 +7,17 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Refusal, view::find};
+use super::{E2bRefusal, view::find};
 use crate::Compat;
-use crate::usage::Used;
+use crate::usage::UsageSample;
 
 /// Sandboxes of one answer.
-const MOST: usize = 100;
+const MAX_SANDBOXES_PER_REQUEST: usize = 100;
 
 /// Which measurements are asked for, in seconds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Span {
+pub(super) struct UsageSpan {
     start: Option<i64>,
     end: Option<i64>,
 }
@@ -26,25 +26,25 @@ pub(super) struct Span {
 pub(super) async fn metrics(
     State(app): State<Compat>,
     Path(name): Path<String>,
-    Query(span): Query<Span>,
-) -> Result<axum::Json<Value>, Refusal> {
+    Query(span): Query<UsageSpan>,
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let sandbox = find(&app, &name).await?;
     let (from, to) = (span.start.unwrap_or(i64::MIN), span.end.unwrap_or(i64::MAX));
-    let all = Used::between(&app, &sandbox, from, to).await?;
-    Ok(axum::Json(all.iter().map(Used::of_control).collect()))
+    let all = UsageSample::between(&app, &sandbox, from, to).await?;
+    Ok(axum::Json(all.iter().map(UsageSample::of_control).collect()))
 }
 
 /// What several sandboxes use.
 pub(super) async fn metrics_of(
     State(app): State<Compat>,
     uri: Uri,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     let mut all = serde_json::Map::new();
     let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     for (_, value) in query.filter(|(name, _)| name == "sandbox_ids") {
-        for name in value.split(',').take(MOST) {
+        for name in value.split(',').take(MAX_SANDBOXES_PER_REQUEST) {
             if let Ok(sandbox) = find(&app, name).await {
-                let used = Used::of(&app, &sandbox).await?;
+                let used = UsageSample::of(&app, &sandbox).await?;
                 all.insert(sandbox.id().to_string(), used.of_control());
             }
         }

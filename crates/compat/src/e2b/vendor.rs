@@ -10,7 +10,7 @@ use axum::{
 use futures_util::future::BoxFuture;
 
 use super::{ORIGIN, interpreter};
-use crate::{Compat, port::unreachable, sandbox::is_paused, vendor::Vendor};
+use crate::{Compat, port::unreachable, sandbox::is_paused, vendor::VendorApi};
 use engine::sandbox::{Extension, SandboxError};
 use store::SandboxRecord;
 
@@ -20,7 +20,7 @@ const RESUME_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct E2bVendor;
 
-impl Vendor for E2bVendor {
+impl VendorApi for E2bVendor {
     fn origin(&self) -> &'static str {
         ORIGIN
     }

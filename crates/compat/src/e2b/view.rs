@@ -3,23 +3,23 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ENVD, ORIGIN, Refusal, address::sandbox_id, network::NetworkConfig};
-use crate::{Compat, build::ALIAS, port, sandbox::is_paused, usage::Size};
+use super::{E2bRefusal, ENVD, ORIGIN, address::sandbox_id, network::NetworkConfig};
+use crate::{Compat, build::ALIAS, port, sandbox::is_paused, usage::SandboxSize};
 use model::{ExpiryAction, SandboxStatus, Timestamp};
 use store::SandboxRecord;
 
 /// The name under which E2B would know this machine.
 const CLIENT: &str = "stead";
 
-pub(super) fn missing(id: &str) -> Refusal {
-    Refusal::new(
+pub(super) fn missing(id: &str) -> E2bRefusal {
+    E2bRefusal::new(
         StatusCode::NOT_FOUND,
         format!("sandbox \"{id}\" doesn't exist or you don't have access to it"),
     )
 }
 
 /// The sandbox that a client names.
-pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, Refusal> {
+pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, E2bRefusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
     let found = app.sandboxes.get(&id).await?.filter(|sandbox| sandbox.row.origin == ORIGIN);
     found.ok_or_else(|| missing(name))
@@ -44,7 +44,7 @@ pub(super) fn connection(app: &Compat, sandbox: &SandboxRecord) -> Value {
 /// A sandbox as lists show it.
 pub(super) fn sandbox(app: &Compat, sandbox: &SandboxRecord) -> Value {
     let mut body = connection(app, sandbox);
-    let size = Size::of(app, Some(&sandbox.lease));
+    let size = SandboxSize::of(app, Some(&sandbox.lease));
     let (internet, network) = NetworkConfig::of(&sandbox.row).view();
     let row = &sandbox.row;
     let is_paused = is_paused(sandbox);

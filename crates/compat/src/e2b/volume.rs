@@ -8,19 +8,19 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Refusal};
-use crate::Compat;
+use super::{E2bJson, E2bRefusal};
+use crate::{Compat, volume::VolumeName};
 use machine::volume::{Mounted, Volume};
 
 /// A volume that a new sandbox is to see.
 #[derive(Debug, Deserialize)]
-pub(super) struct Mount {
+pub(super) struct E2bMount {
     name: String,
     path: String,
 }
 
-impl From<Mount> for Mounted {
-    fn from(mount: Mount) -> Mounted {
+impl From<E2bMount> for Mounted {
+    fn from(mount: E2bMount) -> Mounted {
         Mounted { id: mount.name, path: mount.path, subpath: String::new() }
     }
 }
@@ -30,38 +30,28 @@ fn shown(app: &Compat, volume: &Volume) -> Value {
     json!({"volumeID": volume.id, "name": volume.name, "token": token})
 }
 
-/// Every volume.
-pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, Refusal> {
+pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, E2bRefusal> {
     let all = app.volumes().await?;
     Ok(axum::Json(all.iter().map(|it| json!({"volumeID": it.id, "name": it.name})).collect()))
 }
 
-/// What a volume is to be called.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Named {
-    name: String,
-}
-
-/// Makes a volume.
 pub(super) async fn create(
     State(app): State<Compat>,
-    Asked(asked): Asked<Named>,
-) -> Result<Response, Refusal> {
-    let volume = app.make_volume(&asked.name).await?;
+    E2bJson(asked): E2bJson<VolumeName>,
+) -> Result<Response, E2bRefusal> {
+    let volume = app.create_volume(&asked.name).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&app, &volume))).into_response())
 }
 
-async fn find(app: &Compat, name: &str) -> Result<Volume, Refusal> {
-    let missing = || Refusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
+async fn find(app: &Compat, name: &str) -> Result<Volume, E2bRefusal> {
+    let missing = || E2bRefusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
     app.volume(name).await?.ok_or_else(missing)
 }
 
-/// A volume.
 pub(super) async fn show(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<axum::Json<Value>, Refusal> {
+) -> Result<axum::Json<Value>, E2bRefusal> {
     Ok(axum::Json(shown(&app, &find(&app, &name).await?)))
 }
 
@@ -69,7 +59,7 @@ pub(super) async fn show(
 pub(super) async fn remove(
     State(app): State<Compat>,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, E2bRefusal> {
     let volume = find(&app, &name).await?;
     app.remove_volume(&volume.id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use super::{
-    address::Guest,
+    address::E2bGuest,
     connect::{self, Answer, Code, Failed, Messages, Unary},
     filesystem::{entry, failed, look},
 };
@@ -21,16 +21,15 @@ use crate::instance::{Files, absolute, relative};
 use files::{Below, FileEvent, Happened, Kind, Watch, Watched};
 use model::ThreadId;
 
-/// Events of a watcher that nobody has asked for yet; the oldest go first.
+/// Events that wait for the client to poll; the oldest are dropped first.
 const WAITING: usize = 10_000;
 /// Names that are remembered; beyond them a file that is written again counts as new.
 const KNOWN: usize = 100_000;
 /// Levels below a watched directory whose names are remembered from the start.
 const LEVELS: u32 = 64;
 /// Watchers of one sandbox.
-const MOST: usize = 64;
+const MAX_WATCHERS: usize = 64;
 
-/// What to watch.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatchDir {
@@ -42,7 +41,7 @@ pub(super) struct WatchDir {
 }
 
 /// A directory that is watched.
-struct Watching {
+struct WatchedDirectory {
     watch: Watch,
     files: Files,
     /// The directory, below the root.
@@ -52,8 +51,12 @@ struct Watching {
     include_entry: bool,
 }
 
-impl Watching {
-    async fn begin(app: &Compat, guest: &Guest, asked: WatchDir) -> Result<Watching, Failed> {
+impl WatchedDirectory {
+    async fn begin(
+        app: &Compat,
+        guest: &E2bGuest,
+        asked: WatchDir,
+    ) -> Result<WatchedDirectory, Failed> {
         let path = absolute(&asked.path, guest.home()?);
         let files = app.sandbox_files(&guest.sandbox).await?;
         let root = relative(&path)?;
@@ -70,7 +73,7 @@ impl Watching {
         let depth = if asked.recursive { LEVELS } else { 1 };
         let list = files.act(move |directory| directory.list(&listed, depth, None, KNOWN));
         let known = list.await?;
-        Ok(Watching {
+        Ok(WatchedDirectory {
             watch,
             files,
             root: root.to_string(),
@@ -80,7 +83,7 @@ impl Watching {
     }
 
     /// What happens next; `None` when it cannot be watched any more. Of a directory that is gone
-    /// nothing is told any more, but who watches it is not sent away.
+    /// there are no more events, but the client stays connected.
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
             match self.watch.next().await {
@@ -93,7 +96,7 @@ impl Watching {
     }
 
     /// One event of ours as those that E2B would send: what appears with something in it was made and
-    /// then written, and a rename is told of the old name before the new one is made.
+    /// then written, and a rename is an event of the old name before the new one is created.
     async fn told(&mut self, event: FileEvent) -> Vec<Value> {
         let FileEvent { path, what } = event;
         let asked = format!("/{path}");
@@ -158,13 +161,13 @@ impl Watching {
 /// Tells what happens in a directory as it happens.
 pub(super) async fn watch_dir(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     headers: HeaderMap,
     messages: Messages,
 ) -> Response {
     let begun = async {
         let asked = messages.only().await?;
-        Watching::begin(&app, &guest, asked).await
+        WatchedDirectory::begin(&app, &guest, asked).await
     };
     let mut watching = match begun.await {
         Ok(watching) => watching,
@@ -225,22 +228,22 @@ async fn say_all(answer: &Answer, events: &[Value]) -> bool {
 
 /// Directories that are watched for clients that ask now and then.
 #[derive(Default)]
-pub struct Watchers(Mutex<HashMap<String, Watcher>>);
+pub struct Watchers(Mutex<HashMap<String, PolledWatcher>>);
 
-struct Watcher {
+struct PolledWatcher {
     sandbox: ThreadId,
     events: Arc<Mutex<VecDeque<Value>>>,
     task: AbortHandle,
 }
 
-impl Drop for Watcher {
+impl Drop for PolledWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Watchers {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Watcher>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, PolledWatcher>> {
         self.0.lock()
     }
 
@@ -250,10 +253,9 @@ impl Watchers {
     }
 }
 
-/// Which watcher.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Named {
+pub(super) struct WatcherName {
     #[serde(alias = "watcher_id")]
     watcher_id: String,
 }
@@ -265,16 +267,16 @@ fn missing(id: &str) -> Failed {
 /// Begins to watch a directory.
 pub(super) async fn create(
     State(app): State<Compat>,
-    guest: Guest,
+    guest: E2bGuest,
     Unary(asked): Unary<WatchDir>,
 ) -> Result<axum::Json<Value>, Failed> {
     let id = guest.sandbox.id().clone();
     let watchers = &app.state.watchers;
-    if watchers.all().values().filter(|watcher| watcher.sandbox == id).count() >= MOST {
-        let message = format!("a sandbox may have {MOST} watchers; remove one first");
+    if watchers.all().values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
+        let message = format!("a sandbox may have {MAX_WATCHERS} watchers; remove one first");
         return Err(Failed::new(Code::ResourceExhausted, message));
     }
-    let mut watching = Watching::begin(&app, &guest, asked).await?;
+    let mut watching = WatchedDirectory::begin(&app, &guest, asked).await?;
     let events: Arc<Mutex<VecDeque<Value>>> = Arc::default();
     let (queue, stopping) = (events.clone(), app.stopping.clone());
     let task = app.tasks.spawn(async move {
@@ -293,7 +295,7 @@ pub(super) async fn create(
         }
     });
     let name = format!("w{}", uuid::Uuid::now_v7().simple());
-    let watcher = Watcher { sandbox: id, events, task: task.abort_handle() };
+    let watcher = PolledWatcher { sandbox: id, events, task: task.abort_handle() };
     watchers.all().insert(name.clone(), watcher);
     Ok(axum::Json(json!({"watcherId": name})))
 }
@@ -301,8 +303,8 @@ pub(super) async fn create(
 /// What happened since it was last asked.
 pub(super) async fn events(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(named): Unary<Named>,
+    guest: E2bGuest,
+    Unary(named): Unary<WatcherName>,
 ) -> Result<axum::Json<Value>, Failed> {
     let all = app.state.watchers.all();
     let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
@@ -312,11 +314,10 @@ pub(super) async fn events(
     Ok(axum::Json(if events.is_empty() { json!({}) } else { json!({"events": events}) }))
 }
 
-/// Ends a watcher.
 pub(super) async fn remove(
     State(app): State<Compat>,
-    guest: Guest,
-    Unary(named): Unary<Named>,
+    guest: E2bGuest,
+    Unary(named): Unary<WatcherName>,
 ) -> Result<axum::Json<Value>, Failed> {
     let mut all = app.state.watchers.all();
     let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());

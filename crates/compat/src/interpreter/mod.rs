@@ -1,6 +1,7 @@
-//! Code that remembers: each context is a program inside that runs one piece of code after the other.
+//! Code contexts: each is a program inside that runs one piece of code after the other and keeps its
+//! variables.
 //!
-//! The program is one of the sandbox's and outlives the server; its tag tells the context, so that it is
+//! The program is one of the sandbox's and outlives the server; its tag names the context, by which it is
 //! found again.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -11,7 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     instance::absolute,
-    process::{Process, Said, Start},
+    process::{Process, ProcessOutput, Start},
     wrap::Config,
 };
 use crate::Compat;
@@ -20,24 +21,22 @@ use model::{Env, ThreadId, Timestamp};
 use store::SandboxRecord;
 
 /// How long a piece that is interrupted may still take.
-const GRACE: Duration = Duration::from_secs(5);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Contexts of a sandbox.
-const MOST: usize = 32;
+const MAX_CONTEXTS: usize = 32;
 /// Pieces of output that wait.
-pub const WAITING: usize = 64;
-/// The longest line that the program inside says; of a longer one nothing is told.
-const LONGEST: usize = 16 << 20;
-/// What the tag of a context's program begins with.
+pub const OUTPUT_QUEUE: usize = 64;
+/// Bytes of a line of the program inside; a longer line is dropped.
+const MAX_LINE_BYTES: usize = 16 << 20;
+/// The prefix of the tag of a context's program.
 const TAG: &str = "stead:context ";
 
 /// What code is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
-    /// Python.
     Python,
-    /// JavaScript, by node.
     JavaScript,
-    /// The same with types, by a node that can take them away.
+    /// TypeScript, by a node that strips types.
     TypeScript,
 }
 
@@ -52,7 +51,6 @@ impl Language {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Language::Python => "python",
@@ -80,51 +78,47 @@ impl Language {
 #[derive(Default)]
 pub struct Contexts(Mutex<HashMap<(ThreadId, String), Arc<Context>>>);
 
-/// One of them.
 pub struct Context {
-    /// Its name.
     pub id: String,
     /// What its code is written in.
     pub language: Language,
-    /// Where it began.
     pub cwd: String,
     /// Since when it is known.
     pub made: Timestamp,
     /// One piece of code at a time.
-    live: tokio::sync::Mutex<Option<Live>>,
+    live: tokio::sync::Mutex<Option<ContextProgram>>,
 }
 
 /// A piece of code.
 #[derive(Debug, Default)]
-pub struct Piece {
-    /// Its text.
+pub struct CodeCell {
     pub code: String,
     /// What its environment has beyond the context's.
     pub envs: Env,
     /// How long it may take.
     pub allowed: Option<Duration>,
-    /// Whether values are told beside output, as a notebook does.
+    /// Whether values are events of their own beside output, as in a notebook.
     pub rich: bool,
-    /// Whether it ends when nobody listens any more.
+    /// Whether it ends when its client is gone.
     pub for_listener: bool,
 }
 
 /// How a piece went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// To its end, which may be an error that was told.
+    /// It ran to its end, possibly with an error event.
     Done,
-    /// Its time was over, or nobody listened.
+    /// It timed out, or its client is gone.
     Interrupted,
     /// The program is gone, and with it what the context remembered.
     Ended,
 }
 
 /// The program of a context, and what that says.
-struct Live {
+struct ContextProgram {
     process: Arc<Process>,
-    said: mpsc::Receiver<Said>,
-    /// What was said of a line that has not ended.
+    said: mpsc::Receiver<ProcessOutput>,
+    /// The beginning of a line that is not complete.
     rest: Vec<u8>,
 }
 
@@ -163,27 +157,29 @@ pub fn is_context(process: &Process) -> bool {
     process.tag.as_deref().is_some_and(|tag| tag.starts_with(TAG))
 }
 
-impl Live {
+impl ContextProgram {
     /// Listens to a program from its beginning.
-    fn of(app: &Compat, process: Arc<Process>) -> Live {
-        let (sender, said) = mpsc::channel(WAITING);
+    fn of(app: &Compat, process: Arc<Process>) -> ContextProgram {
+        let (sender, said) = mpsc::channel(OUTPUT_QUEUE);
         let (listener, heard) = (app.clone(), process.clone());
         app.tasks.spawn(async move {
             tokio::select! {
-                _ = listener.hear(&heard, &sender) => {}
+                _ = listener.stream_output(&heard, &sender) => {}
                 () = listener.stopping.cancelled() => {}
             }
         });
-        Live { process, said, rest: Vec::new() }
+        ContextProgram { process, said, rest: Vec::new() }
     }
 
-    /// Whether its program has ended; what it said since it was last asked is nobody's.
+    /// Whether its program has ended. Discards output since the last piece of code.
     fn has_ended(&mut self) -> bool {
         loop {
             match self.said.try_recv() {
-                Ok(Said::Stdout(bytes)) => drop(lines(&mut self.rest, &bytes, "")),
-                Ok(Said::Stderr(_) | Said::Pty(_)) => {}
-                Ok(Said::End(_)) | Err(mpsc::error::TryRecvError::Disconnected) => return true,
+                Ok(ProcessOutput::Stdout(bytes)) => drop(lines(&mut self.rest, &bytes, "")),
+                Ok(ProcessOutput::Stderr(_) | ProcessOutput::Pty(_)) => {}
+                Ok(ProcessOutput::End(_)) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                    return true;
+                }
                 Err(mpsc::error::TryRecvError::Empty) => return false,
             }
         }
@@ -216,8 +212,8 @@ impl Compat {
         Ok(self.contexts(sandbox).await?.into_iter().find(|context| context.id == id))
     }
 
-    /// Makes a context, or finds the one that has this name.
-    pub async fn make_context(
+    /// Creates a context, or finds the one of this name.
+    pub async fn create_context(
         &self,
         sandbox: &SandboxRecord,
         id: &str,
@@ -228,8 +224,8 @@ impl Compat {
         if let Some(context) = known.iter().find(|context| context.id == id) {
             return Ok(context.clone());
         }
-        if known.len() >= MOST {
-            let detail = format!("a sandbox may have {MOST} contexts; delete one first");
+        if known.len() >= MAX_CONTEXTS {
+            let detail = format!("a sandbox may have {MAX_CONTEXTS} contexts; delete one first");
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
         let cwd = absolute(cwd.unwrap_or_default(), &sandbox.row.home);
@@ -283,9 +279,9 @@ impl Compat {
         let running = self.processes(sandbox).await?.running(None, Some(&context.tag()));
         if let Some(process) = running {
             self.signal_process(sandbox, &process, 9).await?;
-            let mut ended = Live::of(self, process);
+            let mut ended = ContextProgram::of(self, process);
             while let Some(said) = ended.said.recv().await {
-                if let Said::End(_) = said {
+                if let ProcessOutput::End(_) = said {
                     break;
                 }
             }
@@ -300,7 +296,7 @@ impl Compat {
         sandbox: &SandboxRecord,
         context: &Context,
         ended: Option<&Arc<Process>>,
-    ) -> Result<Live, Problem> {
+    ) -> Result<ContextProgram, Problem> {
         let tag = context.tag();
         let runs = |it: &Arc<Process>| {
             it.tag.as_ref() == Some(&tag)
@@ -308,7 +304,7 @@ impl Compat {
                 && !ended.is_some_and(|ended| Arc::ptr_eq(it, ended))
         };
         if let Some(process) = self.processes(sandbox).await?.all().into_iter().find(runs) {
-            return Ok(Live::of(self, process));
+            return Ok(ContextProgram::of(self, process));
         }
         let (cmd, args) = context.language.program();
         let cwd = Some(context.cwd.clone());
@@ -319,15 +315,15 @@ impl Compat {
             timeout: None,
             pty: None,
         };
-        Ok(Live::of(self, self.start_process(sandbox, start).await?))
+        Ok(ContextProgram::of(self, self.start_process(sandbox, start).await?))
     }
 
-    /// Runs a piece of code; what it says is told as events, each an object with a `type`.
-    pub async fn run_piece(
+    /// Runs a piece of code and sends its events, each an object with a `type`.
+    pub async fn run_cell(
         &self,
         sandbox: &SandboxRecord,
         context: &Context,
-        piece: &Piece,
+        piece: &CodeCell,
         events: mpsc::Sender<Value>,
     ) -> Result<Outcome, Problem> {
         let mut live = context.live.lock().await;
@@ -346,15 +342,15 @@ impl Compat {
         &self,
         sandbox: &SandboxRecord,
         context: &Context,
-        live: &mut Option<Live>,
-        piece: &Piece,
+        live: &mut Option<ContextProgram>,
+        piece: &CodeCell,
         events: mpsc::Sender<Value>,
     ) -> Result<Outcome, Problem> {
-        if live.as_mut().is_none_or(Live::has_ended) {
+        if live.as_mut().is_none_or(ContextProgram::has_ended) {
             let ended = live.take().map(|live| live.process);
             *live = Some(self.start_context(sandbox, context, ended.as_ref()).await?);
         }
-        let Some(Live { process, said, rest }) = live else { return Ok(Outcome::Ended) };
+        let Some(ContextProgram { process, said, rest }) = live else { return Ok(Outcome::Ended) };
         let name = uuid::Uuid::now_v7().to_string();
         let mut line = json!({
             "for": name,
@@ -384,29 +380,29 @@ impl Compat {
                         *live = None;
                         return Ok(Outcome::Interrupted);
                     }
-                    (deadline, interrupted) = (Some(Instant::now() + GRACE), true);
+                    (deadline, interrupted) = (Some(Instant::now() + INTERRUPT_TIMEOUT), true);
                     continue;
                 }
                 () = events.closed(), if piece.for_listener && !interrupted => {
                     self.signal_process(sandbox, process, 2).await?;
-                    (deadline, interrupted) = (Some(Instant::now() + GRACE), true);
+                    (deadline, interrupted) = (Some(Instant::now() + INTERRUPT_TIMEOUT), true);
                     continue;
                 }
             };
             let heard = match told {
-                Some(Said::Stdout(bytes)) => lines(rest, &bytes, &name),
+                Some(ProcessOutput::Stdout(bytes)) => lines(rest, &bytes, &name),
                 // What programs say that the code started.
-                Some(Said::Stderr(bytes)) => {
+                Some(ProcessOutput::Stderr(bytes)) => {
                     let text = String::from_utf8_lossy(&bytes);
                     let now = u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or_default();
                     vec![json!({"type": "stdout", "text": text, "timestamp": now})]
                 }
-                Some(Said::Pty(_)) => vec![],
-                Some(Said::End(_)) | None => return Ok(Outcome::Ended),
+                Some(ProcessOutput::Pty(_)) => vec![],
+                Some(ProcessOutput::End(_)) | None => return Ok(Outcome::Ended),
             };
             for event in heard {
                 let over = event["type"] == "control";
-                // Who does not listen any more is told of no end.
+                // A client that is gone gets no end.
                 let _ = events.send(event).await;
                 if over {
                     return Ok(if interrupted { Outcome::Interrupted } else { Outcome::Done });
@@ -431,7 +427,7 @@ fn lines(rest: &mut Vec<u8>, bytes: &[u8], name: &str) -> Vec<Value> {
         }
         events.push(event);
     }
-    if rest.len() > LONGEST {
+    if rest.len() > MAX_LINE_BYTES {
         rest.clear();
     }
     events
@@ -454,7 +450,7 @@ mod tests {
         let endless = "x".repeat(1 << 20);
         for _ in 0..40 {
             lines(&mut rest, endless.as_bytes(), "a");
-            assert!(rest.len() <= LONGEST, "{}", rest.len());
+            assert!(rest.len() <= MAX_LINE_BYTES, "{}", rest.len());
         }
     }
 

@@ -7,6 +7,8 @@
 
 mod error;
 mod expiry;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,67 +1,71 @@
-//! Listening to a program: what it says, what others say that it left with its output, and its end.
+//! The output of a program and its end.
 
 use host::wire::Stream;
 use tokio::sync::mpsc;
 
-use super::{End, Kind, Process, Said};
+use super::{End, Process, ProcessKind, ProcessOutput};
 use crate::Compat;
 use api::error::Problem;
 use engine::terminal::{Event, Execution, From, TerminalError, Told};
 use model::{Command, CommandId};
 
-/// How often it is looked at an output that is held for long.
-const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(60);
+/// How often an output that stays open for long is polled.
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// How long a program is listened to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// Until it has ended.
     Ended,
-    /// Until nobody holds its output any more.
+    /// Until no process has its output open.
     Closed,
 }
 
 impl Compat {
-    /// Tells everything a program said and says, and at last how it ended.
-    pub async fn hear(&self, process: &Process, said: &mpsc::Sender<Said>) -> Result<(), Problem> {
-        self.hear_until(process, Until::Ended, said).await
-    }
-
-    /// The same, with what others say that it started and left with its output.
-    pub async fn hear_out(
+    /// Sends all output of a program, past and future, and at last how it ended.
+    pub async fn stream_output(
         &self,
         process: &Process,
-        said: &mpsc::Sender<Said>,
+        said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
-        self.hear_until(process, Until::Closed, said).await
+        self.stream_until(process, Until::Ended, said).await
     }
 
-    async fn hear_until(
+    /// Sends all output of a program and of the processes that inherited its output.
+    pub async fn stream_until_closed(
+        &self,
+        process: &Process,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
+        self.stream_until(process, Until::Closed, said).await
+    }
+
+    async fn stream_until(
         &self,
         process: &Process,
         until: Until,
-        said: &mpsc::Sender<Said>,
+        said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         match &process.kind {
-            Kind::Pty => self.hear_pty(process, said).await,
-            Kind::Command { id, begins } => {
+            ProcessKind::Pty => self.stream_pty(process, said).await,
+            ProcessKind::Command { id, begins } => {
                 let begin = [(Stream::Stdout, 0), (Stream::Stderr, *begins)];
-                self.hear_command(process, id, begin, until, said).await
+                self.stream_command(process, id, begin, until, said).await
             }
         }
     }
 
-    async fn hear_command(
+    async fn stream_command(
         &self,
         process: &Process,
         id: &CommandId,
         mut cursors: [(Stream, u64); 2],
         until: Until,
-        said: &mpsc::Sender<Said>,
+        said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         let mut execution = self.terminals.follow(&process.terminal, id).await;
         if let Some(execution) = &execution {
-            // One that has ended since has told everything.
+            // If it has ended since, its output is complete.
             let _ = execution.listen().await;
         }
         let mut last = until == Until::Ended;
@@ -89,8 +93,8 @@ impl Compat {
                     }
                     *from = chunk.next;
                     let piece = match stream {
-                        Stream::Stderr => Said::Stderr(chunk.bytes),
-                        Stream::Stdout | Stream::Other(_) => Said::Stdout(chunk.bytes),
+                        Stream::Stderr => ProcessOutput::Stderr(chunk.bytes),
+                        Stream::Stdout | Stream::Other(_) => ProcessOutput::Stdout(chunk.bytes),
                     };
                     if said.send(piece).await.is_err() {
                         return Ok(());
@@ -99,14 +103,14 @@ impl Compat {
             }
             if over {
                 if !closed && !last {
-                    // What was written before nobody held it is read once more.
+                    // Output written just before the last process closed it is read once more.
                     last = tokio::select! {
                         more = self.more_of(process, &command, &cursors) => !more,
                         () = said.closed() => return Ok(()),
                     };
                     continue;
                 }
-                let _ = said.send(Said::End(process.end_of(&command))).await;
+                let _ = said.send(ProcessOutput::End(process.end_of(&command))).await;
                 return Ok(());
             }
             if let Some(execution) = &mut execution {
@@ -118,21 +122,21 @@ impl Compat {
         }
     }
 
-    /// Waits until something more was written to the output of a command that has ended, or nobody
-    /// holds it any more; `false` when that cannot be told.
+    /// Waits until there is more output of a command that has ended, or no process has it open; `false`
+    /// when that is unknown.
     async fn more_of(
         &self,
         process: &Process,
         command: &Command,
         cursors: &[(Stream, u64); 2],
     ) -> bool {
-        let later = tokio::time::Instant::now() + LOOK_AGAIN;
+        let later = tokio::time::Instant::now() + POLL_INTERVAL;
         let more = cursors.map(|(stream, from)| {
             self.terminals.more_output(&process.terminal, command, stream, from, later)
         });
         let [stdout, stderr] = more.map(Box::pin);
         let first = futures_util::future::select(stdout, stderr).await;
-        // When it was long, it is looked at again.
+        // After a long wait the output is polled again.
         first.factor_first().0 || tokio::time::Instant::now() >= later
     }
 
@@ -149,7 +153,11 @@ impl Compat {
         command.ok_or_else(|| Problem::missing("command", id))
     }
 
-    async fn hear_pty(&self, process: &Process, said: &mpsc::Sender<Said>) -> Result<(), Problem> {
+    async fn stream_pty(
+        &self,
+        process: &Process,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
         let terminal = &process.terminal;
         let from = From::Offset(0);
         let mut watcher = self.terminals.look(terminal, "sdk".to_owned(), from).await?;
@@ -158,14 +166,14 @@ impl Compat {
             (Some(code), _) => End::Exit(code),
             (None, _) => End::Lost,
         };
-        // One that had ended before tells of it no more.
+        // A program that had ended before sends no exit event.
         let exit = self.terminals.facts(terminal).await.exit;
         let until = self.terminals.facts(terminal).await.offset;
         loop {
             if let Some(exit) = exit
                 && watcher.offset() >= until
             {
-                let _ = said.send(Said::End(end(exit))).await;
+                let _ = said.send(ProcessOutput::End(end(exit))).await;
                 return Ok(());
             }
             let told = tokio::select! {
@@ -173,13 +181,15 @@ impl Compat {
                 () = said.closed() => return Ok(()),
             };
             let piece = match told {
-                Ok(Told::Picture(picture)) => Said::Pty(picture.data),
-                Ok(Told::Event(Event::Output { bytes, .. })) => Said::Pty(bytes),
-                Ok(Told::Event(Event::Exit { code, signal })) => Said::End(end((code, signal))),
+                Ok(Told::Picture(picture)) => ProcessOutput::Pty(picture.data),
+                Ok(Told::Event(Event::Output { bytes, .. })) => ProcessOutput::Pty(bytes),
+                Ok(Told::Event(Event::Exit { code, signal })) => {
+                    ProcessOutput::End(end((code, signal)))
+                }
                 Ok(Told::Event(_)) => continue,
-                Err(_) => Said::End(End::Lost),
+                Err(_) => ProcessOutput::End(End::Lost),
             };
-            let over = matches!(piece, Said::End(_));
+            let over = matches!(piece, ProcessOutput::End(_));
             if said.send(piece).await.is_err() || over {
                 return Ok(());
             }

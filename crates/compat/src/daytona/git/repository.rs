@@ -1,0 +1,131 @@
+//! Runs the `git` of a sandbox.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+
+use crate::{
+    Compat,
+    daytona::{DaytonaGuest, DaytonaRefusal, fault::kind},
+    instance::absolute,
+    process::{End, Start},
+    wrap::Config,
+};
+use model::Env;
+use store::SandboxRecord;
+
+const GIT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How a client authenticates to the server of a repository.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::daytona) struct GitCredentials {
+    username: Option<String>,
+    password: Option<String>,
+    insecure_skip_tls: Option<bool>,
+}
+
+impl GitCredentials {
+    fn environment(&self) -> Env {
+        let mut env = Env::new();
+        if let (Some(user), Some(password)) = (&self.username, &self.password) {
+            let both = STANDARD.encode(format!("{user}:{password}"));
+            env.extend([
+                ("GIT_CONFIG_COUNT".to_owned(), "1".to_owned()),
+                ("GIT_CONFIG_KEY_0".to_owned(), "http.extraHeader".to_owned()),
+                ("GIT_CONFIG_VALUE_0".to_owned(), format!("Authorization: Basic {both}")),
+            ]);
+        }
+        if self.insecure_skip_tls == Some(true) {
+            env.insert("GIT_SSL_NO_VERIFY".to_owned(), "1".to_owned());
+        }
+        env
+    }
+}
+
+/// A request that names a repository and nothing else.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::daytona) struct RepositoryPath {
+    pub(super) path: String,
+}
+
+/// A repository in a sandbox.
+pub(super) struct Repository<'a> {
+    app: &'a Compat,
+    sandbox: &'a SandboxRecord,
+    pub(super) path: String,
+    pub(super) env: Env,
+}
+
+impl<'a> Repository<'a> {
+    pub(super) fn new(
+        app: &'a Compat,
+        DaytonaGuest(sandbox): &'a DaytonaGuest,
+        path: &str,
+    ) -> Repository<'a> {
+        let path = absolute(path, &sandbox.row.home);
+        Repository { app, sandbox, path, env: Env::new() }
+    }
+
+    pub(super) fn authenticated(self, credentials: &GitCredentials) -> Repository<'a> {
+        Repository { env: credentials.environment(), ..self }
+    }
+
+    /// Runs `git`; returns its exit code and output.
+    pub(super) async fn try_run(
+        &self,
+        words: &[&str],
+    ) -> Result<(i32, String, String), DaytonaRefusal> {
+        if words.iter().any(|word| word.contains('\0')) {
+            return Err(DaytonaRefusal::bad("no word may contain NUL"));
+        }
+        let mut envs = self.env.clone();
+        envs.insert("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned());
+        envs.insert("LC_ALL".to_owned(), "C.UTF-8".to_owned());
+        let args = words.iter().map(|word| (*word).to_owned()).collect();
+        let start = Start {
+            config: Config { cmd: "git".to_owned(), args, envs, cwd: None },
+            tag: None,
+            stdin: false,
+            timeout: Some(GIT_TIMEOUT),
+            pty: None,
+        };
+        let ran = self.app.run_process(self.sandbox, start).await?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match ran.end {
+            End::Exit(code) => Ok((code, text(&ran.stdout), text(&ran.stderr))),
+            End::Signal(_) | End::TimedOut | End::Lost => {
+                Err(DaytonaRefusal::new(StatusCode::REQUEST_TIMEOUT, "git did not come to an end"))
+            }
+        }
+    }
+
+    /// Runs `git`; an exit code other than 0 is a refusal in the words of `git`.
+    pub(super) async fn run_anywhere(&self, words: &[&str]) -> Result<String, DaytonaRefusal> {
+        match self.try_run(words).await? {
+            (0, out, _) => Ok(out),
+            (_, out, err) => {
+                let kind = kind(&format!("{err}\n{out}"));
+                let output = if err.trim().is_empty() { out } else { err };
+                let message = format!("git: {}", output.trim());
+                Err(match kind {
+                    Some((status, code)) => DaytonaRefusal::coded(status, code, message),
+                    None => DaytonaRefusal::bad(message),
+                })
+            }
+        }
+    }
+
+    /// Runs `git` in the repository.
+    pub(super) async fn run(&self, words: &[&str]) -> Result<String, DaytonaRefusal> {
+        self.run_anywhere(&[&["-C", &self.path], words].concat()).await
+    }
+}
+
+/// Adds words to a command.
+pub(super) fn with<'a>(words: &[&'a str], more: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    words.iter().copied().chain(more).collect()
+}

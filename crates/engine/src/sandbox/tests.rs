@@ -1,0 +1,198 @@
+//! Sandboxes whose lifetime ends, on a store that an earlier server left.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use base::{
+    clock::Clock,
+    event::{Events, Happened, Heard, Listener},
+    metrics::Metrics,
+};
+use model::{ExpiryAction, Moment, PortAccess, ProjectId, ShellKind};
+use provider::{Local, Providers};
+use store::ThreadChoices;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    lease::Pace,
+    terminal::{Place, Settings},
+};
+
+/// A server on a home directory. Nothing that it does starts an instance.
+struct Server {
+    sandboxes: Sandboxes,
+    store: Store,
+    events: Listener,
+    stop: CancellationToken,
+}
+
+impl Server {
+    fn start(home: &Path) -> Server {
+        let (clock, stop) = (Clock::system(), CancellationToken::new());
+        let store = Store::open(home).unwrap();
+        let events = Events::new(clock.clone());
+        let listener = events.listen(None);
+        let leases = Leases::new(
+            store.clone(),
+            Providers::new([Arc::new(Local::new(home)) as Arc<dyn provider::Provider>]),
+            events.clone(),
+            clock.clone(),
+            Pace::default(),
+            stop.clone(),
+        );
+        let directory = home.to_owned();
+        let settings = Settings {
+            home: home.to_owned(),
+            log_limit: 1 << 20,
+            scrollback: 100,
+            checksum_reports: false,
+            max_per_thread: 8,
+            max: 8,
+            metrics: Metrics::new(),
+            place: Arc::new(move |_| {
+                let (env, mounts) = (model::Env::new(), vec![]);
+                Ok(Place { directory: directory.clone(), env, mounts })
+            }),
+        };
+        let terminals = Terminals::new(settings, store.clone(), leases.clone(), events.clone());
+        let sessions = Sessions::new(
+            store.clone(),
+            leases.clone(),
+            events.clone(),
+            clock.clone(),
+            Duration::ZERO,
+        );
+        let removals = Removals::new(
+            store.clone(),
+            leases.clone(),
+            terminals.clone(),
+            sessions.clone(),
+            events,
+            stop.clone(),
+        );
+        let sandboxes = Sandboxes::new(store.clone(), leases, terminals, sessions, removals, clock);
+        Server { sandboxes, store, events: listener, stop }
+    }
+
+    async fn create(&self, name: &str, change: impl FnOnce(&mut Sandbox)) -> SandboxRecord {
+        let now = Moment::wall(self.sandboxes.now());
+        let first = FirstUse {
+            thread_id: name.parse().unwrap(),
+            choices: ThreadChoices::default(),
+            policy: SessionPolicy::default(),
+            provider: "local".into(),
+            shell: ShellKind::Bash,
+            size: (80, 24),
+            now,
+        };
+        let mut sandbox = Sandbox {
+            thread_id: first.thread_id.clone(),
+            project_id: ProjectId::default_project(),
+            name: None,
+            origin: "test".into(),
+            template: "base".into(),
+            build_id: None,
+            user: "user".into(),
+            home: "/home/user".into(),
+            state: SandboxState::Active,
+            started_at: now.at,
+            expires_at: None,
+            on_expiry: ExpiryAction::Delete,
+            expires_while_paused: false,
+            delete_after_stop: None,
+            auto_resume: false,
+            port_access: PortAccess::Token,
+            labels: BTreeMap::new(),
+            extra: BTreeMap::new(),
+            created_at: now.at,
+            updated_at: now.at,
+            revision: 0,
+        };
+        change(&mut sandbox);
+        self.sandboxes.create(first, sandbox).await.unwrap()
+    }
+
+    /// Waits for the next sandbox to be deleted.
+    async fn deleted(&mut self) -> String {
+        let next = async {
+            loop {
+                if let Some(Heard::Event(event)) = self.events.next().await
+                    && let Happened::ThreadDeleted { thread_id } = event.what
+                {
+                    return thread_id.to_string();
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(15), next).await.expect("a sandbox is deleted")
+    }
+
+    fn run(&self) {
+        let (sandboxes, stop) = (self.sandboxes.clone(), self.stop.clone());
+        tokio::spawn(async move { sandboxes.run(stop).await });
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_starts_expires_what_another_left() {
+    let home = tempfile::tempdir().unwrap();
+    let before = Server::start(home.path());
+    before.create("expired", |it| it.expires_at = Some(it.started_at)).await;
+    before.create("lasting", |_| {}).await;
+    let paused = |it: &mut Sandbox| {
+        (it.expires_at, it.state) = (Some(it.started_at), SandboxState::Suspended);
+    };
+    before.create("suspended", paused).await;
+    let stopped = before.create("stopped", |it| it.delete_after_stop = Some(Duration::ZERO)).await;
+    before.sandboxes.shared.leases.stop(&stopped.thread.lease_id).await.unwrap();
+    // It is killed before its scheduler did anything.
+    before.stop.cancel();
+    drop(before);
+
+    let mut server = Server::start(home.path());
+    server.run();
+    let mut deleted = [server.deleted().await, server.deleted().await];
+    deleted.sort();
+    assert_eq!(deleted, ["expired", "stopped"]);
+    let left = server.sandboxes.all(SandboxFilter::default()).await.unwrap();
+    let mut left: Vec<_> = left.iter().map(|it| it.id().as_str()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["lasting", "suspended"]);
+    assert!(server.store.thread(&"expired".parse().unwrap()).await.unwrap().is_none());
+    server.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_changed_lifetime_and_a_stop_count_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = Server::start(home.path());
+    server.run();
+    let sandbox = server.create("short", |_| {}).await;
+    let shortened = server.sandboxes.extend(sandbox.id(), Extension::Exactly(Duration::ZERO)).await;
+    assert!(shortened.unwrap().is_some());
+    assert_eq!(server.deleted().await, "short");
+    let sandbox = server.create("stops", |it| it.delete_after_stop = Some(Duration::ZERO)).await;
+    // The scheduler may be faster than the answer.
+    let _ = server.sandboxes.stop(&sandbox).await;
+    assert_eq!(server.deleted().await, "stops");
+    assert!(!server.sandboxes.delete(sandbox.id()).await.unwrap());
+    server.stop.cancel();
+}
+
+#[tokio::test]
+async fn changes_at_the_same_time_are_all_made() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::start(home.path());
+    let sandbox = server.create("s", |_| {}).await;
+    let changes = (0..8).map(|index| {
+        let (sandboxes, id) = (server.sandboxes.clone(), sandbox.id().clone());
+        tokio::spawn(async move {
+            let add = |it: &mut Sandbox| drop(it.labels.insert(index.to_string(), String::new()));
+            sandboxes.change(&id, add).await.unwrap().unwrap();
+        })
+    });
+    for change in changes.collect::<Vec<_>>() {
+        change.await.unwrap();
+    }
+    let changed = server.sandboxes.get(sandbox.id()).await.unwrap().unwrap();
+    assert_eq!((changed.row.labels.len(), changed.row.revision), (8, 8));
+}
