@@ -28,7 +28,7 @@ use tokio_util::io::ReaderStream;
 
 use super::trust::Trust;
 use crate::server::{certificate_path, read_address, read_token};
-use config::{self, Said, Scheme};
+use config::{self, ConfigSources, Scheme};
 
 /// How long the server may take to accept a connection, and again for the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ impl Target {
 
     /// Finds the server and its token; connects to nothing.
     pub(super) fn find(&self) -> anyhow::Result<Found> {
-        let mut said = Said::environment();
+        let mut said = ConfigSources::environment();
         if let Some(home) = &self.home {
             said.flag("home", home.display().to_string(), "--home");
         }

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::server;
-use ::config::Said;
+use ::config::ConfigSources;
 
 /// Durable terminals for agents and people.
 #[derive(Debug, Parser)]
@@ -161,8 +161,8 @@ struct SettingArgs {
 }
 
 impl SettingArgs {
-    fn said(&self) -> anyhow::Result<Said> {
-        let mut said = Said::environment();
+    fn said(&self) -> anyhow::Result<ConfigSources> {
+        let mut said = ConfigSources::environment();
         said.file = self.config.clone();
         let named = [
             ("listen", &self.listen, "--listen"),

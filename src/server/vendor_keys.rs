@@ -29,14 +29,14 @@ pub(super) fn clear_own_token(settings: &mut Settings, token: &str) -> Vec<&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Said, load};
+    use config::{ConfigSources, load};
 
     #[test]
     fn a_vendor_never_gets_the_token_of_this_server_in_any_form() {
         let digits = "0123456789abcdef0123456789abcdef01234567";
         let earlier = "c29tZSBlYXJsaWVyIHRva2VuIG9mIHRoaXMgaG9tZSE";
         for own in [format!("stead_{digits}"), earlier.to_owned()] {
-            let mut said = Said::default();
+            let mut said = ConfigSources::default();
             said.flag("home", "/h", "--home");
             said.flag("e2b.key", AccessToken::read(&own).with_prefix(TokenPrefix::E2b), "--set");
             said.flag("daytona.key", own.clone(), "--set");

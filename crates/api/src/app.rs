@@ -1,13 +1,10 @@
 //! What handlers share beyond single calls: a thread on its first use, and the end of things.
 
-use std::sync::Arc;
-
-use base::event::Happened;
+use base::event::EventKind;
 use engine::project::Attached;
-use engine::session::Runtimes;
-use engine::terminal::{From, Resume, Terminals, Watcher};
-use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
-use store::{Chain, FirstUse, Gone, Store, StoreError, ThreadChoices};
+use engine::terminal::{Resume, WatchFrom, Watcher};
+use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, ThreadId};
+use store::{Chain, DeletedRows, FirstUse, StoreError, ThreadChoices};
 
 use super::{
     App,
@@ -34,9 +31,9 @@ impl App {
             max_running: None,
             max_cost: None,
             on_expiry: match policy.on_expiry {
-                config::OnExpiry::Keep => OnExpiry::Keep,
-                config::OnExpiry::Pause => OnExpiry::Pause,
-                config::OnExpiry::Stop => OnExpiry::Stop,
+                config::ExpiryAction::Keep => OnExpiry::Keep,
+                config::ExpiryAction::Pause => OnExpiry::Pause,
+                config::ExpiryAction::Stop => OnExpiry::Stop,
             },
         }
     }
@@ -74,13 +71,13 @@ impl App {
         &self,
         terminal: &Terminal,
         pass: &Pass,
-        from: From,
+        from: WatchFrom,
     ) -> Result<Watcher, Problem> {
         let name = match pass.share().name.as_str() {
             "" => "guest".to_owned(),
             name => format!("guest {name}"),
         };
-        Ok(self.terminals.look(terminal, name, from).await?)
+        Ok(self.terminals.watch_as_guest(terminal, name, from).await?)
     }
 
     /// Counts somebody in who watches a terminal, until the first answer is dropped; says what to do
@@ -107,7 +104,7 @@ impl App {
         match self.store.delete_terminal(id, self.now().at).await {
             Ok(lease) => {
                 let terminals = vec![(id.clone(), terminal.lease_id.clone())];
-                let gone = Gone { terminals, leases: lease.into_iter().collect() };
+                let gone = DeletedRows { terminals, leases: lease.into_iter().collect() };
                 Ok(self.end_gone(removing, gone))
             }
             Err(error) => self.removed_by_another(removing, "terminal", id, error),
@@ -122,7 +119,7 @@ impl App {
             Ok(gone) => {
                 self.sessions.thread_deleted(id);
                 let removal = self.end_gone(removing, gone);
-                self.events.tell(Happened::ThreadDeleted { thread_id: id.clone() });
+                self.events.publish(EventKind::ThreadDeleted { thread_id: id.clone() });
                 Ok(removal)
             }
             Err(error) => self.removed_by_another(removing, "thread", id, error),
@@ -139,47 +136,5 @@ impl App {
     ) -> Result<Removal, Problem> {
         drop(own);
         self.removals.of(noun, id).ok_or_else(|| error.into())
-    }
-}
-
-/// The runtimes of threads, as sessions see them.
-pub struct ThreadRuntimes {
-    /// Which terminals a thread has.
-    pub store: Store,
-    /// Those that are alive.
-    pub terminals: Terminals,
-}
-
-impl ThreadRuntimes {
-    /// Shared, for whoever asks.
-    pub fn shared(store: Store, terminals: Terminals) -> Arc<dyn Runtimes> {
-        Arc::new(ThreadRuntimes { store, terminals })
-    }
-}
-
-impl Runtimes for ThreadRuntimes {
-    fn in_use(&self, thread: &ThreadId) -> bool {
-        self.terminals.thread_in_use(thread)
-    }
-
-    fn end<'a>(
-        &'a self,
-        thread: &'a ThreadId,
-    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(async move {
-            let all = match self.store.thread_terminals(thread).await {
-                Ok(all) => all,
-                Err(error) => {
-                    tracing::warn!(%thread, %error, "cannot tell which terminals to end");
-                    return;
-                }
-            };
-            let ids: Vec<TerminalId> = all.into_iter().map(|row| row.terminal_id).collect();
-            for id in ids {
-                if let Err(error) = self.terminals.end(&id).await {
-                    tracing::warn!(terminal = %id, %error, "cannot end a terminal's shell");
-                }
-            }
-        })
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use engine::project::InstanceFiles;
 use files::{
-    Above, Below, Happened, SearchLimits, Tree, TreePath, TreeWatch, Watched, memory::Expect,
+    Above, Below, FileEventKind, SearchLimits, Tree, TreePath, TreeWatch, Watched, memory::Expect,
 };
 use model::{InstanceState, LeaseId, ThreadId};
 
@@ -437,10 +437,10 @@ async fn watch(
 async fn next(watch: &mut TreeWatch) -> (sse::Event, bool) {
     match watch.next().await {
         Ok(Watched::Event(event)) => {
-            let name = match event.what {
-                Happened::Created | Happened::Appeared => "created",
-                Happened::Modified | Happened::Permitted => "modified",
-                Happened::Removed | Happened::MovedAway => "removed",
+            let name = match event.kind {
+                FileEventKind::Created | FileEventKind::Appeared => "created",
+                FileEventKind::Modified | FileEventKind::Permitted => "modified",
+                FileEventKind::Removed | FileEventKind::MovedAway => "removed",
             };
             (sse::event(name, &json!({"path": event.path})), true)
         }

@@ -480,10 +480,10 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Said, load};
+    use config::{ConfigSources, load};
 
     fn settings(flags: &[(&str, &str)]) -> Settings {
-        let mut said = Said::default();
+        let mut said = ConfigSources::default();
         said.flag("home", "/h", "--home");
         for (key, value) in flags {
             said.flag(key, *value, "--set");

@@ -62,9 +62,6 @@ use config::Settings;
 use engine::{lease::Leases, project::Projects, session::Sessions, terminal::Terminals};
 use store::Store;
 
-pub use app::ThreadRuntimes;
-pub use removal::end;
-
 pub use door::{Door, Doors};
 pub use guard::Entrance;
 pub use terminals::check_env;

@@ -22,9 +22,9 @@ use super::{
     removal::RemovalQuery,
     transfer::{BodyReader, BodyWriter, Chunks},
 };
-use base::event::Happened;
+use base::event::EventKind;
 use engine::project::{
-    CleanupItem, ImportLimits, Mode, ProjectChoices,
+    CleanupItem, CleanupMode, ImportLimits, ProjectChoices,
     cleanup::{self, Decision},
 };
 use model::{Project, ProjectConfig, ProjectId, SessionRecord, SessionState, ThreadId, Trashed};
@@ -338,7 +338,7 @@ async fn open_session(
     let choices = ThreadChoices { project_id: Some(id.clone()), ..ThreadChoices::default() };
     let (_, made) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
     if made {
-        app.events.tell(Happened::ThreadCreated { thread_id: thread_id.clone() });
+        app.events.publish(EventKind::ThreadCreated { thread_id: thread_id.clone() });
     }
     let chain = app.open_chain(&thread_id).await?;
     let opened = Opened {
@@ -444,7 +444,7 @@ async fn cleanup_plan(
     if query.dry_run == Some(false) {
         return Err(Problem::query("dry_run", "a GET changes nothing; POST cleans up"));
     }
-    let (items, _) = app.projects.clean_up(Mode::DryRun).await?;
+    let (items, _) = app.projects.clean_up(CleanupMode::DryRun).await?;
     let now = app.now().at;
     let items = items.into_iter().map(|found| item(now, found)).collect();
     Ok(axum::Json(List::whole(items)))
@@ -457,7 +457,7 @@ async fn cleanup_run(
     State(app): State<App>,
     Query(query): Query<DryRun>,
 ) -> Result<axum::Json<List<Item>>, Problem> {
-    let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
+    let mode = if query.dry_run == Some(true) { CleanupMode::DryRun } else { CleanupMode::Act };
     let (items, gone) = app.projects.clean_up(mode).await?;
     let removing = app.removals.begin("projects", &"unused");
     app.end_gone(removing, gone).wait().await;

@@ -10,34 +10,24 @@
 //! [`Terminals::reap`]: engine::terminal::Terminals::reap
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt::Display,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use axum::http::StatusCode;
-use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
 
 use super::App;
-use base::event::Happened;
-use engine::{
-    lease::{LeaseError, Leases},
-    terminal::Terminals,
-};
-use model::{LeaseId, TerminalId};
-use store::Gone;
+use base::event::EventKind;
+use engine::removal::end_deleted;
+use store::DeletedRows;
 
 /// How long a `DELETE` waits for what it deletes to be gone.
 const REMOVAL_WAIT: Duration = Duration::from_secs(5);
-/// Terminals or leases of one removal that are ended at the same time.
-const CONCURRENT_ENDS: usize = 8;
-/// The first pause before what could not be ended is tried again, and the longest.
-const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
-
 /// Whether a `DELETE` waits.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -134,10 +124,10 @@ impl Removal {
 
 impl App {
     /// Ends what deleted rows leave behind, in a task of the server.
-    pub(super) fn end_gone(&self, mut removing: Removing, gone: Gone) -> Removal {
+    pub(super) fn end_gone(&self, mut removing: Removing, gone: DeletedRows) -> Removal {
         for (terminal_id, _) in &gone.terminals {
             removing.add("terminal", terminal_id);
-            self.events.tell(Happened::TerminalDeleted { terminal_id: terminal_id.clone() });
+            self.events.publish(EventKind::TerminalDeleted { terminal_id: terminal_id.clone() });
         }
         let removal = removing.removal();
         let (terminals, leases) = (self.terminals.clone(), self.leases.clone());
@@ -145,67 +135,11 @@ impl App {
         self.tasks.spawn(async move {
             tokio::select! {
                 () = stopping.cancelled() => {}
-                () = end(&terminals, &leases, gone) => {}
+                () = end_deleted(&terminals, &leases, gone) => {}
             }
             drop(removing);
         });
         removal
-    }
-}
-
-/// Ends what deleted rows leave behind, however often that has to be tried.
-pub async fn end(terminals: &Terminals, leases: &Leases, gone: Gone) {
-    let doomed: HashSet<LeaseId> = gone.leases.iter().cloned().collect();
-    // A shell whose instance goes needs not be told: that would wait for a host that may not answer.
-    let (discarded, closed): (Vec<_>, Vec<_>) =
-        gone.terminals.into_iter().partition(|(_, lease)| doomed.contains(lease));
-    let discarded: Vec<TerminalId> = discarded.into_iter().map(|(id, _)| id).collect();
-    let closed = closed.into_iter().map(|(id, _)| id).collect();
-    for id in &discarded {
-        terminals.discard(id).await;
-    }
-    let destroyed = async {
-        let destroy = |id: LeaseId| async move {
-            match leases.destroy(&id).await {
-                Ok(_) | Err(LeaseError::Missing { .. } | LeaseError::Destroyed { .. }) => Ok(()),
-                Err(error) => Err(error),
-            }
-        };
-        again("destroy a lease", gone.leases, destroy).await;
-        let remove = |id: TerminalId| async move { terminals.remove_directory(&id).await };
-        again("remove the directory of a terminal", discarded, remove).await;
-    };
-    let close = |id: TerminalId| async move { terminals.close(&id).await };
-    tokio::join!(destroyed, again("end a terminal", closed, close));
-}
-
-/// Does something for each of several, and again for those for which it failed, with pauses in between.
-async fn again<T, E, F>(doing: &str, mut left: Vec<T>, act: impl Fn(T) -> F)
-where
-    T: Display + Clone,
-    E: std::error::Error + 'static,
-    F: Future<Output = Result<(), E>>,
-{
-    let (mut pause, longest) = RETRY_PAUSES;
-    while !left.is_empty() {
-        let mut failed = Vec::new();
-        let tries = left.into_iter().map(|each| {
-            let tried = act(each.clone());
-            async move { (each, tried.await) }
-        });
-        let mut tries = stream::iter(tries).buffer_unordered(CONCURRENT_ENDS);
-        while let Some((each, tried)) = tries.next().await {
-            if let Err(error) = tried {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(id = %each, error, "cannot {doing} yet");
-                failed.push(each);
-            }
-        }
-        left = failed;
-        if !left.is_empty() {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
-        }
     }
 }
 
@@ -225,17 +159,5 @@ mod tests {
         drop(second);
         assert!(removal.0.wait_for(|done| *done).await.is_ok());
         assert!(removals.of("thread", &"a").is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_ended_is_tried_until_it_can() {
-        let tries = std::sync::atomic::AtomicU32::new(0);
-        let act = |each: i32| {
-            let nth = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let refused = each == 2 && nth < 10;
-            async move { if refused { Err(std::io::Error::other("not yet")) } else { Ok(()) } }
-        };
-        again("end it", vec![1, 2, 3], act).await;
-        assert!(tries.into_inner() > 10);
     }
 }

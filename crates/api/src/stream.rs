@@ -18,7 +18,7 @@ use super::{
 };
 use engine::project::Attached;
 use engine::terminal::{
-    Event, From, Mode, Resume, Told, Watcher,
+    ClientMode, Resume, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
     utf8::{Cutter, Piece},
 };
 
@@ -42,10 +42,10 @@ pub(super) struct WatchQuery {
 }
 
 impl WatchQuery {
-    pub(super) fn mode(&self) -> Result<Mode, Problem> {
+    pub(super) fn mode(&self) -> Result<ClientMode, Problem> {
         match self.mode.as_deref() {
-            None | Some("driver") => Ok(Mode::Driver),
-            Some("viewer") => Ok(Mode::Viewer),
+            None | Some("driver") => Ok(ClientMode::Driver),
+            Some("viewer") => Ok(ClientMode::Viewer),
             Some(_) => Err(Problem::query("mode", "must be driver or viewer")),
         }
     }
@@ -87,13 +87,14 @@ pub(super) async fn watch(
     query.mode()?;
     query.pictures()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
-    let from = last.or(query.from).map_or(From::Picture, From::Offset);
+    let from = last.or(query.from).map_or(WatchFrom::Picture, WatchFrom::Offset);
     let (watcher, attached) = match &guest.0 {
         Some(pass) => (app.look(&terminal, pass, from).await?, None),
         None => {
             let name = query.name()?;
             let (attached, resume) = app.attend(&terminal, query.resume()).await?;
-            let watcher = app.terminals.watch(&terminal, name, Mode::Viewer, from, resume).await?;
+            let watcher =
+                app.terminals.watch(&terminal, name, ClientMode::Viewer, from, resume).await?;
             app.used(&terminal.thread_id).await;
             (watcher, Some(attached))
         }
@@ -118,7 +119,7 @@ pub(super) async fn watch(
                 }
                 match state.watcher.next().await {
                     Ok(told) => {
-                        if let Told::Event(Event::Output { bytes, .. }) = &told {
+                        if let WatcherUpdate::Event(WatchEvent::Output { bytes, .. }) = &told {
                             metrics.bytes_out.inc_by(bytes.len() as u64);
                         }
                         state.take(told);
@@ -140,10 +141,10 @@ struct Watching {
 }
 
 impl Watching {
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, told: WatcherUpdate) {
         let end = self.watcher.offset();
         match told {
-            Told::Picture(picture) => {
+            WatcherUpdate::Picture(picture) => {
                 // A character that is still being received comes whole with the next `data`.
                 self.cutter = Cutter::default();
                 let data = self.cutter.lossy(&picture.data);
@@ -152,7 +153,7 @@ impl Watching {
                     "cols": picture.cols, "rows": picture.rows});
                 self.push("snapshot", &body, Some(offset));
             }
-            Told::Event(Event::Output { bytes, .. }) => {
+            WatcherUpdate::Event(WatchEvent::Output { bytes, .. }) => {
                 let held = self.cutter.held() as u64;
                 let whole = held + bytes.len() as u64;
                 let Some(piece) = self.cutter.cut(&bytes) else { return };
@@ -165,21 +166,23 @@ impl Watching {
                 };
                 self.push("data", &body, Some(end));
             }
-            Told::Event(Event::Resize { cols, rows }) => {
+            WatcherUpdate::Event(WatchEvent::Resize { cols, rows }) => {
                 self.push("resize", &json!({"cols": cols, "rows": rows}), None);
             }
-            Told::Event(Event::Gap { from, to }) => {
+            WatcherUpdate::Event(WatchEvent::Gap { from, to }) => {
                 self.cutter = Cutter::default();
                 self.push("gap", &json!({"from": from, "to": to}), Some(to));
             }
-            Told::Event(Event::Title(title)) => self.push("title", &json!({"title": title}), None),
-            Told::Event(Event::Notice(text)) => {
+            WatcherUpdate::Event(WatchEvent::Title(title)) => {
+                self.push("title", &json!({"title": title}), None)
+            }
+            WatcherUpdate::Event(WatchEvent::Notice(text)) => {
                 self.push("notice", &json!({"code": "notice", "detail": text}), None);
             }
-            Told::Event(Event::Driver(name)) => {
+            WatcherUpdate::Event(WatchEvent::Driver(name)) => {
                 self.push("driver", &json!({"driver": name}), None);
             }
-            Told::Event(Event::Exit { code, signal }) => {
+            WatcherUpdate::Event(WatchEvent::Exit { code, signal }) => {
                 let rest = self.cutter.rest();
                 if !rest.is_empty() {
                     let start = end - rest.len() as u64;

@@ -19,7 +19,7 @@ use super::{
     signal,
     target::{Deletable, Target},
 };
-use engine::terminal::{Facts, NewTerminal, state};
+use engine::terminal::{NewTerminal, TerminalFacts, state};
 use model::{Cause, Env, ShellKind, StateVersion, Terminal, TerminalId, TerminalStatus, ThreadId};
 use store::{Page, PageRequest};
 
@@ -112,10 +112,10 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    fn new(terminal: Terminal, facts: Facts) -> Shown {
+    fn new(terminal: Terminal, facts: TerminalFacts) -> Shown {
         let status = match (&facts, &terminal.status) {
-            (Facts { live: true, .. }, _) => TerminalStatus::Live.word(),
-            (Facts { exit: Some(_), .. }, _) => "exited",
+            (TerminalFacts { live: true, .. }, _) => TerminalStatus::Live.word(),
+            (TerminalFacts { exit: Some(_), .. }, _) => "exited",
             (_, TerminalStatus::Live) => TerminalStatus::Restorable.word(),
             (_, status) => status.word(),
         };

@@ -18,8 +18,8 @@ use super::{
     removal::RemovalQuery,
 };
 use model::{
-    ChatSession, Ended, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId, Role,
-    SessionPolicy, SessionState, Terminal, Thread, ThreadId,
+    ChatSession, EndReason, Env, Hours, LeaseId, Message, MessageId, Money, OnExpiry, ProjectId,
+    Role, SessionPolicy, SessionState, Terminal, Thread, ThreadId,
 };
 use provider::ProviderError;
 use store::{CommandQuery, Page, PageRequest, ThreadChoices, ThreadFilter};
@@ -298,7 +298,7 @@ async fn put(
         app.sessions.policy_changed(&thread_id).await?;
     }
     if made {
-        app.events.tell(base::event::Happened::ThreadCreated { thread_id });
+        app.events.publish(base::event::EventKind::ThreadCreated { thread_id });
     }
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, axum::Json(shown(&app, thread).await?)))
@@ -464,7 +464,7 @@ async fn say(
     };
     app.store.add_message(&id, message.clone()).await?;
     let message_id = message.message_id.clone();
-    app.events.tell(base::event::Happened::MessageAdded { thread_id: id, message_id });
+    app.events.publish(base::event::EventKind::MessageAdded { thread_id: id, message_id });
     Ok((StatusCode::CREATED, axum::Json(message.into())))
 }
 
@@ -484,7 +484,7 @@ pub(super) struct Window {
     /// `max_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    ended: Option<Ended>,
+    ended: Option<EndReason>,
     /// When it was opened.
     #[schema(value_type = String)]
     created_at: Timestamp,

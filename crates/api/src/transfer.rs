@@ -21,7 +21,7 @@ use super::{
     extract::{too_large, too_slow},
     slow_body::is_too_slow,
 };
-use files::{Above, Content, Kind, Stat, Tree, TreePath, memory::Expect};
+use files::{Above, Content, FileKind, Stat, Tree, TreePath, memory::Expect};
 
 /// Bytes sent at once.
 const CHUNK: usize = 64 << 10;
@@ -40,7 +40,7 @@ pub struct FileStat {
     /// `file`, `directory`, `link` or `other`.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
-    kind: Kind,
+    kind: FileKind,
     /// Bytes of its content.
     size: u64,
     /// When it was last written, where that is known.

@@ -33,8 +33,11 @@ use super::{
     stream::WatchQuery,
     target::Target,
 };
-use base::event::Happened;
-use engine::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher, utf8::Cutter};
+use base::event::EventKind;
+use engine::terminal::{
+    ClientId, ClientMode, OwnerRequest, Picture, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
+    utf8::Cutter,
+};
 use model::Terminal;
 
 /// Control messages that wait to be sent; a client that asks faster is cut off.
@@ -55,9 +58,9 @@ pub(super) async fn connect(
         upgrade.map_err(|refused| Problem::new(Code::InvalidRequest, refused.body_text()))?;
     let mode = query.mode()?;
     let pictures = query.pictures()?;
-    let from = query.from.map_or(From::Picture, From::Offset);
+    let from = query.from.map_or(WatchFrom::Picture, WatchFrom::Offset);
     let (mode, watcher, attached) = match &guest.0 {
-        Some(pass) => (Mode::Viewer, app.look(&terminal, pass, from).await?, None),
+        Some(pass) => (ClientMode::Viewer, app.look(&terminal, pass, from).await?, None),
         None => {
             let name = query.name()?;
             let (attached, resume) = app.attend(&terminal, query.resume()).await?;
@@ -81,7 +84,7 @@ async fn serve(
     app: App,
     terminal: Terminal,
     watcher: Watcher,
-    asked: (Mode, Pictures),
+    asked: (ClientMode, Pictures),
     guest: Guest,
     socket: WebSocket,
 ) {
@@ -89,12 +92,12 @@ async fn serve(
     let (control, messages) = mpsc::channel(CONTROL);
     let client = watcher.client();
     let stopping = app.stopping.clone();
-    let (asks, may) = (watcher.asks(), if guest.0.is_some() { May::Look } else { May::Act });
-    let watched = || Happened::TerminalWatched {
+    let (asks, may) = (watcher.owner(), if guest.0.is_some() { May::Look } else { May::Act });
+    let watched = || EventKind::TerminalWatched {
         thread_id: terminal.thread_id.clone(),
         terminal_id: terminal.terminal_id.clone(),
     };
-    app.events.tell(watched());
+    app.events.publish(watched());
     tokio::select! {
         () = tell(&app, &terminal, watcher, asked, sink, messages) => {}
         () = listen(&app, &terminal, (client, may), asks, stream, control) => {}
@@ -103,7 +106,7 @@ async fn serve(
         // `tell` says so to the client; this is for one that does not read.
         () = async { stopping.cancelled().await; tokio::time::sleep(super::GRACE).await } => {}
     }
-    app.events.tell(watched());
+    app.events.publish(watched());
 }
 
 type Sink = SplitSink<WebSocket, Message>;
@@ -112,13 +115,13 @@ async fn tell(
     app: &App,
     terminal: &Terminal,
     mut watcher: Watcher,
-    (mode, pictures): (Mode, Pictures),
+    (mode, pictures): (ClientMode, Pictures),
     mut sink: Sink,
     mut messages: mpsc::Receiver<Value>,
 ) {
     let facts = app.terminals.facts(terminal).await;
     let drives = facts.driving == Some(watcher.client());
-    let shown = if drives { Mode::Driver } else { Mode::Viewer };
+    let shown = if drives { ClientMode::Driver } else { ClientMode::Viewer };
     let hello = json!({"type": "hello", "client": watcher.client(), "mode": shown.as_str(),
         "asked": mode.as_str(), "driver": facts.driver, "offset": watcher.offset(),
         "resumed": watcher.resumed(), "cols": facts.cols, "rows": facts.rows,
@@ -145,7 +148,7 @@ async fn tell(
         };
         let Ok(told) = told else { return };
         let told = match told {
-            Told::Picture(mut picture) => {
+            WatcherUpdate::Picture(mut picture) => {
                 cutter = Cutter::default();
                 picture.data = cutter.cut_bytes(picture.data).unwrap_or_default();
                 picture.offset -= cutter.held() as u64;
@@ -154,12 +157,12 @@ async fn tell(
                 }
                 continue;
             }
-            Told::Event(Event::Output { offset, bytes }) => {
+            WatcherUpdate::Event(WatchEvent::Output { offset, bytes }) => {
                 let offset = offset - cutter.held() as u64;
                 let Some(bytes) = cutter.cut_bytes(bytes) else { continue };
-                Event::Output { offset, bytes }
+                WatchEvent::Output { offset, bytes }
             }
-            Told::Event(event @ (Event::Gap { .. } | Event::Exit { .. })) => {
+            WatcherUpdate::Event(event @ (WatchEvent::Gap { .. } | WatchEvent::Exit { .. })) => {
                 // Nothing will complete the character.
                 let rest = cutter.rest();
                 if !rest.is_empty() && sink.send(Message::Binary(rest.into())).await.is_err() {
@@ -167,7 +170,7 @@ async fn tell(
                 }
                 event
             }
-            Told::Event(event) => event,
+            WatcherUpdate::Event(event) => event,
         };
         if pass_on(app, &mut sink, told, watcher.client(), terminal).await.is_err() {
             return;
@@ -192,27 +195,28 @@ async fn show(sink: &mut Sink, picture: Picture, pictures: Pictures) -> Result<(
 async fn pass_on(
     app: &App,
     sink: &mut Sink,
-    event: Event,
+    event: WatchEvent,
     client: ClientId,
     terminal: &Terminal,
 ) -> Result<(), axum::Error> {
     let message = match event {
-        Event::Output { bytes, .. } => {
+        WatchEvent::Output { bytes, .. } => {
             app.metrics.bytes_out.inc_by(bytes.len() as u64);
             return sink.send(Message::Binary(bytes)).await;
         }
-        Event::Resize { cols, rows } => {
+        WatchEvent::Resize { cols, rows } => {
             json!({"type": "resize", "cols": cols, "rows": rows})
         }
-        Event::Gap { from, to } => json!({"type": "gap", "from": from, "to": to}),
-        Event::Title(title) => json!({"type": "title", "title": title}),
-        Event::Notice(text) => json!({"type": "notice", "text": text}),
-        Event::Driver(driver) => {
+        WatchEvent::Gap { from, to } => json!({"type": "gap", "from": from, "to": to}),
+        WatchEvent::Title(title) => json!({"type": "title", "title": title}),
+        WatchEvent::Notice(text) => json!({"type": "notice", "text": text}),
+        WatchEvent::Driver(driver) => {
             let facts = app.terminals.facts(terminal).await;
-            let mode = if facts.driving == Some(client) { Mode::Driver } else { Mode::Viewer };
+            let mode =
+                if facts.driving == Some(client) { ClientMode::Driver } else { ClientMode::Viewer };
             json!({"type": "driver", "driver": driver, "mode": mode.as_str()})
         }
-        Event::Exit { code, signal } => {
+        WatchEvent::Exit { code, signal } => {
             json!({"type": "exit", "code": code, "signal": signal.map(signal::name)})
         }
     };
@@ -239,7 +243,7 @@ async fn listen(
     app: &App,
     terminal: &Terminal,
     (client, may): (ClientId, May),
-    asks: mpsc::Sender<Box<Ask>>,
+    asks: mpsc::Sender<Box<OwnerRequest>>,
     mut stream: SplitStream<WebSocket>,
     control: mpsc::Sender<Value>,
 ) {
@@ -282,7 +286,7 @@ struct Client<'a> {
     terminal: &'a Terminal,
     client: ClientId,
     may: May,
-    asks: mpsc::Sender<Box<Ask>>,
+    asks: mpsc::Sender<Box<OwnerRequest>>,
 }
 
 impl Client<'_> {
@@ -315,9 +319,9 @@ impl Client<'_> {
                 }
                 return Ok(self.app.terminals.signal(self.terminal, signal.number()?).await?);
             }
-            Said::Resize(size) => Ask::Resize(self.client, size.check()?),
-            Said::TakeOver => Ask::TakeOver(self.client),
-            Said::HandBack => Ask::HandBack(self.client),
+            Said::Resize(size) => OwnerRequest::Resize(self.client, size.check()?),
+            Said::TakeOver => OwnerRequest::TakeOver(self.client),
+            Said::HandBack => OwnerRequest::HandBack(self.client),
             Said::Ping => return Ok(()),
         };
         self.asks.send(ask.into()).await.map_err(|_| engine::terminal::TerminalError::Gone.into())

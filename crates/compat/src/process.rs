@@ -26,8 +26,8 @@ use super::{
 use crate::Compat;
 use api::error::Problem;
 use engine::terminal::{
-    Event, ExecOptions, Execution, From, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin,
-    TerminalError, Told,
+    ExecOptions, Execution, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin, TerminalError,
+    WatchEvent, WatchFrom, WatcherUpdate,
 };
 use model::{Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, Timestamp};
 use store::{CommandQuery, PageRequest};
@@ -465,8 +465,10 @@ impl Compat {
                 None => true,
             },
             Kind::Pty => {
-                let Ok(mut watcher) =
-                    self.terminals.look(&process.terminal, String::new(), From::Picture).await
+                let Ok(mut watcher) = self
+                    .terminals
+                    .watch_as_guest(&process.terminal, String::new(), WatchFrom::Picture)
+                    .await
                 else {
                     return true;
                 };
@@ -475,7 +477,7 @@ impl Compat {
                 }
                 loop {
                     match watcher.next().await {
-                        Ok(Told::Event(Event::Exit { .. })) | Err(_) => return true,
+                        Ok(WatcherUpdate::Event(WatchEvent::Exit { .. })) | Err(_) => return true,
                         Ok(_) => {}
                     }
                 }

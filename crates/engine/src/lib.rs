@@ -2,5 +2,6 @@
 
 pub mod lease;
 pub mod project;
+pub mod removal;
 pub mod session;
 pub mod terminal;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use super::{End, Kind, Process, Said};
 use crate::Compat;
 use api::error::Problem;
-use engine::terminal::{Event, Execution, From, TerminalError, Told};
+use engine::terminal::{Execution, TerminalError, WatchEvent, WatchFrom, WatcherUpdate};
 use model::{Command, CommandId};
 
 /// How often it is looked at an output that is held for long.
@@ -151,8 +151,8 @@ impl Compat {
 
     async fn hear_pty(&self, process: &Process, said: &mpsc::Sender<Said>) -> Result<(), Problem> {
         let terminal = &process.terminal;
-        let from = From::Offset(0);
-        let mut watcher = self.terminals.look(terminal, "sdk".to_owned(), from).await?;
+        let from = WatchFrom::Offset(0);
+        let mut watcher = self.terminals.watch_as_guest(terminal, "sdk".to_owned(), from).await?;
         let end = |(code, signal): (Option<i32>, Option<i32>)| match (code, signal) {
             (_, Some(signal)) if signal != 0 => End::Signal(signal),
             (Some(code), _) => End::Exit(code),
@@ -173,10 +173,12 @@ impl Compat {
                 () = said.closed() => return Ok(()),
             };
             let piece = match told {
-                Ok(Told::Picture(picture)) => Said::Pty(picture.data),
-                Ok(Told::Event(Event::Output { bytes, .. })) => Said::Pty(bytes),
-                Ok(Told::Event(Event::Exit { code, signal })) => Said::End(end((code, signal))),
-                Ok(Told::Event(_)) => continue,
+                Ok(WatcherUpdate::Picture(picture)) => Said::Pty(picture.data),
+                Ok(WatcherUpdate::Event(WatchEvent::Output { bytes, .. })) => Said::Pty(bytes),
+                Ok(WatcherUpdate::Event(WatchEvent::Exit { code, signal })) => {
+                    Said::End(end((code, signal)))
+                }
+                Ok(WatcherUpdate::Event(_)) => continue,
                 Err(_) => Said::End(End::Lost),
             };
             let over = matches!(piece, Said::End(_));
