@@ -22,7 +22,7 @@ use engine::project::{
 };
 use files::{
     Directory, Reach, TreePath,
-    memory::{Change, Expect, HotLimits},
+    memory::{Expect, HotLimits, MemoryChange},
 };
 use store::{PageRequest, ProjectFilter, Store};
 
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
 async fn in_process(home: &Path) -> Result<String> {
     let (store, clock) = (Store::open(home)?, Clock::system());
     let settings = ProjectSettings {
-        most: PROJECTS + 1,
+        max_projects: PROJECTS + 1,
         cleanup: CleanupPolicy::default(),
         trash: Duration::from_secs(7 * 86_400),
         hot: HotLimits::default(),
@@ -57,7 +57,7 @@ async fn in_process(home: &Path) -> Result<String> {
     let id = project.project_id.clone();
     let memory = projects.memory(&id).await?;
     let path = TreePath::parse("/memories/hot/notes/today")?;
-    let put = Change::Put {
+    let put = MemoryChange::Put {
         path: path.relative().clone(),
         bytes: CONTENT.into(),
         expect: Expect::Anything,

@@ -19,7 +19,7 @@ use tokio_util::io::ReaderStream;
 
 use super::trust::{self, CertificateTrust};
 use crate::server::{certificate_path, read_address, read_token};
-use config::{self, Said, Scheme};
+use config::{self, ConfigSources, Scheme};
 
 pub(super) use cloud::WebSocket;
 
@@ -105,7 +105,7 @@ impl ServerArgs {
 
     /// Finds the URL and the token; connects to nothing.
     pub(super) fn find(&self) -> anyhow::Result<ServerAddress> {
-        let mut given = Said::environment();
+        let mut given = ConfigSources::environment();
         if let Some(home) = &self.home {
             given.flag("home", home.display().to_string(), "--home");
         }

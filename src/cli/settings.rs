@@ -1,7 +1,7 @@
 //! Settings as options of `serve`, `config`, `doctor` and `image`.
 
 use clap::Args;
-use config::Said;
+use config::ConfigSources;
 
 /// The settings that can be given as options.
 #[derive(Debug, Args)]
@@ -43,8 +43,8 @@ pub(super) struct SettingArgs {
 
 impl SettingArgs {
     /// Returns the settings of the environment, the options and `--config`.
-    pub(super) fn given(&self) -> anyhow::Result<Said> {
-        let mut given = Said::environment();
+    pub(super) fn given(&self) -> anyhow::Result<ConfigSources> {
+        let mut given = ConfigSources::environment();
         given.file = self.config.clone();
         let named = [
             ("listen", &self.listen, "--listen"),

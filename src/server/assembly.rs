@@ -9,7 +9,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::background::{Background, LocalSandboxes};
 use super::compute::Compute;
-use api::{self, Engine, ThreadRuntimes};
+use api::{self, Engine};
 use base::{clock::Clock, event::Events, metrics::Metrics};
 use config::Settings;
 use engine::{
@@ -20,11 +20,11 @@ use engine::{
     },
     removal::{self, Removals},
     session::Sessions,
-    terminal::{self, Place, Terminals},
+    terminal::{self, ShellSetup, Terminals},
 };
 use files::memory::{HotLimits, HotMemories};
 use model::Env;
-use store::{Gone, Retention, Store};
+use store::{DeletedRows, Retention, Store};
 
 /// Builds the engine; nothing runs yet.
 pub async fn build(
@@ -54,10 +54,10 @@ pub async fn build(
             (workspace.repo.clone(), "/workspace".into()),
             (workspace.memories, "/memories/persistent".into()),
         ];
-        Ok(Place { directory: workspace.repo, env, mounts })
+        Ok(ShellSetup { directory: workspace.repo, env, mounts })
     };
     let terminals = Terminals::new(
-        terminal::Settings {
+        terminal::TerminalSettings {
             home: settings.home.clone(),
             log_limit: settings.terminal.log_limit_bytes,
             scrollback: settings.terminal.scrollback,
@@ -78,7 +78,7 @@ pub async fn build(
         clock.clone(),
         settings.policy.warn_before,
     );
-    sessions.set_runtimes(ThreadRuntimes::shared(store.clone(), terminals.clone()));
+    sessions.set_runtimes(Arc::new(terminals.clone()));
     let projects = Projects::start(
         &settings.home,
         store.clone(),
@@ -120,7 +120,7 @@ fn project_settings(settings: &Settings) -> ProjectSettings {
     let days = |days: u64| u32::try_from(days).unwrap_or(u32::MAX);
     let (project, memory) = (&settings.project, &settings.memory);
     ProjectSettings {
-        most: project.most,
+        max_projects: project.max_projects,
         cleanup: CleanupPolicy {
             enabled: project.cleanup_enabled,
             after_days: days(project.cleanup_after_days),
@@ -217,7 +217,7 @@ pub fn start(
         },
         {
             let (terminals, leases) = (engine.terminals.clone(), engine.leases.clone());
-            move |gone: Gone| {
+            move |gone: DeletedRows| {
                 let (terminals, leases) = (terminals.clone(), leases.clone());
                 async move { removal::end(&terminals, &leases, gone).await }
             }

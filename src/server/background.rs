@@ -9,7 +9,7 @@ use tracing::warn;
 use base::clock::Clock;
 use engine::{
     lease::Leases,
-    project::{Mode, Projects},
+    project::{CleanupMode, Projects},
     session::Sessions,
 };
 use machine::{
@@ -17,7 +17,7 @@ use machine::{
     namespace::{COURTESY, Namespace},
 };
 use model::Timestamp;
-use store::{Gone, Pruned, Retention, Store};
+use store::{DeletedRows, Pruned, Retention, Store};
 
 /// Time between two searches for orphans.
 const REAP_INTERVAL: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ impl Background {
         tasks: &TaskTracker,
         stop: &CancellationToken,
         forget: impl Fn(Pruned) -> F + Send + Sync + 'static,
-        end: impl Fn(Gone) -> G + Send + Sync + 'static,
+        end: impl Fn(DeletedRows) -> G + Send + Sync + 'static,
         reap: impl Fn() -> H + Send + Sync + 'static,
     ) where
         F: Future<Output = ()> + Send,
@@ -136,7 +136,7 @@ impl Background {
         &self,
         tasks: &TaskTracker,
         stop: &CancellationToken,
-        end: impl Fn(Gone) -> G + Send + Sync + 'static,
+        end: impl Fn(DeletedRows) -> G + Send + Sync + 'static,
     ) where
         G: Future<Output = ()> + Send,
     {
@@ -144,7 +144,7 @@ impl Background {
         let clean_up = move || {
             let (projects, end) = (projects.clone(), end.clone());
             async move {
-                match projects.clean_up(Mode::Act).await {
+                match projects.clean_up(CleanupMode::Act).await {
                     Ok((_, gone)) => end(gone).await,
                     Err(error) => warn!(%error, "cannot clean up unused projects"),
                 }

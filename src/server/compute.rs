@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use base::event::Events;
 use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey};
-use config::{Runtime, Sandbox, Settings};
+use config::{Sandbox, Settings, VendorRuntime};
 use machine::{
     Docker, Namespace, docker,
     namespace::{Check, Confined, Options},
@@ -154,7 +154,8 @@ fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud
         image: agentbay.image.clone(),
         timeout: agentbay.timeout,
     };
-    let options = cloud(settings, &agentbay.directory, agentbay.price, Runtime::Remote, events);
+    let options =
+        cloud(settings, &agentbay.directory, agentbay.price, VendorRuntime::Remote, events);
     Ok(Some(Cloud::agentbay(vendor, options).context("cannot use AgentBay")?))
 }
 
@@ -163,14 +164,14 @@ fn cloud(
     settings: &Settings,
     directory: &str,
     price: f64,
-    runtime: Runtime,
+    runtime: VendorRuntime,
     events: &Events,
 ) -> cloud::CloudOptions {
     cloud::CloudOptions {
         price: price.into(),
         runtime: match runtime {
-            Runtime::Host => cloud::TerminalRuntime::Host,
-            Runtime::Remote => cloud::TerminalRuntime::Remote,
+            VendorRuntime::Host => cloud::TerminalRuntime::Host,
+            VendorRuntime::Remote => cloud::TerminalRuntime::Remote,
         },
         inside: directory.to_owned(),
         log_limit: settings.terminal.log_limit_bytes,

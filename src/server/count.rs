@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use tokio_util::sync::CancellationToken;
 
 use base::{
-    event::{Event, Events, Happened, Heard},
+    event::{Delivery, Event, EventKind, Events},
     metrics::Metrics,
 };
 use model::{SessionId, Timestamp};
 
 /// Counts until `stop` is cancelled. The duration of sessions from before the start is not measured.
 pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {
-    let mut listener = events.listen(None);
+    let mut listener = events.subscribe(None);
     let mut opened = HashMap::new();
     loop {
         let heard = tokio::select! {
@@ -20,58 +20,58 @@ pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {
             heard = listener.next() => heard,
         };
         match heard {
-            Some(Heard::Event(event)) => count(&event, &metrics, &mut opened),
-            Some(Heard::Missed(missed)) => tracing::debug!(missed, "events were missed"),
+            Some(Delivery::Event(event)) => count(&event, &metrics, &mut opened),
+            Some(Delivery::Missed(missed)) => tracing::debug!(missed, "events were missed"),
             None => break,
         }
     }
 }
 
 fn count(event: &Event, metrics: &Metrics, opened: &mut HashMap<SessionId, Timestamp>) {
-    match &event.what {
-        Happened::SessionOpened { session_id, .. } => {
+    match &event.kind {
+        EventKind::SessionOpened { session_id, .. } => {
             metrics.sessions_opened.inc();
             opened.insert(session_id.clone(), event.at);
         }
-        Happened::SessionExpired { session_id, .. }
-        | Happened::SessionClosed { session_id, .. } => {
+        EventKind::SessionExpired { session_id, .. }
+        | EventKind::SessionClosed { session_id, .. } => {
             metrics.sessions_closed.inc();
             if let Some(since) = opened.remove(session_id) {
                 metrics.session_seconds.observe(event.at.duration_since(since).as_secs_f64());
             }
         }
-        Happened::TerminalChanged { .. } => {
+        EventKind::TerminalChanged { .. } => {
             metrics.versions_written.inc();
         }
-        Happened::InstanceCreated { .. } => {
+        EventKind::InstanceCreated { .. } => {
             metrics.instances_created.inc();
         }
-        Happened::InstanceLost { .. } => {
+        EventKind::InstanceLost { .. } => {
             metrics.instances_failed.inc();
         }
-        Happened::ThreadCreated { .. }
-        | Happened::ThreadDeleted { .. }
-        | Happened::SessionExpiring { .. }
-        | Happened::TerminalCreated { .. }
-        | Happened::TerminalExited { .. }
-        | Happened::TerminalRestored { .. }
-        | Happened::TerminalDeleted { .. }
-        | Happened::TerminalWatched { .. }
-        | Happened::ShareCreated { .. }
-        | Happened::ShareRevoked { .. }
-        | Happened::CommandStarted { .. }
-        | Happened::CommandEnded { .. }
-        | Happened::MessageAdded { .. }
-        | Happened::InstancePaused { .. }
-        | Happened::InstanceResumed { .. }
-        | Happened::InstanceEnded { .. }
-        | Happened::OrphanEnded { .. }
-        | Happened::ImageProgress { .. }
-        | Happened::LeaseUnreachable { .. }
-        | Happened::LeaseReachable { .. }
-        | Happened::LeaseDestroyed { .. }
-        | Happened::ProjectExpiring { .. }
-        | Happened::ProjectDeleted { .. } => {}
+        EventKind::ThreadCreated { .. }
+        | EventKind::ThreadDeleted { .. }
+        | EventKind::SessionExpiring { .. }
+        | EventKind::TerminalCreated { .. }
+        | EventKind::TerminalExited { .. }
+        | EventKind::TerminalRestored { .. }
+        | EventKind::TerminalDeleted { .. }
+        | EventKind::TerminalWatched { .. }
+        | EventKind::ShareCreated { .. }
+        | EventKind::ShareRevoked { .. }
+        | EventKind::CommandStarted { .. }
+        | EventKind::CommandEnded { .. }
+        | EventKind::MessageAdded { .. }
+        | EventKind::InstancePaused { .. }
+        | EventKind::InstanceResumed { .. }
+        | EventKind::InstanceEnded { .. }
+        | EventKind::OrphanEnded { .. }
+        | EventKind::ImageProgress { .. }
+        | EventKind::LeaseUnreachable { .. }
+        | EventKind::LeaseReachable { .. }
+        | EventKind::LeaseDestroyed { .. }
+        | EventKind::ProjectExpiring { .. }
+        | EventKind::ProjectDeleted { .. } => {}
     }
 }
 
@@ -85,14 +85,14 @@ mod tests {
         let mut opened = HashMap::new();
         let (thread_id, session_id) = ("t".parse().unwrap(), SessionId::fresh());
         let at = |second| Timestamp::from_second(second).unwrap();
-        let open = Happened::SessionOpened {
+        let open = EventKind::SessionOpened {
             thread_id,
             session_id: session_id.clone(),
             expires_at: at(1800),
         };
-        count(&Event { id: 1, at: at(0), what: open }, &metrics, &mut opened);
-        let close = Happened::SessionClosed { thread_id: "t".parse().unwrap(), session_id };
-        count(&Event { id: 2, at: at(90), what: close }, &metrics, &mut opened);
+        count(&Event { id: 1, at: at(0), kind: open }, &metrics, &mut opened);
+        let close = EventKind::SessionClosed { thread_id: "t".parse().unwrap(), session_id };
+        count(&Event { id: 2, at: at(90), kind: close }, &metrics, &mut opened);
         let text = metrics.text().unwrap();
         for line in [
             "stead_sessions_opened_total 1",

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use api::Engine;
-use base::event::Measured;
+use base::event::InstanceMeasurement;
 use engine::lease::Leases;
 use model::{InstanceState, LeaseId};
 use store::Store;
@@ -36,7 +36,7 @@ pub fn run(
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            if !events.is_measuring_heard() {
+            if !events.has_measurement_subscribers() {
                 reported.clear();
                 continue;
             }
@@ -51,7 +51,7 @@ pub fn run(
                 if let Some(measured) = measure(&leases, &store, &lease).await
                     && reported.insert(lease.clone(), measured.clone()).as_ref() != Some(&measured)
                 {
-                    events.measured(measured);
+                    events.publish_measurement(measured);
                 }
                 last = Some(lease);
             }
@@ -66,14 +66,14 @@ fn next_leases(watched: &BTreeSet<LeaseId>, last: Option<&LeaseId>) -> Vec<Lease
     after.chain(before).take(MAX_INSTANCES_PER_INTERVAL).cloned().collect()
 }
 
-async fn measure(leases: &Leases, store: &Store, id: &LeaseId) -> Option<Measured> {
+async fn measure(leases: &Leases, store: &Store, id: &LeaseId) -> Option<InstanceMeasurement> {
     let lease = store.lease(id).await.ok()??;
     let (instance, state) = lease.instance()?;
     if state != InstanceState::Running {
         return None;
     }
     let metrics = leases.metrics(&lease).await.ok()??;
-    Some(Measured {
+    Some(InstanceMeasurement {
         lease_id: id.clone(),
         instance_id: instance.instance_id.clone(),
         cpu_us: metrics.cpu_us,

@@ -29,14 +29,14 @@ pub(super) fn clear_own_token(settings: &mut Settings, token: &str) -> Vec<&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Said, load};
+    use config::{ConfigSources, load};
 
     #[test]
     fn the_own_token_is_never_used_as_a_vendor_key() {
         let digits = "0123456789abcdef0123456789abcdef01234567";
         let earlier = "c29tZSBlYXJsaWVyIHRva2VuIG9mIHRoaXMgaG9tZSE";
         for own in [format!("stead_{digits}"), earlier.to_owned()] {
-            let mut sources = Said::default();
+            let mut sources = ConfigSources::default();
             sources.flag("home", "/h", "--home");
             sources.flag("e2b.key", AccessToken::read(&own).with_prefix(TokenPrefix::E2b), "--set");
             sources.flag("daytona.key", own.clone(), "--set");

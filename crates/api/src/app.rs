@@ -12,7 +12,7 @@ use engine::project::{Attached, Projects};
 use engine::removal::{Removal, Removals};
 use engine::sandbox::Sandboxes;
 use engine::session::{Runtimes, Sessions};
-use engine::terminal::{From, Resume, Terminals, Watcher};
+use engine::terminal::{Resume, Terminals, WatchFrom, Watcher};
 use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
 use store::{Chain, FirstUse, Store, ThreadChoices};
 
@@ -145,9 +145,9 @@ impl App {
             max_running: None,
             max_cost: None,
             on_expiry: match policy.on_expiry {
-                config::OnExpiry::Keep => OnExpiry::Keep,
-                config::OnExpiry::Pause => OnExpiry::Pause,
-                config::OnExpiry::Stop => OnExpiry::Stop,
+                config::ExpiryAction::Keep => OnExpiry::Keep,
+                config::ExpiryAction::Pause => OnExpiry::Pause,
+                config::ExpiryAction::Stop => OnExpiry::Stop,
             },
         }
     }
@@ -184,13 +184,13 @@ impl App {
         &self,
         terminal: &Terminal,
         pass: &Pass,
-        from: From,
+        from: WatchFrom,
     ) -> Result<Watcher, Problem> {
         let name = match pass.share().name.as_str() {
             "" => "guest".to_owned(),
             name => format!("guest {name}"),
         };
-        Ok(self.terminals.look(terminal, name, from).await?)
+        Ok(self.terminals.watch_as_guest(terminal, name, from).await?)
     }
 
     /// Registers a client as attached to the project of a terminal, until the returned [`Attached`] is dropped.

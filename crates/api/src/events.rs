@@ -18,7 +18,7 @@ use super::{
     page::{self, List},
     sse,
 };
-use base::event::{Event, Heard, Listener, Measured};
+use base::event::{Delivery, Event, EventSubscription, InstanceMeasurement};
 use store::LedgerEntry;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -49,8 +49,8 @@ async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
-    let measurements = app.events.measurements();
-    let mut listener = app.events.listen(last.or(query.from));
+    let measurements = app.events.subscribe_measurements();
+    let mut listener = app.events.subscribe(last.or(query.from));
     let mut ready: VecDeque<sse::Event> = VecDeque::new();
     if listener.gap {
         ready.push_back(sse::event(
@@ -73,14 +73,14 @@ async fn events(
     Ok(sse::stream(&app, events))
 }
 
-async fn next(listener: &mut Listener) -> Option<sse::Event> {
+async fn next(listener: &mut EventSubscription) -> Option<sse::Event> {
     Some(match listener.next().await? {
-        Heard::Event(event) => to_sse(&event),
-        Heard::Missed(count) => sse::event("gap", &json!({"missed": count})),
+        Delivery::Event(event) => to_sse(&event),
+        Delivery::Missed(count) => sse::event("gap", &json!({"missed": count})),
     })
 }
 
-async fn latest(measurements: &mut Receiver<Measured>) -> Option<sse::Event> {
+async fn latest(measurements: &mut Receiver<InstanceMeasurement>) -> Option<sse::Event> {
     loop {
         match measurements.recv().await {
             Ok(measured) => return Some(sse::event("instance_measured", &measured)),

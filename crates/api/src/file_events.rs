@@ -17,7 +17,7 @@ use super::{
     params::ThreadPath,
     sse,
 };
-use files::{Below, Happened, TreeWatch, Watched};
+use files::{Below, FileEventKind, TreeWatch, Watched};
 use model::ThreadId;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -69,10 +69,10 @@ async fn watch(
 async fn next(watch: &mut TreeWatch) -> (sse::Event, ControlFlow<()>) {
     match watch.next().await {
         Ok(Watched::Event(event)) => {
-            let name = match event.what {
-                Happened::Created | Happened::Appeared => "created",
-                Happened::Modified | Happened::Permitted => "modified",
-                Happened::Removed | Happened::MovedAway => "removed",
+            let name = match event.kind {
+                FileEventKind::Created | FileEventKind::Appeared => "created",
+                FileEventKind::Modified | FileEventKind::Permitted => "modified",
+                FileEventKind::Removed | FileEventKind::MovedAway => "removed",
             };
             (sse::event(name, &json!({"path": event.path})), ControlFlow::Continue(()))
         }

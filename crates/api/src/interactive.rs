@@ -186,7 +186,7 @@ pub(super) async fn recording(
     Query(query): Query<RecordingQuery>,
     guest: Guest,
 ) -> Response {
-    let offsets = if query.offsets == Some(true) { Offsets::Told } else { Offsets::Untold };
+    let offsets = if query.offsets == Some(true) { Offsets::Include } else { Offsets::Omit };
     let lines = app.terminals.recording(&terminal, offsets);
     let body = stream::unfold(lines, |mut lines| async {
         let bytes = lines.recv().await?;

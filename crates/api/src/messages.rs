@@ -13,7 +13,7 @@ use super::{
     page::{List, PageQuery},
     params::ThreadPath,
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{Message, MessageId, Role, ThreadId};
 use store::ThreadChoices;
 
@@ -101,6 +101,6 @@ async fn add(
     };
     app.store.add_message(&id, message.clone()).await?;
     let message_id = message.message_id.clone();
-    app.events.tell(Happened::MessageAdded { thread_id: id, message_id });
+    app.events.publish(EventKind::MessageAdded { thread_id: id, message_id });
     Ok((StatusCode::CREATED, axum::Json(message.into())))
 }

@@ -97,10 +97,10 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
-    use config::{Said, load};
+    use config::{ConfigSources, load};
 
     fn settings(flags: &[(&str, &str)]) -> Settings {
-        let mut sources = Said::default();
+        let mut sources = ConfigSources::default();
         sources.flag("home", "/h", "--home");
         for (key, value) in flags {
             sources.flag(key, *value, "--set");

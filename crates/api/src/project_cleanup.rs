@@ -14,7 +14,7 @@ use super::{
     params::ProjectPath,
     projects::{ProjectView, project_view},
 };
-use engine::project::{CleanupItem, Mode, cleanup::Decision};
+use engine::project::{CleanupItem, CleanupMode, cleanup::Decision};
 use model::{ProjectId, Trashed};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -72,7 +72,7 @@ async fn plan(
             "must be true for GET; use POST to run the clean-up",
         ));
     }
-    let (items, _) = app.projects.clean_up(Mode::DryRun).await?;
+    let (items, _) = app.projects.clean_up(CleanupMode::DryRun).await?;
     let now = app.now().at;
     let items = items.into_iter().map(|found| item(now, found)).collect();
     Ok(axum::Json(List::whole(items)))
@@ -88,7 +88,7 @@ async fn run(
     State(app): State<App>,
     Query(query): Query<CleanupQuery>,
 ) -> Result<axum::Json<List<CleanupCandidate>>, Problem> {
-    let mode = if query.dry_run == Some(true) { Mode::DryRun } else { Mode::Act };
+    let mode = if query.dry_run == Some(true) { CleanupMode::DryRun } else { CleanupMode::Act };
     let (items, gone) = app.projects.clean_up(mode).await?;
     let removing = app.removals.begin("projects", &"unused");
     app.removals.end_gone(removing, gone).wait().await;

@@ -13,7 +13,7 @@ use super::{
     page::{List, PageQuery},
     params::ProjectPath,
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{ProjectId, SessionRecord, SessionState, ThreadId};
 use store::ThreadChoices;
 
@@ -132,7 +132,7 @@ async fn open(
     let choices = ThreadChoices { project_id: Some(id.clone()), ..ThreadChoices::default() };
     let (_, created) = app.store.put_thread(app.first_use(&thread_id, choices)).await?;
     if created {
-        app.events.tell(Happened::ThreadCreated { thread_id: thread_id.clone() });
+        app.events.publish(EventKind::ThreadCreated { thread_id: thread_id.clone() });
     }
     let chain = app.open_chain(&thread_id).await?;
     let opened = ProjectSession {

@@ -13,7 +13,7 @@ use super::{
     page::{self, List},
     params::ThreadPath,
 };
-use model::{ChatSession, Ended, SessionPolicy, SessionState, SessionStatus, ThreadId};
+use model::{ChatSession, EndReason, SessionPolicy, SessionState, SessionStatus, ThreadId};
 use store::Page;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -39,7 +39,7 @@ struct SessionView {
     /// The limit that expired the session: `idle_timeout`, `max_duration`, `max_running` or `max_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    ended: Option<Ended>,
+    ended: Option<EndReason>,
     /// Creation time.
     #[schema(value_type = String)]
     created_at: Timestamp,

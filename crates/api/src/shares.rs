@@ -25,7 +25,7 @@ use super::{
     pass::{Guest, Pass, ShareError},
     target::TargetTerminal,
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{ShareId, Timestamp};
 use store::Share;
 
@@ -141,7 +141,7 @@ async fn create(
         ShareError::Full => Problem::new(Code::QuotaExceeded, error.to_string()),
         ShareError::Auth(error) => Problem::internal("cannot make a share", &error),
     })?;
-    app.events.tell(Happened::ShareCreated {
+    app.events.publish(EventKind::ShareCreated {
         terminal_id: share.terminal_id.clone(),
         share_id: share.share_id.clone(),
     });
@@ -206,7 +206,7 @@ async fn revoke(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
     let id: ShareId = name.parse().map_err(|_| missing())?;
     let share = app.store.share(&id).await?.ok_or_else(missing)?;
     app.shares.revoke(&id).await?;
-    app.events.tell(Happened::ShareRevoked { terminal_id: share.terminal_id, share_id: id });
+    app.events.publish(EventKind::ShareRevoked { terminal_id: share.terminal_id, share_id: id });
     Ok(StatusCode::NO_CONTENT)
 }
 

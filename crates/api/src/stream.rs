@@ -18,7 +18,7 @@ use super::{
 };
 use engine::project::Attached;
 use engine::terminal::{
-    Event, From, Mode, Resume, Told, Watcher,
+    ClientMode, Resume, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
     utf8::{Cutter, Piece},
 };
 
@@ -41,10 +41,10 @@ pub(super) struct WatchQuery {
 }
 
 impl WatchQuery {
-    pub(super) fn mode(&self) -> Result<Mode, Problem> {
+    pub(super) fn mode(&self) -> Result<ClientMode, Problem> {
         match self.mode.as_deref() {
-            None | Some("driver") => Ok(Mode::Driver),
-            Some("viewer") => Ok(Mode::Viewer),
+            None | Some("driver") => Ok(ClientMode::Driver),
+            Some("viewer") => Ok(ClientMode::Viewer),
             Some(_) => Err(Problem::query("mode", "must be driver or viewer")),
         }
     }
@@ -92,13 +92,14 @@ pub(super) async fn watch(
     query.mode()?;
     query.snapshot_encoding()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.trim().parse().ok());
-    let from = last.or(query.from).map_or(From::Picture, From::Offset);
+    let from = last.or(query.from).map_or(WatchFrom::Picture, WatchFrom::Offset);
     let (watcher, attached) = match &guest.0 {
         Some(pass) => (app.watch_as_guest(&terminal, pass, from).await?, None),
         None => {
             let name = query.name()?;
             let (attached, resume) = app.attach(&terminal, query.resume()).await?;
-            let watcher = app.terminals.watch(&terminal, name, Mode::Viewer, from, resume).await?;
+            let watcher =
+                app.terminals.watch(&terminal, name, ClientMode::Viewer, from, resume).await?;
             app.used(&terminal.thread_id).await;
             (watcher, Some(attached))
         }
@@ -123,7 +124,7 @@ pub(super) async fn watch(
                 }
                 match state.watcher.next().await {
                     Ok(update) => {
-                        if let Told::Event(Event::Output { bytes, .. }) = &update {
+                        if let WatcherUpdate::Event(WatchEvent::Output { bytes, .. }) = &update {
                             metrics.bytes_out.inc_by(bytes.len() as u64);
                         }
                         state.take(update);
@@ -145,10 +146,10 @@ struct Watching {
 }
 
 impl Watching {
-    fn take(&mut self, update: Told) {
+    fn take(&mut self, update: WatcherUpdate) {
         let end = self.watcher.offset();
         match update {
-            Told::Picture(picture) => {
+            WatcherUpdate::Picture(picture) => {
                 // An incomplete character is sent whole with the next `data`.
                 self.cutter = Cutter::default();
                 let data = self.cutter.lossy(&picture.data);
@@ -157,7 +158,7 @@ impl Watching {
                     "cols": picture.cols, "rows": picture.rows});
                 self.push("snapshot", &body, Some(offset));
             }
-            Told::Event(Event::Output { bytes, .. }) => {
+            WatcherUpdate::Event(WatchEvent::Output { bytes, .. }) => {
                 let held = self.cutter.held() as u64;
                 let whole = held + bytes.len() as u64;
                 let Some(piece) = self.cutter.cut(&bytes) else { return };
@@ -170,21 +171,23 @@ impl Watching {
                 };
                 self.push("data", &body, Some(end));
             }
-            Told::Event(Event::Resize { cols, rows }) => {
+            WatcherUpdate::Event(WatchEvent::Resize { cols, rows }) => {
                 self.push("resize", &json!({"cols": cols, "rows": rows}), None);
             }
-            Told::Event(Event::Gap { from, to }) => {
+            WatcherUpdate::Event(WatchEvent::Gap { from, to }) => {
                 self.cutter = Cutter::default();
                 self.push("gap", &json!({"from": from, "to": to}), Some(to));
             }
-            Told::Event(Event::Title(title)) => self.push("title", &json!({"title": title}), None),
-            Told::Event(Event::Notice(text)) => {
+            WatcherUpdate::Event(WatchEvent::Title(title)) => {
+                self.push("title", &json!({"title": title}), None)
+            }
+            WatcherUpdate::Event(WatchEvent::Notice(text)) => {
                 self.push("notice", &json!({"code": "notice", "detail": text}), None);
             }
-            Told::Event(Event::Driver(name)) => {
+            WatcherUpdate::Event(WatchEvent::Driver(name)) => {
                 self.push("driver", &json!({"driver": name}), None);
             }
-            Told::Event(Event::Exit { code, signal }) => {
+            WatcherUpdate::Event(WatchEvent::Exit { code, signal }) => {
                 let rest = self.cutter.rest();
                 if !rest.is_empty() {
                     let start = end - rest.len() as u64;

@@ -19,7 +19,7 @@ use super::{
     signal,
     target::{Deletable, TargetTerminal},
 };
-use engine::terminal::{Facts, NewTerminal};
+use engine::terminal::{NewTerminal, TerminalFacts};
 use model::{Env, ShellKind, Terminal, TerminalStatus, ThreadId};
 use store::{Page, PageRequest};
 
@@ -106,10 +106,10 @@ pub(super) struct TerminalView {
 }
 
 impl TerminalView {
-    pub(super) fn new(terminal: Terminal, facts: Facts) -> TerminalView {
+    pub(super) fn new(terminal: Terminal, facts: TerminalFacts) -> TerminalView {
         let status = match (&facts, &terminal.status) {
-            (Facts { live: true, .. }, _) => TerminalStatus::Live.word(),
-            (Facts { exit: Some(_), .. }, _) => "exited",
+            (TerminalFacts { live: true, .. }, _) => TerminalStatus::Live.word(),
+            (TerminalFacts { exit: Some(_), .. }, _) => "exited",
             (_, TerminalStatus::Live) => TerminalStatus::Restorable.word(),
             (_, status) => status.word(),
         };

@@ -14,7 +14,7 @@ use super::{
     terminals::check_env,
     threads::{ThreadView, thread_view},
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{Env, Hours, LeaseId, Money, OnExpiry, ProjectId, SessionPolicy, ThreadId};
 use provider::ProviderError;
 use store::ThreadChoices;
@@ -158,7 +158,7 @@ async fn put(
         app.sessions.policy_changed(&thread_id).await?;
     }
     if created {
-        app.events.tell(Happened::ThreadCreated { thread_id });
+        app.events.publish(EventKind::ThreadCreated { thread_id });
     }
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, axum::Json(thread_view(&app, thread).await?)))

@@ -21,7 +21,7 @@ use super::{
     extract::{too_large, too_slow},
     slow_body::is_too_slow,
 };
-use files::{Above, Content, Kind, Stat, Tree, TreePath, memory::Expect};
+use files::{Above, Content, FileKind, Stat, Tree, TreePath, memory::Expect};
 
 /// Size of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -40,7 +40,7 @@ pub struct FileStat {
     /// `file`, `directory`, `link` or `other`.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
-    kind: Kind,
+    kind: FileKind,
     /// Size in bytes.
     size: u64,
     /// Time of the last write; null if unknown.

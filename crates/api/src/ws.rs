@@ -36,8 +36,11 @@ use super::{
     stream::WatchQuery,
     target::TargetTerminal,
 };
-use base::event::Happened;
-use engine::terminal::{Ask, ClientId, Event, From, Mode, Picture, Told, Watcher, utf8::Cutter};
+use base::event::EventKind;
+use engine::terminal::{
+    ClientId, ClientMode, OwnerRequest, Picture, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
+    utf8::Cutter,
+};
 use model::Terminal;
 
 /// How long a client may take to read that the server is stopping.
@@ -62,9 +65,9 @@ pub(super) async fn connect(
         upgrade.map_err(|refused| Problem::new(Code::InvalidRequest, refused.body_text()))?;
     let mode = query.mode()?;
     let encoding = query.snapshot_encoding()?;
-    let from = query.from.map_or(From::Picture, From::Offset);
+    let from = query.from.map_or(WatchFrom::Picture, WatchFrom::Offset);
     let (mode, watcher, attached) = match &guest.0 {
-        Some(pass) => (Mode::Viewer, app.watch_as_guest(&terminal, pass, from).await?, None),
+        Some(pass) => (ClientMode::Viewer, app.watch_as_guest(&terminal, pass, from).await?, None),
         None => {
             let name = query.name()?;
             let (attached, resume) = app.attach(&terminal, query.resume()).await?;
@@ -88,7 +91,7 @@ async fn serve(
     app: App,
     terminal: Terminal,
     watcher: Watcher,
-    requested: (Mode, SnapshotEncoding),
+    requested: (ClientMode, SnapshotEncoding),
     guest: Guest,
     socket: WebSocket,
 ) {
@@ -97,12 +100,12 @@ async fn serve(
     let client = watcher.client();
     let stopping = app.stopping.clone();
     let (asks, permission) =
-        (watcher.asks(), if guest.0.is_some() { Permission::View } else { Permission::Control });
-    let watched = || Happened::TerminalWatched {
+        (watcher.owner(), if guest.0.is_some() { Permission::View } else { Permission::Control });
+    let watched = || EventKind::TerminalWatched {
         thread_id: terminal.thread_id.clone(),
         terminal_id: terminal.terminal_id.clone(),
     };
-    app.events.tell(watched());
+    app.events.publish(watched());
     tokio::select! {
         () = send(&app, &terminal, watcher, requested, sink, messages) => {}
         () = receive(&app, &terminal, (client, permission), asks, stream, control) => {}
@@ -111,7 +114,7 @@ async fn serve(
         // `send` notifies the client; this ends one that does not read.
         () = async { stopping.cancelled().await; tokio::time::sleep(STOP_TIMEOUT).await } => {}
     }
-    app.events.tell(watched());
+    app.events.publish(watched());
 }
 
 type Sink = SplitSink<WebSocket, Message>;
@@ -120,13 +123,13 @@ async fn send(
     app: &App,
     terminal: &Terminal,
     mut watcher: Watcher,
-    (mode, encoding): (Mode, SnapshotEncoding),
+    (mode, encoding): (ClientMode, SnapshotEncoding),
     mut sink: Sink,
     mut messages: mpsc::Receiver<Value>,
 ) {
     let facts = app.terminals.facts(terminal).await;
     let drives = facts.driving == Some(watcher.client());
-    let shown = if drives { Mode::Driver } else { Mode::Viewer };
+    let shown = if drives { ClientMode::Driver } else { ClientMode::Viewer };
     let hello = json!({"type": "hello", "client": watcher.client(), "mode": shown.as_str(),
         "asked": mode.as_str(), "driver": facts.driver, "offset": watcher.offset(),
         "resumed": watcher.resumed(), "cols": facts.cols, "rows": facts.rows,
@@ -153,7 +156,7 @@ async fn send(
         };
         let Ok(update) = update else { return };
         let update = match update {
-            Told::Picture(mut picture) => {
+            WatcherUpdate::Picture(mut picture) => {
                 cutter = Cutter::default();
                 picture.data = cutter.cut_bytes(picture.data).unwrap_or_default();
                 picture.offset -= cutter.held() as u64;
@@ -162,12 +165,12 @@ async fn send(
                 }
                 continue;
             }
-            Told::Event(Event::Output { offset, bytes }) => {
+            WatcherUpdate::Event(WatchEvent::Output { offset, bytes }) => {
                 let offset = offset - cutter.held() as u64;
                 let Some(bytes) = cutter.cut_bytes(bytes) else { continue };
-                Event::Output { offset, bytes }
+                WatchEvent::Output { offset, bytes }
             }
-            Told::Event(event @ (Event::Gap { .. } | Event::Exit { .. })) => {
+            WatcherUpdate::Event(event @ (WatchEvent::Gap { .. } | WatchEvent::Exit { .. })) => {
                 // The character stays incomplete.
                 let rest = cutter.rest();
                 if !rest.is_empty() && sink.send(Message::Binary(rest.into())).await.is_err() {
@@ -175,7 +178,7 @@ async fn send(
                 }
                 event
             }
-            Told::Event(event) => event,
+            WatcherUpdate::Event(event) => event,
         };
         if send_event(app, &mut sink, update, watcher.client(), terminal).await.is_err() {
             return;
@@ -204,27 +207,28 @@ async fn send_snapshot(
 async fn send_event(
     app: &App,
     sink: &mut Sink,
-    event: Event,
+    event: WatchEvent,
     client: ClientId,
     terminal: &Terminal,
 ) -> Result<(), axum::Error> {
     let message = match event {
-        Event::Output { bytes, .. } => {
+        WatchEvent::Output { bytes, .. } => {
             app.metrics.bytes_out.inc_by(bytes.len() as u64);
             return sink.send(Message::Binary(bytes)).await;
         }
-        Event::Resize { cols, rows } => {
+        WatchEvent::Resize { cols, rows } => {
             json!({"type": "resize", "cols": cols, "rows": rows})
         }
-        Event::Gap { from, to } => json!({"type": "gap", "from": from, "to": to}),
-        Event::Title(title) => json!({"type": "title", "title": title}),
-        Event::Notice(text) => json!({"type": "notice", "text": text}),
-        Event::Driver(driver) => {
+        WatchEvent::Gap { from, to } => json!({"type": "gap", "from": from, "to": to}),
+        WatchEvent::Title(title) => json!({"type": "title", "title": title}),
+        WatchEvent::Notice(text) => json!({"type": "notice", "text": text}),
+        WatchEvent::Driver(driver) => {
             let facts = app.terminals.facts(terminal).await;
-            let mode = if facts.driving == Some(client) { Mode::Driver } else { Mode::Viewer };
+            let mode =
+                if facts.driving == Some(client) { ClientMode::Driver } else { ClientMode::Viewer };
             json!({"type": "driver", "driver": driver, "mode": mode.as_str()})
         }
-        Event::Exit { code, signal } => {
+        WatchEvent::Exit { code, signal } => {
             json!({"type": "exit", "code": code, "signal": signal.map(signal::name)})
         }
     };
@@ -251,7 +255,7 @@ async fn receive(
     app: &App,
     terminal: &Terminal,
     (client, permission): (ClientId, Permission),
-    asks: mpsc::Sender<Box<Ask>>,
+    asks: mpsc::Sender<Box<OwnerRequest>>,
     mut stream: SplitStream<WebSocket>,
     control: mpsc::Sender<Value>,
 ) {
@@ -294,7 +298,7 @@ struct SocketClient<'a> {
     terminal: &'a Terminal,
     client: ClientId,
     permission: Permission,
-    asks: mpsc::Sender<Box<Ask>>,
+    asks: mpsc::Sender<Box<OwnerRequest>>,
 }
 
 impl SocketClient<'_> {
@@ -327,9 +331,9 @@ impl SocketClient<'_> {
                 }
                 return Ok(self.app.terminals.signal(self.terminal, signal.number()?).await?);
             }
-            ClientMessage::Resize(size) => Ask::Resize(self.client, size.check()?),
-            ClientMessage::TakeOver => Ask::TakeOver(self.client),
-            ClientMessage::HandBack => Ask::HandBack(self.client),
+            ClientMessage::Resize(size) => OwnerRequest::Resize(self.client, size.check()?),
+            ClientMessage::TakeOver => OwnerRequest::TakeOver(self.client),
+            ClientMessage::HandBack => OwnerRequest::HandBack(self.client),
             ClientMessage::Ping => return Ok(()),
         };
         self.asks.send(ask.into()).await.map_err(|_| engine::terminal::TerminalError::Gone.into())

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 /// crash left of them is removed at the next start.
 pub const PART: &str = ".stead-part-";
 
-/// A name that nothing else has.
+/// Returns a unique name for an unfinished file.
 pub fn part_name() -> io::Result<String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -31,12 +31,12 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Makes what was created, renamed or removed in a directory last.
+/// Syncs a directory, so that created, renamed and removed names are on stable storage.
 pub fn sync_directory(directory: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fsync(directory)?)
 }
 
-/// Makes a directory, open to us alone, that lasts. One that is there already is left as it is.
+/// Creates a directory with mode 0700 and syncs its parent. An existing one is left as it is.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) => match path.parent() {
@@ -48,8 +48,7 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts a whole file, open to us alone, in place of whatever has that path. It is on stable storage when
-/// this returns.
+/// Replaces a file atomically, with mode 0600. It is on stable storage when this returns.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (beside, file) = write_beside(path, content)?;
     file.sync_all()?;
@@ -57,8 +56,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_directory(open_directory(path.parent().unwrap_or(Path::new("/")))?)
 }
 
-/// Puts a whole file, open to us alone, in place of whatever has that path. A power failure may lose it,
-/// or leave an empty one.
+/// Replaces a file atomically, with mode 0600. A power failure may lose it, or leave an empty file.
 pub fn replace_volatile(path: &Path, content: &[u8]) -> io::Result<()> {
     let (beside, _) = write_beside(path, content)?;
     fs::rename(beside, path)
@@ -74,7 +72,7 @@ fn write_beside(path: &Path, content: &[u8]) -> io::Result<(PathBuf, File)> {
     Ok((beside.into(), file))
 }
 
-/// Puts a whole file in place of whatever has that name in a directory: written beside, synced, renamed.
+/// Replaces a file in a directory atomically and syncs it.
 pub fn replace_at(directory: impl AsFd, name: &str, content: &[u8]) -> io::Result<()> {
     let directory = directory.as_fd();
     let part = part_name()?;

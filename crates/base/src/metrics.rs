@@ -29,7 +29,7 @@ struct Request {
 
 /// The label of what is counted for each provider.
 #[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct ProviderLabel {
     provider: String,
 }
 
@@ -92,8 +92,8 @@ pub struct Metrics {
     pub memory_snapshot_bytes: Counter,
     pub memory_snapshot_seconds: Counter<f64, AtomicU64>,
     pub memory_snapshot_age: Gauge<f64, AtomicU64>,
-    ran: Family<Of, Gauge<f64, AtomicU64>>,
-    cost: Family<Of, Gauge<f64, AtomicU64>>,
+    ran: Family<ProviderLabel, Gauge<f64, AtomicU64>>,
+    cost: Family<ProviderLabel, Gauge<f64, AtomicU64>>,
     requests: Family<Request, Counter>,
     request_seconds: Histogram,
     registry: Arc<Registry>,
@@ -240,11 +240,11 @@ impl Metrics {
         );
     }
 
-    /// Says how long the instances of all leases on a provider have run, and what that costs.
+    /// Sets how long the instances of all leases of a provider have run, and their cost.
     pub fn ran(&self, provider: &str, time: Duration, cost: f64) {
-        let of = Of { provider: provider.to_owned() };
-        self.ran.get_or_create(&of).set(time.as_secs_f64());
-        self.cost.get_or_create(&of).set(cost);
+        let label = ProviderLabel { provider: provider.to_owned() };
+        self.ran.get_or_create(&label).set(time.as_secs_f64());
+        self.cost.get_or_create(&label).set(cost);
     }
 
     /// Counts one answered request. `route` is the pattern, so that labels stay few.

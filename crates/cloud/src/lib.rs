@@ -42,7 +42,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use base::durable::replace;
-use base::event::{Events, Happened};
+use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
 use executable::{Executable, PackedExecutable};
 use http::{UploadProgress, VendorFault};
@@ -348,7 +348,7 @@ impl Cloud {
                 return;
             }
             if let Some(events) = &events {
-                events.tell(Happened::ImageProgress {
+                events.publish(EventKind::ImageProgress {
                     image: image.clone(),
                     status: "sending the host".to_owned(),
                     done_bytes: done_bytes.min(total),

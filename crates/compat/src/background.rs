@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::usage;
 use crate::Compat;
-use base::event::{Happened, Heard};
+use base::event::{Delivery, EventKind};
 use store::{SandboxFilter, SandboxPurpose, StoreError};
 
 /// How long a failed read of the store waits for its next try.
@@ -17,7 +17,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 pub async fn run(app: Compat, stop: CancellationToken) {
     let work = async {
         // Before the index is read, so that a deletion in between is not missed.
-        let events = app.events.listen(None);
+        let events = app.events.subscribe(None);
         while let Err(error) = index(&app).await {
             tracing::warn!(%error, "cannot read the sandboxes yet");
             tokio::time::sleep(RETRY_INTERVAL).await;
@@ -44,15 +44,15 @@ async fn index(app: &Compat) -> Result<(), StoreError> {
 }
 
 /// Drops what is kept in memory of sandboxes that were deleted, expired ones among them.
-async fn forget_deleted(app: &Compat, mut events: base::event::Listener) {
+async fn forget_deleted(app: &Compat, mut events: base::event::EventSubscription) {
     while let Some(heard) = events.next().await {
         match heard {
-            Heard::Event(event) => {
-                if let Happened::ThreadDeleted { thread_id } = &event.what {
+            Delivery::Event(event) => {
+                if let EventKind::ThreadDeleted { thread_id } = &event.kind {
                     app.forget_sandbox(thread_id);
                 }
             }
-            Heard::Missed(_) => {
+            Delivery::Missed(_) => {
                 let known = app.state.index.ids();
                 if let Err(error) = index(app).await {
                     tracing::warn!(%error, "cannot read the sandboxes yet");

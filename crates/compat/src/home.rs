@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use files::{Above, Directory, FileError, Kind, Relative, memory::Expect};
+use files::{Above, Directory, FileError, FileKind, Relative, memory::Expect};
 
 /// Where a user's own programs are, below the home.
 pub const PROGRAMS: &str = ".local/bin";
@@ -73,7 +73,7 @@ impl Account {
 fn python(directory: &Directory) -> Result<Option<&'static str>, FileError> {
     let there = |path: &str| {
         let found = directory.stat_followed(&Relative::parse(path)?);
-        Ok::<_, FileError>(found.is_ok_and(|found| found.kind == Kind::File))
+        Ok::<_, FileError>(found.is_ok_and(|found| found.kind == FileKind::File))
     };
     if there("usr/bin/python")? || there("usr/local/bin/python")? {
         return Ok(None);

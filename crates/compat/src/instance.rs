@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::vendor::standard_home;
 use crate::Compat;
 use api::error::{Code, Problem};
-use files::{Directory, FileError, Kind, Reach, Relative};
+use files::{Directory, FileError, FileKind, Reach, Relative};
 use machine::namespace::with_rights_of;
 use store::SandboxRecord;
 
@@ -110,11 +110,11 @@ pub fn absolute(path: &str, home: &str) -> String {
 }
 
 /// Permission bits in letters.
-pub fn permissions(kind: Kind, bits: u32) -> String {
+pub fn permissions(kind: FileKind, bits: u32) -> String {
     let mut letters = String::from(match kind {
-        Kind::Directory => "d",
-        Kind::Link => "L",
-        Kind::File | Kind::Other => "-",
+        FileKind::Directory => "d",
+        FileKind::Link => "L",
+        FileKind::File | FileKind::Other => "-",
     });
     for place in (0..9).rev() {
         let letter = ['x', 'w', 'r'][place % 3];
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn permissions_are_written_in_letters() {
-        assert_eq!(permissions(Kind::File, 0o644), "-rw-r--r--");
-        assert_eq!(permissions(Kind::Directory, 0o755), "drwxr-xr-x");
-        assert_eq!(permissions(Kind::Link, 0o777), "Lrwxrwxrwx");
-        assert_eq!(permissions(Kind::File, 0), "----------");
+        assert_eq!(permissions(FileKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(permissions(FileKind::Directory, 0o755), "drwxr-xr-x");
+        assert_eq!(permissions(FileKind::Link, 0o777), "Lrwxrwxrwx");
+        assert_eq!(permissions(FileKind::File, 0), "----------");
     }
 }

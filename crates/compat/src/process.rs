@@ -24,8 +24,8 @@ use super::wrap::{self, Config};
 use crate::Compat;
 use api::error::Problem;
 use engine::terminal::{
-    Event, ExecOptions, Execution, From, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin,
-    TerminalError, Told,
+    ExecOptions, Execution, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin, TerminalError,
+    WatchEvent, WatchFrom, WatcherUpdate,
 };
 use model::{
     Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, ThreadId, Timestamp,
@@ -471,7 +471,7 @@ impl Compat {
             }
             ProcessKind::Pty => {
                 let Ok(mut watcher) =
-                    self.terminals.look(&process.terminal, String::new(), From::Picture).await
+                    self.terminals.watch_as_guest(&process.terminal, String::new(), WatchFrom::Picture).await
                 else {
                     return true;
                 };
@@ -480,7 +480,7 @@ impl Compat {
                 }
                 loop {
                     match watcher.next().await {
-                        Ok(Told::Event(Event::Exit { .. })) | Err(_) => return true,
+                        Ok(WatcherUpdate::Event(WatchEvent::Exit { .. })) | Err(_) => return true,
                         Ok(_) => {}
                     }
                 }

@@ -10,9 +10,7 @@ use super::settings::Settings;
 /// What is spoken on the server's own port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// Plain HTTP.
     Http,
-    /// HTTP over TLS.
     Https,
 }
 
@@ -87,10 +85,10 @@ fn with_port(name: &str, port: u16, scheme: Scheme) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Said, load};
+    use super::super::{ConfigSources, load};
 
     fn urls(listen: &str, flags: &[(&str, &str)]) -> (String, String) {
-        let mut said = Said::default();
+        let mut said = ConfigSources::default();
         said.flag("home", "/h", "--home");
         said.flag("listen", listen, "--listen");
         for (key, value) in flags {

@@ -24,13 +24,12 @@ pub use settings::{
     AgentBay, Containers, Daytona, E2b, History, Limits, Memories, Policy, Projects, Sandbox,
     Settings, Terminals, TlsFiles,
 };
-pub use value::{LogFormat, LogLevel, OnExpiry, Runtime, Secret, parse_duration};
+pub use value::{ExpiryAction, LogFormat, LogLevel, Secret, VendorRuntime, parse_duration};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "from", content = "name", rename_all = "lowercase")]
 pub enum Origin {
-    /// Nobody said anything.
     Default,
     /// The settings file at this path.
     File(PathBuf),
@@ -53,16 +52,14 @@ impl fmt::Display for Origin {
 
 /// One line of `stead config`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct SettingView {
     /// Dotted name, as in `stead.toml`.
     pub key: &'static str,
     /// Value in effect, as it was written.
     pub value: String,
-    /// Who said so.
     pub origin: Origin,
     /// The environment variable that sets it.
     pub environment: String,
-    /// What it is for.
     pub doc: &'static str,
 }
 
@@ -71,37 +68,19 @@ pub struct Shown {
 pub enum ConfigError {
     /// A value does not parse.
     #[error("{key} = {value:?} ({origin}): {reason}")]
-    Value {
-        /// Dotted name.
-        key: &'static str,
-        /// What was written.
-        value: String,
-        /// Who wrote it.
-        origin: Origin,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A key nobody knows.
+    Value { key: &'static str, value: String, origin: Origin, reason: String },
     #[error("unknown setting {key:?} ({origin}); `stead config` lists all of them")]
-    Unknown {
-        /// What was written.
-        key: String,
-        /// Who wrote it.
-        origin: Origin,
-    },
+    Unknown { key: String, origin: Origin },
     /// The file is there but cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which file.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
     /// The file is not TOML.
     #[error("{} is not valid TOML: {reason}", path.display())]
     Toml {
-        /// Which file.
         path: PathBuf,
         /// Where and why.
         reason: String,
@@ -123,9 +102,9 @@ pub enum ConfigError {
     NoHome,
 }
 
-/// What was said outside the file.
+/// The sources of settings other than the file.
 #[derive(Debug, Default, Clone)]
-pub struct Said {
+pub struct ConfigSources {
     /// Flags, as (key, value, flag).
     pub flags: Vec<(String, String, String)>,
     /// The environment.
@@ -134,14 +113,14 @@ pub struct Said {
     pub file: Option<PathBuf>,
 }
 
-impl Said {
-    /// What the process environment says, and no flags.
-    pub fn environment() -> Said {
-        // Variables that are not UTF-8 cannot be ours: no value of ours is.
+impl ConfigSources {
+    /// Reads the process environment; there are no flags.
+    pub fn environment() -> ConfigSources {
+        // Skips variables that are not UTF-8: none of ours is.
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        Said { environment, ..Said::default() }
+        ConfigSources { environment, ..ConfigSources::default() }
     }
 
     /// Adds one flag.
@@ -153,14 +132,13 @@ impl Said {
 /// Settings with their origins.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The effective values.
     pub settings: Settings,
     /// Every setting with its origin, in the order of the table.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<SettingView>,
 }
 
 /// Puts the settings together from all four sources.
-pub fn load(said: &Said) -> Result<Loaded, ConfigError> {
+pub fn load(said: &ConfigSources) -> Result<Loaded, ConfigError> {
     let mut chosen: BTreeMap<&'static str, (String, Origin)> = table::SETTINGS
         .iter()
         .map(|setting| (setting.key, (setting.default.to_owned(), Origin::Default)))
@@ -225,7 +203,7 @@ pub fn load(said: &Said) -> Result<Loaded, ConfigError> {
         let environment = variable(setting.key);
         let secret = table::KEYS.iter().any(|(key, _)| *key == setting.key);
         let value = if secret && !value.is_empty() { "(set)".to_owned() } else { value };
-        shown.push(Shown { key: setting.key, value, origin, environment, doc: setting.doc });
+        shown.push(SettingView { key: setting.key, value, origin, environment, doc: setting.doc });
     }
     if settings.no_auth && !settings.listen.ip().is_loopback() {
         return Err(ConfigError::OpenToAll(settings.listen));

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::value::{LogFormat, LogLevel, OnExpiry, Runtime, Secret};
+use super::value::{ExpiryAction, LogFormat, LogLevel, Secret, VendorRuntime};
 
 /// The effective settings of one server.
 #[derive(Debug, Clone)]
@@ -11,7 +11,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Directory of everything the server keeps.
     pub home: PathBuf,
-    /// Let anyone who can reach the (loopback) address in.
+    /// Accept every client that can reach the (loopback) address.
     pub no_auth: bool,
     /// Names, besides the address itself, a `Host` header may carry.
     pub names: Vec<String>,
@@ -19,19 +19,19 @@ pub struct Settings {
     pub tls: TlsFiles,
     /// A proxy in front of the server terminates TLS.
     pub behind_proxy: bool,
-    /// Provider of a thread that names none, or `auto`.
+    /// Default provider, or `auto`.
     pub provider: String,
     /// Shape of the log on standard error.
     pub log_format: LogFormat,
-    /// Least important log line that is written.
+    /// Minimum log level.
     pub log_level: LogLevel,
-    /// What one client may ask of the server.
+    /// Limits of requests.
     pub limits: Limits,
     /// Policy of a session whose thread has none of its own.
     pub policy: Policy,
     /// Terminals: how many, how large, for how long.
     pub terminal: Terminals,
-    /// What a sandbox gets that does not say otherwise.
+    /// Defaults of sandboxes.
     pub sandbox: Sandbox,
     /// The engine of containers.
     pub docker: Containers,
@@ -56,7 +56,7 @@ pub struct TlsFiles {
     pub(super) key: Option<PathBuf>,
 }
 
-/// What a sandbox gets that does not say otherwise. The words are those of a lease's `spec`.
+/// Defaults of sandboxes, in the format of a lease's `spec`.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     /// The OCI runtime.
@@ -93,61 +93,58 @@ pub struct Containers {
 /// Sandboxes of E2B.
 #[derive(Debug, Clone)]
 pub struct E2b {
-    /// What opens it; empty if it is not used.
+    /// The API key; empty if the provider is not used.
     pub key: Secret,
-    /// Where it is, or `auto`.
+    /// The URL of the API, or `auto`.
     pub endpoint: String,
     /// Where the daemons of its sandboxes are, or `auto`.
     pub sandbox_url: String,
-    /// What a sandbox is made from that names nothing.
+    /// The default template.
     pub template: String,
     /// How long a sandbox runs on when this server is gone.
     pub timeout: Duration,
-    /// What an hour of a sandbox costs.
     pub price: f64,
     /// Where the host keeps its files inside.
     pub directory: String,
     /// What terminals stand on.
-    pub runtime: Runtime,
+    pub runtime: VendorRuntime,
 }
 
 /// Sandboxes of Daytona.
 #[derive(Debug, Clone)]
 pub struct Daytona {
-    /// What opens it; empty if it is not used.
+    /// The API key; empty if the provider is not used.
     pub key: Secret,
-    /// Where it is, or `auto`.
+    /// The URL of the API, or `auto`.
     pub endpoint: String,
-    /// What a sandbox is made from that names nothing, or `auto`.
+    /// The default snapshot, or `auto`.
     pub snapshot: String,
     /// How long a sandbox runs on when this server is gone.
     pub auto_stop: Duration,
-    /// What an hour of a sandbox costs.
     pub price: f64,
     /// Where the host keeps its files inside.
     pub directory: String,
     /// What terminals stand on.
-    pub runtime: Runtime,
+    pub runtime: VendorRuntime,
 }
 
 /// Sessions of AgentBay.
 #[derive(Debug, Clone)]
 pub struct AgentBay {
-    /// What opens it; empty if it is not used.
+    /// The API key; empty if the provider is not used.
     pub key: Secret,
-    /// Where it is, or `auto`.
+    /// The URL of the API, or `auto`.
     pub endpoint: String,
     /// The image of a session that names none.
     pub image: String,
     /// How long a session is kept when this server is gone.
     pub timeout: Duration,
-    /// What an hour of a session costs.
     pub price: f64,
     /// Where we keep our files inside.
     pub directory: String,
 }
 
-/// What one client may ask of the server.
+/// Limits of requests.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Largest request body.
@@ -182,7 +179,7 @@ pub struct Policy {
     /// Notice given before a session expires.
     pub warn_before: Duration,
     /// What happens to the compute of an expired session.
-    pub on_expiry: OnExpiry,
+    pub on_expiry: ExpiryAction,
 }
 
 /// Terminals: how many, how large, for how long.
@@ -192,7 +189,7 @@ pub struct Terminals {
     pub max_per_thread: usize,
     /// Terminals the server may have.
     pub max: usize,
-    /// End a terminal nobody used for this long; zero is never.
+    /// End a terminal that was unused for this long; zero means never.
     pub idle_limit: Duration,
     /// Output kept of each terminal.
     pub log_limit_bytes: u64,
@@ -206,14 +203,13 @@ pub struct Terminals {
 #[derive(Debug, Clone)]
 pub struct Projects {
     /// Projects the server may have.
-    pub most: u64,
-    /// Delete projects nobody uses.
+    pub max_projects: u64,
     pub cleanup_enabled: bool,
     /// Days without use; a project is deleted on the day after.
     pub cleanup_after_days: u64,
     /// How many of the last days bring a warning.
     pub cleanup_warning_days: u64,
-    /// Time between two looks at all projects.
+    /// Time between two checks of all projects.
     pub cleanup_check_interval: Duration,
     /// How long a deleted project can be restored.
     pub trash_time: Duration,

@@ -7,7 +7,7 @@ use super::{
         AgentBay, Containers, Daytona, E2b, History, Limits, Memories, Policy, Projects, Sandbox,
         Settings, Terminals, TlsFiles,
     },
-    value::{LogFormat, LogLevel, OnExpiry, Runtime, Secret, put},
+    value::{ExpiryAction, LogFormat, LogLevel, Secret, VendorRuntime, put},
 };
 
 /// One row of the table.
@@ -169,7 +169,7 @@ settings! {
         "what an hour of a session of AgentBay costs, for max_cost and the cost of a lease";
     "agentbay.directory" = "/tmp" => agentbay.directory,
         "directory inside a session of AgentBay below which we keep our files";
-    "max_projects" = "1000" => project.most,
+    "max_projects" = "1000" => project.max_projects,
         "projects the server may have";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
         "delete projects nobody uses";
@@ -231,7 +231,7 @@ pub(super) fn blank() -> Settings {
             idle_timeout: Duration::ZERO,
             max_duration: Duration::ZERO,
             warn_before: Duration::ZERO,
-            on_expiry: OnExpiry::Keep,
+            on_expiry: ExpiryAction::Keep,
         },
         terminal: Terminals {
             max_per_thread: 0,
@@ -262,7 +262,7 @@ pub(super) fn blank() -> Settings {
             timeout: Duration::ZERO,
             price: 0.0,
             directory: String::new(),
-            runtime: Runtime::Host,
+            runtime: VendorRuntime::Host,
         },
         daytona: Daytona {
             key: Secret::default(),
@@ -271,7 +271,7 @@ pub(super) fn blank() -> Settings {
             auto_stop: Duration::ZERO,
             price: 0.0,
             directory: String::new(),
-            runtime: Runtime::Host,
+            runtime: VendorRuntime::Host,
         },
         agentbay: AgentBay {
             key: Secret::default(),
@@ -282,7 +282,7 @@ pub(super) fn blank() -> Settings {
             directory: String::new(),
         },
         project: Projects {
-            most: 0,
+            max_projects: 0,
             cleanup_enabled: false,
             cleanup_after_days: 0,
             cleanup_warning_days: 0,

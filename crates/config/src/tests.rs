@@ -2,10 +2,10 @@
 
 use super::*;
 
-fn said(environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Said {
-    let mut said = Said {
+fn said(environment: &[(&str, &str)], flags: &[(&str, &str)]) -> ConfigSources {
+    let mut said = ConfigSources {
         environment: environment.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
-        ..Said::default()
+        ..ConfigSources::default()
     };
     for (key, value) in flags {
         said.flag(key, *value, &format!("--{key}"));
@@ -78,7 +78,7 @@ fn a_plain_server_is_refused_unless_it_is_on_loopback_or_behind_a_proxy() {
 
 #[test]
 fn a_mistake_is_named_with_the_place_it_was_made() {
-    let message = |said: &Said| load(said).unwrap_err().to_string();
+    let message = |said: &ConfigSources| load(said).unwrap_err().to_string();
     assert_eq!(
         message(&said(&[("HOME", "/nowhere"), ("STEAD_TERMINAL_MAX", "many")], &[])),
         "terminal.max = \"many\" (environment STEAD_TERMINAL_MAX): expected a number"
@@ -88,6 +88,7 @@ fn a_mistake_is_named_with_the_place_it_was_made() {
         "unknown setting \"colour\" (flag --colour); `stead config` lists all of them"
     );
     assert_eq!(message(&said(&[], &[])), ConfigError::NoHome.to_string());
-    let named = Said { file: Some("/nowhere/x.toml".into()), ..said(&[("HOME", "/h")], &[]) };
+    let named =
+        ConfigSources { file: Some("/nowhere/x.toml".into()), ..said(&[("HOME", "/h")], &[]) };
     assert_eq!(message(&named), "cannot read /nowhere/x.toml");
 }

@@ -27,8 +27,7 @@ pub enum LogLevel {
 
 /// What happens to the compute of an expired session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnExpiry {
-    /// Nothing.
+pub enum ExpiryAction {
     Keep,
     /// Its processes are frozen.
     Pause,
@@ -38,7 +37,7 @@ pub enum OnExpiry {
 
 /// What terminals in other people's sandboxes stand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runtime {
+pub enum VendorRuntime {
     /// A host of ours inside.
     Host,
     /// Commands that the vendor runs.
@@ -67,7 +66,6 @@ impl Value for String {
 pub struct Secret(String);
 
 impl Secret {
-    /// The text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -195,8 +193,8 @@ words!(LogFormat { "text" => Text, "json" => Json });
 words!(LogLevel {
     "error" => Error, "warn" => Warn, "info" => Info, "debug" => Debug, "trace" => Trace
 });
-words!(OnExpiry { "keep" => Keep, "pause" => Pause, "stop" => Stop });
-words!(Runtime { "host" => Host, "remote" => Remote });
+words!(ExpiryAction { "keep" => Keep, "pause" => Pause, "stop" => Stop });
+words!(VendorRuntime { "host" => Host, "remote" => Remote });
 
 #[cfg(test)]
 mod tests {

@@ -24,9 +24,9 @@ use crate::{
     session::Sessions,
     terminal::Terminals,
 };
-use base::event::{Events, Happened};
+use base::event::{EventKind, Events};
 use model::{LeaseId, Terminal, TerminalId, ThreadId, Timestamp};
-use store::{Gone, Store, StoreError};
+use store::{DeletedRows, Store, StoreError};
 
 /// How long a caller waits for what it deletes to be gone.
 const REMOVAL_WAIT: Duration = Duration::from_secs(5);
@@ -109,7 +109,7 @@ impl Removals {
         match self.0.store.delete_terminal(id, now).await {
             Ok(lease) => {
                 let terminals = vec![(id.clone(), terminal.lease_id.clone())];
-                let gone = Gone { terminals, leases: lease.into_iter().collect() };
+                let gone = DeletedRows { terminals, leases: lease.into_iter().collect() };
                 Ok(self.end_gone(removing, gone))
             }
             Err(error) => self.removed_by_another(removing, "terminal", id, error),
@@ -128,7 +128,7 @@ impl Removals {
             Ok(gone) => {
                 self.0.sessions.thread_deleted(id);
                 let removal = self.end_gone(removing, gone);
-                self.0.events.tell(Happened::ThreadDeleted { thread_id: id.clone() });
+                self.0.events.publish(EventKind::ThreadDeleted { thread_id: id.clone() });
                 Ok(removal)
             }
             Err(error) => self.removed_by_another(removing, "thread", id, error),
@@ -149,10 +149,10 @@ impl Removals {
 
     /// Ends what deleted rows leave behind, in a task of the server.
     #[must_use]
-    pub fn end_gone(&self, mut removing: Removing, gone: Gone) -> Removal {
+    pub fn end_gone(&self, mut removing: Removing, gone: DeletedRows) -> Removal {
         for (terminal_id, _) in &gone.terminals {
             removing.add("terminal", terminal_id);
-            self.0.events.tell(Happened::TerminalDeleted { terminal_id: terminal_id.clone() });
+            self.0.events.publish(EventKind::TerminalDeleted { terminal_id: terminal_id.clone() });
         }
         let removal = removing.removal();
         let (terminals, leases) = (self.0.terminals.clone(), self.0.leases.clone());
@@ -219,7 +219,7 @@ impl Removal {
 }
 
 /// Ends what deleted rows leave behind, however often that has to be tried.
-pub async fn end(terminals: &Terminals, leases: &Leases, gone: Gone) {
+pub async fn end(terminals: &Terminals, leases: &Leases, gone: DeletedRows) {
     let doomed: HashSet<LeaseId> = gone.leases.iter().cloned().collect();
     // A shell whose instance goes needs not be told: that would wait for a host that may not answer.
     let (discarded, closed): (Vec<_>, Vec<_>) =

@@ -1,9 +1,8 @@
-//! Windows of policy on threads: opened on first use, touched, expired, closed.
+//! Sessions: the policy of a thread while it is in use. Opened on first use, touched, expired, closed.
 //!
-//! A touch costs no write: it is kept in memory, rides along when a command ends, and is otherwise
-//! written every few seconds. A crash therefore loses at most those seconds of activity, and never
-//! an expiry. What has expired is recorded before anything is done about it, so that it is seen once;
-//! what a crash left undone is done at the next start.
+//! A touch costs no write: it is kept in memory, stored together with the end of a command, and otherwise
+//! flushed every few seconds. A crash loses at most those seconds of activity, and never an expiry. An
+//! expiry is recorded before it is acted on, so that it happens once; the next start completes the rest.
 
 use std::{
     collections::HashMap,
@@ -26,30 +25,31 @@ use tracing::warn;
 use crate::lease::{LeaseError, Leases};
 use base::{
     clock::Clock,
-    event::{Events, Happened},
+    event::{EventKind, Events},
 };
 use model::{
-    ChatSession, Ended, LeaseId, LeaseState, Moment, OnExpiry, SessionEvent, SessionId,
+    ChatSession, EndReason, LeaseId, LeaseState, Moment, OnExpiry, SessionEvent, SessionId,
     SessionState, SessionStatus, ThreadId, Timestamp,
 };
 use provider::ProviderError;
-use store::{Chain, FirstUse, Page, PageRequest, Store, StoreError};
+use store::{Chain, FirstUse, Page, PageRequest, SessionFilter, Store, StoreError};
 
-/// How long touches wait in memory at most.
-const FLUSH: Duration = Duration::from_secs(10);
+/// How often touches are written.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The longest and the shortest time between two looks at all sessions.
-const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+/// The bounds of the time between two checks of all sessions.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How many sessions expire at once.
-const AT_ONCE: usize = 16;
+/// How many sessions are expired at the same time.
+const CONCURRENT_EXPIRIES: usize = 16;
 
-/// What the runtimes of a thread can be asked. The terminals answer it.
+/// The shells of threads, as sessions see them.
 pub trait Runtimes: Send + Sync {
-    /// Whether a command runs or a person is attached.
+    /// Returns whether a command runs or a client is attached.
     fn in_use(&self, thread: &ThreadId) -> bool;
 
-    /// Ends them; the durable state stays.
+    /// Ends the shells of a thread; the durable state is kept.
     fn end<'a>(&'a self, thread: &'a ThreadId) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 }
 
@@ -70,12 +70,12 @@ struct Shared {
     changed: watch::Sender<()>,
 }
 
-/// What is known of an open session beyond its row.
+/// An open session with what its row does not have yet.
 #[derive(Debug, Clone)]
 struct Open {
     session: ChatSession,
     touched: Option<Moment>,
-    /// The end that was announced.
+    /// The expiry that was announced.
     announced: Option<Timestamp>,
 }
 
@@ -84,7 +84,7 @@ impl Open {
         Self { session, touched: None, announced: None }
     }
 
-    /// The session with the touches that are not written yet.
+    /// Returns the session with touches that are not written yet.
     fn current(&self) -> ChatSession {
         let mut session = self.session.clone();
         if let Some(touched) = self.touched {
@@ -102,8 +102,8 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// The handle. [`run`](Self::run) has to be spawned by whoever makes it. `warn_before` is how long
-    /// before its end a session is reported to be expiring.
+    /// The caller spawns [`run`](Self::run). `warn_before` is how long before its expiry a session is
+    /// reported as expiring.
     #[must_use]
     pub fn new(
         store: Store,
@@ -125,25 +125,25 @@ impl Sessions {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Says who answers for the runtimes; once, before anything expires.
+    /// Sets the runtimes; called once, before any session expires.
     pub fn set_runtimes(&self, runtimes: Arc<dyn Runtimes>) {
         let _ = self.shared.runtimes.set(runtimes);
     }
 
-    /// The chain of a thread with an open session; whatever is missing comes into being.
+    /// Returns a thread with its open session, terminal and lease. Creates what is missing.
     pub async fn open(&self, first: FirstUse) -> Result<Chain, StoreError> {
         let chain = self.shared.store.open_chain(first).await?;
         let thread_id = chain.thread.thread_id.clone();
         if chain.thread_is_new {
-            self.shared.events.tell(Happened::ThreadCreated { thread_id: thread_id.clone() });
+            self.shared.events.publish(EventKind::ThreadCreated { thread_id: thread_id.clone() });
         }
         if let Some(expired) = &chain.expired {
-            // Its thread is in use again: nothing is done to the runtimes.
+            // The thread is in use again, so its shells are left alone.
             self.forget(&expired.session_id);
-            self.tell_expired(expired);
+            self.publish_expired(expired);
         }
         if chain.session_is_new {
-            self.shared.events.tell(Happened::SessionOpened {
+            self.shared.events.publish(EventKind::SessionOpened {
                 thread_id,
                 session_id: chain.session.session_id.clone(),
                 expires_at: chain.session.expires_at(),
@@ -161,21 +161,7 @@ impl Sessions {
         }
     }
 
-    /// Notes activity in a session that is about to be written with something else; answers what to
-    /// write along.
-    #[must_use]
-    pub fn touch_along(&self, id: &SessionId) -> (SessionId, Moment) {
-        let now = self.shared.clock.now();
-        if let Some(open) = self.lock().get_mut(id) {
-            // Written by the other, as far as this process is concerned.
-            open.session.last_active = now;
-            open.session.state = SessionState::Active;
-            open.touched = None;
-        }
-        (id.clone(), now)
-    }
-
-    /// Notes activity in the open session of a thread, and writes it. Refused if there is none.
+    /// Notes activity in the open session of a thread, and stores it. Refused if there is none.
     pub async fn touch_durably(&self, thread: &ThreadId) -> Result<ChatSession, StoreError> {
         let session = self.require(thread).await?;
         let event = SessionEvent::Touched(self.shared.clock.now());
@@ -184,7 +170,7 @@ impl Sessions {
         Ok(touched)
     }
 
-    /// The open session of a thread, or the last one it had, with all that is known of it.
+    /// Returns the open session of a thread, or its last one.
     pub async fn current(&self, thread: &ThreadId) -> Result<Option<ChatSession>, StoreError> {
         let Some(stored) = self.shared.store.last_session(thread).await? else {
             return Ok(None);
@@ -192,25 +178,26 @@ impl Sessions {
         Ok(Some(self.as_known(stored)))
     }
 
-    /// The sessions of all threads, newest first, with all that is known of them. A page may hold
-    /// fewer than were asked for: what is not yet written can make one differ from its row.
+    /// Returns the sessions of all threads, newest first. A page may hold fewer than requested, because
+    /// unwritten touches can change the status of a row.
     pub async fn list(
         &self,
         status: Option<SessionStatus>,
         page: PageRequest,
     ) -> Result<Page<ChatSession>, StoreError> {
-        let open = status.map(|status| match status {
-            SessionStatus::Active | SessionStatus::Idle => true,
-            SessionStatus::Expired | SessionStatus::Closed => false,
-        });
-        let Page { items, next } = self.shared.store.sessions(open, page).await?;
+        let filter = match status {
+            None => SessionFilter::All,
+            Some(SessionStatus::Active | SessionStatus::Idle) => SessionFilter::Open,
+            Some(SessionStatus::Expired | SessionStatus::Closed) => SessionFilter::Ended,
+        };
+        let Page { items, next } = self.shared.store.sessions(filter, page).await?;
         let known = items.into_iter().map(|stored| self.as_known(stored));
         let items =
             known.filter(|known| status.is_none_or(|status| known.status() == status)).collect();
         Ok(Page { items, next })
     }
 
-    /// A session with what its row does not say yet.
+    /// Adds unwritten touches to a session.
     fn as_known(&self, mut session: ChatSession) -> ChatSession {
         if !session.is_open() {
             return session;
@@ -219,17 +206,17 @@ impl Sessions {
             session.last_active = touched;
             session.state = SessionState::Active;
         }
-        // One whose time is over is shown as what it is, even if nobody has looked yet.
+        // An expired session is shown as expired before the next check records it.
         session.apply(SessionEvent::Elapsed(self.shared.clock.now())).unwrap_or(session)
     }
 
-    /// Closes the open session of a thread, and does to its runtimes what its policy says.
+    /// Closes the open session of a thread, and applies its policy to the compute.
     pub async fn close(&self, thread: &ThreadId) -> Result<ChatSession, StoreError> {
         let session = self.require(thread).await?;
         let event = SessionEvent::Closed(self.shared.clock.now());
         let closed = self.shared.store.apply_session(&session.session_id, event).await?;
         self.forget(&closed.session_id);
-        self.shared.events.tell(Happened::SessionClosed {
+        self.shared.events.publish(EventKind::SessionClosed {
             thread_id: thread.clone(),
             session_id: closed.session_id.clone(),
         });
@@ -237,7 +224,7 @@ impl Sessions {
         Ok(closed)
     }
 
-    /// Takes in a policy that was changed on a thread.
+    /// Applies a policy that was changed on a thread.
     pub async fn policy_changed(&self, thread: &ThreadId) -> Result<(), StoreError> {
         if let Some(session) = self.shared.store.last_session(thread).await?
             && session.is_open()
@@ -252,14 +239,7 @@ impl Sessions {
         self.lock().retain(|_, open| open.session.thread_id != *thread);
     }
 
-    /// How many sessions are open.
-    #[must_use]
-    pub fn open_count(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// What a server that starts does: takes in the open sessions, and does what a crash left undone
-    /// to the compute of sessions that had ended.
+    /// Loads the open sessions after a start.
     pub async fn recover(&self) -> Result<(), StoreError> {
         for session in self.shared.store.open_sessions().await? {
             self.remember(session);
@@ -267,7 +247,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Does what the end of a session asks for where a server was killed before it did.
+    /// Applies the policy of ended sessions for which a killed server did not.
     pub async fn settle_ended(&self) {
         if let Err(error) = self.try_settle_ended().await {
             tracing::error!(%error, "cannot settle the sessions that have ended");
@@ -291,24 +271,24 @@ impl Sessions {
         Ok(())
     }
 
-    /// Looks after all sessions until told to stop, and then writes the touches that wait.
+    /// Checks all sessions until `stop`, then writes pending touches.
     pub async fn run(&self, stop: CancellationToken) {
         let mut changed = self.shared.changed.subscribe();
         let mut flushed = self.shared.clock.now();
         loop {
             changed.mark_unchanged();
-            let wait = self.look().await;
+            let wait = self.check().await;
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = timeout(wait, changed.changed()) => {}
             }
-            // Many sessions that open at once are looked at once.
+            // Sessions that open at the same time share a check.
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = sleep(LOOK.0) => {}
+                () = sleep(MIN_CHECK_INTERVAL) => {}
             }
             let now = self.shared.clock.now();
-            if now.since(&flushed) >= FLUSH {
+            if now.since(&flushed) >= FLUSH_INTERVAL {
                 flushed = now;
                 self.flush().await;
             }
@@ -316,11 +296,11 @@ impl Sessions {
         self.flush().await;
     }
 
-    /// Looks at every open session once; answers when to look again.
-    pub async fn look(&self) -> Duration {
+    /// Checks every open session. Returns the time until the next check.
+    pub async fn check(&self) -> Duration {
         let now = self.shared.clock.now();
         let all: Vec<Open> = self.lock().values().cloned().collect();
-        let mut wait = LOOK.1;
+        let mut wait = MAX_CHECK_INTERVAL;
         let mut due = Vec::new();
         for open in all {
             let session = open.current();
@@ -330,7 +310,7 @@ impl Sessions {
             }
             let (left, ended) = session.left(&now);
             let used = self.shared.runtimes.get().is_some_and(|r| r.in_use(&session.thread_id));
-            if used && (ended == Ended::IdleTimeout || !left.is_zero()) {
+            if used && (ended == EndReason::IdleTimeout || !left.is_zero()) {
                 self.touch(&session.session_id);
                 continue;
             }
@@ -338,7 +318,7 @@ impl Sessions {
                 due.push((open, SessionEvent::Elapsed(now)));
                 continue;
             }
-            // A warning that is due before the end is a reason to look, too.
+            // A warning before the expiry needs a check, too.
             let to_warning = left.saturating_sub(session.warned(self.shared.warn_before));
             wait = wait.min(if to_warning.is_zero() { left } else { to_warning });
             self.announce(&session, left);
@@ -348,14 +328,14 @@ impl Sessions {
                 self.apply(&session.session_id, SessionEvent::Elapsed(now)).await;
             }
         }
-        // What is slow to pause holds nobody else up.
+        // In parallel: one slow pause must not delay the others.
         let expiries = stream::iter(due).map(|(open, event)| self.expire(open, event));
-        expiries.buffer_unordered(AT_ONCE).collect::<()>().await;
-        wait.max(LOOK.0)
+        expiries.buffer_unordered(CONCURRENT_EXPIRIES).collect::<()>().await;
+        wait.max(MIN_CHECK_INTERVAL)
     }
 
-    /// Which limit the compute beneath a session has reached, if there is one and it has.
-    async fn spent(&self, session: &ChatSession, at: Timestamp) -> Option<Ended> {
+    /// Returns the limit that the compute of a session has reached.
+    async fn spent(&self, session: &ChatSession, at: Timestamp) -> Option<EndReason> {
         if !session.policy.counts() {
             return None;
         }
@@ -372,18 +352,17 @@ impl Sessions {
             Ok(session) if session.is_open() => self.remember(session),
             Ok(expired) => {
                 self.forget(id);
-                self.tell_expired(&expired);
+                self.publish_expired(&expired);
                 self.settle(&expired).await;
-                self.write_down(&expired).await;
+                self.record_expiry(&expired).await;
             }
-            // Somebody else ended it, or its thread is gone.
+            // It was ended by another request, or its thread was deleted.
             Err(StoreError::Refused(_) | StoreError::Missing { .. }) => self.forget(id),
             Err(error) => warn!(session = %id, %error, "cannot expire a session yet"),
         }
     }
 
-    /// Does to the runtimes of an ended session what its policy says, unless somebody else with an
-    /// open session stands on the same lease.
+    /// Applies the policy of an ended session to its compute, unless another open session uses the lease.
     async fn settle(&self, ended: &ChatSession) {
         if let Err(error) = self.try_settle(ended).await {
             warn!(session = %ended.session_id, %error, "cannot settle an ended session's compute");
@@ -427,7 +406,7 @@ impl Sessions {
         }
     }
 
-    /// Whether a thread with an open session stands on a lease.
+    /// Returns whether a thread with an open session uses a lease.
     async fn is_shared(&self, lease: &LeaseId) -> Result<bool, StoreError> {
         let threads = self.shared.store.lease_threads(lease).await?;
         let open = self.lock();
@@ -445,16 +424,16 @@ impl Sessions {
             return;
         }
         open.announced = Some(expires_at);
-        self.shared.events.tell(Happened::SessionExpiring {
+        self.shared.events.publish(EventKind::SessionExpiring {
             thread_id: session.thread_id.clone(),
             session_id: session.session_id.clone(),
             expires_at,
         });
     }
 
-    fn tell_expired(&self, expired: &ChatSession) {
+    fn publish_expired(&self, expired: &ChatSession) {
         if let SessionState::Expired { ended, .. } = expired.state {
-            self.shared.events.tell(Happened::SessionExpired {
+            self.shared.events.publish(EventKind::SessionExpired {
                 thread_id: expired.thread_id.clone(),
                 session_id: expired.session_id.clone(),
                 ended,
@@ -463,8 +442,8 @@ impl Sessions {
         }
     }
 
-    /// Puts an expiry, and what was done about it, into the ledger.
-    async fn write_down(&self, expired: &ChatSession) {
+    /// Records an expiry in the ledger.
+    async fn record_expiry(&self, expired: &ChatSession) {
         let SessionState::Expired { ended, at } = &expired.state else { return };
         let detail = json!({
             "thread_id": expired.thread_id,
@@ -474,11 +453,11 @@ impl Sessions {
         let subject = expired.session_id.as_str();
         if let Err(error) = self.shared.store.record(*at, "session_expired", subject, detail).await
         {
-            warn!(session = %expired.session_id, %error, "cannot write down an expiry");
+            warn!(session = %expired.session_id, %error, "cannot record an expiry");
         }
     }
 
-    /// Writes every touch that waits.
+    /// Writes all pending touches.
     pub async fn flush(&self) {
         let all: Vec<Open> =
             self.lock().values().filter(|open| open.touched.is_some()).cloned().collect();

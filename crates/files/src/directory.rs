@@ -1,8 +1,8 @@
 //! Files below a directory that cannot be left.
 //!
-//! The kernel resolves every path, with `openat2` and relative to the root's descriptor, so that
-//! neither a link nor a race leads out. What is opened is first held by a descriptor that opens
-//! nothing, looked at, and only then opened itself: a FIFO never blocks and a device never notices.
+//! The kernel resolves every path, with `openat2` and relative to the root's descriptor, so that neither a
+//! link nor a race leads out. A file is first opened with `O_PATH` and checked, and only then opened for
+//! reading: a FIFO never blocks and a device is never touched.
 //! All functions block.
 
 use std::{
@@ -25,22 +25,22 @@ use rustix::{
 };
 
 use crate::remove::remove_tree_at;
-use crate::{FileError, Kind, Relative, Stat, memory::Expect};
+use crate::{FileError, FileKind, Relative, Stat, memory::Expect};
 use base::durable::{open_directory, part_name, sync_directory};
 use model::Timestamp;
 
-/// How often a resolution that a rename got in the way of is tried again.
-const ATTEMPTS: u32 = 128;
+/// How often a path resolution that a rename interrupted is retried.
+const MAX_ATTEMPTS: u32 = 128;
 
-/// The most bytes that the kernel has for the names of a file's attributes, or for one of them.
-const ATTRIBUTES: usize = 64 << 10;
+/// The kernel's limit for the names of a file's attributes, and for one value.
+const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
-/// Where links may lead.
+/// Where symbolic links may lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Nowhere outside; a link that tries is refused.
+    /// Not outside the root; a link that leads outside is refused.
     Beneath,
-    /// Nowhere outside; the root is what `/` means to a link. For the root of a whole system.
+    /// Not outside the root; absolute links start at the root, like in a chroot.
     InRoot,
 }
 
@@ -48,24 +48,23 @@ pub enum Reach {
 #[derive(Debug, Clone)]
 pub struct Directory {
     root: Arc<OwnedFd>,
-    /// Where files are made before they get their name, if not beside it.
+    /// Where files are written before they are renamed to their place; by default beside it.
     pub(super) staging: Option<Arc<OwnedFd>>,
     reach: Reach,
-    stays: Stays,
+    durability: Durability,
 }
 
-/// What of a change is on stable storage when it is answered.
+/// What of a change is on stable storage when the call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stays {
-    /// All of it.
+enum Durability {
     Synced,
-    /// What the kernel has written by then, as with any program that does not ask for more.
+    /// What the kernel has written by then, like a program that does not call `fsync`.
     Cached,
 }
 
 impl Directory {
-    /// Opens the root. Files are made in `staging`, which should be on the same file system, or
-    /// else beside where they will be.
+    /// Opens the root. Files are written in `staging`, which should be on the same file system, or beside
+    /// their place.
     pub fn open(root: &Path, staging: Option<&Path>, reach: Reach) -> Result<Self, FileError> {
         let open = |path: &Path| {
             open_directory(path)
@@ -73,29 +72,29 @@ impl Directory {
                 .map_err(|error| FileError::from_io("open", &path.display().to_string(), error))
         };
         let staging = staging.map(open).transpose()?;
-        Ok(Self { root: open(root)?, staging, reach, stays: Stays::Synced })
+        Ok(Self { root: open(root)?, staging, reach, durability: Durability::Synced })
     }
 
-    /// The same for files that are nobody's record, where no change waits for the disk.
+    /// Turns off syncing, for files without a durability guarantee.
     #[must_use]
     pub fn cached(self) -> Self {
-        Self { stays: Stays::Cached, ..self }
+        Self { durability: Durability::Cached, ..self }
     }
 
-    /// Makes a change in a directory stay.
+    /// Syncs a directory, if changes are durable.
     pub(super) fn sync(&self, directory: &OwnedFd) -> io::Result<()> {
-        match self.stays {
-            Stays::Synced => sync_directory(directory),
-            Stays::Cached => Ok(()),
+        match self.durability {
+            Durability::Synced => sync_directory(directory),
+            Durability::Cached => Ok(()),
         }
     }
 
-    /// Whether files wait for the disk, too.
+    /// Returns whether changes are synced.
     pub(super) fn is_synced(&self) -> bool {
-        self.stays == Stays::Synced
+        self.durability == Durability::Synced
     }
 
-    /// What is at a path; a link is not followed.
+    /// Returns the metadata of a path; a link is not followed.
     pub fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
         let Some((parent, name)) = self.parent(path)? else {
             let root = fstat(&*self.root).map_err(failed("look at", path))?;
@@ -104,27 +103,27 @@ impl Directory {
         stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))
     }
 
-    /// What a path leads to; a link is followed, within the root.
+    /// Returns the metadata of a path; a link is followed, within the root.
     pub fn stat_followed(&self, path: &Relative) -> Result<Stat, FileError> {
         let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
         let found = fstat(&held).map_err(failed("look at", path))?;
         Ok(stat_of(&found, path.as_str(), None))
     }
 
-    /// The size that the file system gives for what is at a path, also for a directory.
+    /// Returns the size as the file system reports it, also for a directory.
     pub fn size_on_disk(&self, path: &Relative) -> Result<u64, FileError> {
         let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
         let found = fstat(&held).map_err(failed("look at", path))?;
         Ok(u64::try_from(found.st_size).unwrap_or(0))
     }
 
-    /// Whose the root is.
+    /// Returns the user and group of the root.
     pub fn root_owner(&self) -> Result<(u32, u32), FileError> {
         let found = fstat(&*self.root).map_err(failed("look at", &Relative::root()))?;
         Ok((found.st_uid, found.st_gid))
     }
 
-    /// Opens a file for reading, and says what it is.
+    /// Opens a file for reading, and returns its metadata.
     pub fn read(&self, path: &Relative) -> Result<(File, Stat), FileError> {
         let held = self.resolve(path, OFlags::PATH).map_err(failed("open", path))?;
         open_regular(&held, path.as_str())
@@ -139,20 +138,20 @@ impl Directory {
         let (file, _) = self.read(path)?;
         let mut attributes = BTreeMap::new();
         match flistxattr_query(&file) {
-            // Most have none, and some file systems know of none.
+            // Most files have none, and some file systems do not support them.
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(attributes),
             Ok(_) => {}
             Err(errno) => return Err(failed("look at", path)(errno)),
         }
-        let mut names = Vec::with_capacity(ATTRIBUTES);
+        let mut names = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
         flistxattr(&file, spare_capacity(&mut names)).map_err(failed("look at", path))?;
         for name in names.split(|byte| *byte == 0) {
             let Some(rest) = std::str::from_utf8(name).ok().and_then(|it| it.strip_prefix(prefix))
             else {
                 continue;
             };
-            let mut value = Vec::with_capacity(ATTRIBUTES);
-            // It may be gone meanwhile.
+            let mut value = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
+            // It may have been removed meanwhile.
             if fgetxattr(&file, name, spare_capacity(&mut value)).is_ok() {
                 attributes.insert(rest.to_owned(), String::from_utf8_lossy(&value).into_owned());
             }
@@ -160,7 +159,7 @@ impl Directory {
         Ok(attributes)
     }
 
-    /// Makes a directory; those above it must be there.
+    /// Creates a directory; its parent must exist.
     pub fn make_directory(&self, path: &Relative) -> Result<(), FileError> {
         let Some((parent, name)) = self.parent(path)? else {
             return Err(FileError::Exists { path: path.to_string() });
@@ -171,7 +170,7 @@ impl Directory {
             .map_err(failed_io("make", path))
     }
 
-    /// Makes a symbolic link; the directories above it must be there.
+    /// Creates a symbolic link; its parent must exist.
     pub fn make_link(&self, target: &str, path: &Relative) -> Result<(), FileError> {
         let Some((parent, name)) = self.parent(path)? else {
             return Err(FileError::Exists { path: path.to_string() });
@@ -182,7 +181,7 @@ impl Directory {
             .map_err(failed_io("link", path))
     }
 
-    /// Makes a directory and all above it that are missing.
+    /// Creates a directory and its missing parents.
     pub fn make_directories(&self, path: &Relative) -> Result<(), FileError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         match self.resolve(path, flags) {
@@ -194,7 +193,7 @@ impl Directory {
             self.make_directories(&above)?;
         }
         match self.make_directory(path) {
-            // Somebody else made it meanwhile; or it is a link to nowhere.
+            // It was created meanwhile, or is a dangling link.
             Err(FileError::Exists { .. }) => {
                 self.resolve(path, flags).map(drop).map_err(failed("open", path))
             }
@@ -202,7 +201,7 @@ impl Directory {
         }
     }
 
-    /// Gives something another name. Only a file may take the place of a file.
+    /// Renames a file or directory. Only a file may replace a file.
     pub fn rename(&self, from: &Relative, to: &Relative, expect: Expect) -> Result<(), FileError> {
         let (Some((from_parent, from_name)), Some((to_parent, to_name))) =
             (self.parent(from)?, self.parent(to)?)
@@ -220,14 +219,14 @@ impl Directory {
             return Ok(());
         }
         let target = stat_at(&to_parent, to_name, to.as_str());
-        if target.is_ok_and(|target| target.kind == Kind::Directory) {
+        if target.is_ok_and(|target| target.kind == FileKind::Directory) {
             return Err(FileError::IsDirectory { path: to.to_string() });
         }
         let renamed = match (expect, source.kind) {
-            (Expect::Anything, Kind::File | Kind::Link | Kind::Other) => {
+            (Expect::Anything, FileKind::File | FileKind::Link | FileKind::Other) => {
                 renameat(&from_parent, from_name, &to_parent, to_name)
             }
-            (Expect::Anything, Kind::Directory) | (Expect::Absent | Expect::Version(_), _) => {
+            (Expect::Anything, FileKind::Directory) | (Expect::Absent | Expect::Version(_), _) => {
                 let flags = RenameFlags::NOREPLACE;
                 renameat_with(&from_parent, from_name, &to_parent, to_name, flags)
             }
@@ -249,7 +248,7 @@ impl Directory {
         let (parent, name) = self.not_root(path)?;
         let found = stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))?;
         let flags =
-            if found.kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            if found.kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&parent, name, flags).map_err(failed("remove", path))?;
         self.sync(&parent).map_err(failed_io("remove", path))
     }
@@ -259,7 +258,7 @@ impl Directory {
     pub fn remove_tree(&self, path: &Relative) -> Result<(), FileError> {
         let (parent, name) = self.not_root(path)?;
         let found = stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))?;
-        if found.kind != Kind::Directory {
+        if found.kind != FileKind::Directory {
             return self.remove(path);
         }
         if let Some(staging) = &self.staging {
@@ -310,7 +309,6 @@ impl Directory {
         self.resolve_text(path.as_str(), flags)
     }
 
-    /// Where links in this directory may lead.
     pub(super) fn reach(&self) -> Reach {
         self.reach
     }
@@ -322,8 +320,8 @@ impl Directory {
         };
         let path = if path.is_empty() { "." } else { path };
         let resolve = reach | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..ATTEMPTS {
-            // The kernel says so when a rename made it unsure whether it is still inside.
+        for _ in 0..MAX_ATTEMPTS {
+            // `EAGAIN`: a concurrent rename may have led outside.
             match openat2(&*self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 other => return other,
@@ -333,7 +331,7 @@ impl Directory {
     }
 }
 
-/// Opens for reading the file that a descriptor holds, if it is one.
+/// Opens the regular file of an `O_PATH` descriptor for reading.
 pub fn open_regular(held: &OwnedFd, path: &str) -> Result<(File, Stat), FileError> {
     let found = fstat(held).map_err(|errno| FileError::from_io("look at", path, errno.into()))?;
     let kind = match FileType::from_raw_mode(found.st_mode) {
@@ -348,23 +346,23 @@ pub fn open_regular(held: &OwnedFd, path: &str) -> Result<(File, Stat), FileErro
     if let Some(kind) = kind {
         return Err(FileError::NotRegular { path: path.to_owned(), kind });
     }
-    // Some files of the kernel's are regular and block all the same.
+    // Some kernel files are regular and block nevertheless.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, descriptor_path(held), flags, Mode::empty())
         .map_err(|errno| FileError::from_io("open", path, errno.into()))?;
     Ok((File::from(file), stat_of(&found, path, None)))
 }
 
-/// A path that means what a descriptor holds, whatever its name has become.
+/// Returns a path to the file of a descriptor that stays valid when it is renamed.
 pub(super) fn descriptor_path(held: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", held.as_raw_fd())
 }
 
-/// What has this name in a directory; a link is not followed.
+/// Returns the metadata of a name in a directory; a link is not followed.
 pub fn stat_at(directory: impl AsFd, name: &str, path: &str) -> Result<Stat, Errno> {
     let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let target = match FileType::from_raw_mode(found.st_mode) {
-        // It may be something else by the time it is read.
+        // It may have been replaced since.
         FileType::Symlink => readlinkat(&directory, name, Vec::new())
             .ok()
             .map(|target| target.to_string_lossy().into_owned()),
@@ -375,26 +373,26 @@ pub fn stat_at(directory: impl AsFd, name: &str, path: &str) -> Result<Stat, Err
 
 pub(super) fn stat_of(found: &rustix::fs::Stat, path: &str, target: Option<String>) -> Stat {
     let kind = match FileType::from_raw_mode(found.st_mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Link,
-        _ => Kind::Other,
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        _ => FileKind::Other,
     };
     let nanos = i32::try_from(found.st_mtime_nsec).unwrap_or(0);
     Stat {
         path: path.to_owned(),
         kind,
-        size: if kind == Kind::File { u64::try_from(found.st_size).unwrap_or(0) } else { 0 },
+        size: if kind == FileKind::File { u64::try_from(found.st_size).unwrap_or(0) } else { 0 },
         modified_at: Timestamp::new(found.st_mtime, nanos).ok(),
         mode: Some(found.st_mode & 0o7777),
         owner: Some((found.st_uid, found.st_gid)),
         target,
-        version: (kind == Kind::File).then(|| version(found)),
+        version: (kind == FileKind::File).then(|| version(found)),
     }
 }
 
-/// A number that is another one after each write: the inode changes with every atomic write, and
-/// the time with every other.
+/// Returns a number that changes with each write: the inode changes with an atomic write, the times with
+/// any other.
 fn version(found: &rustix::fs::Stat) -> u64 {
     let mut hash = blake3::Hasher::new();
     for part in [found.st_dev, found.st_ino, found.st_size.cast_unsigned()] {

@@ -1,136 +1,80 @@
-//! What can go wrong with a file or a memory, by what the caller can do about it.
+//! Errors of files and memories, by what the caller can do about them.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why something was not done to a file or a memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The path cannot be the path of anything.
     #[error("{path:?} is not a path: {why}")]
     BadPath {
-        /// What was given, cut if it is long.
+        /// The input, shortened if it is long.
         path: String,
-        /// What is wrong with it.
         why: &'static str,
     },
-    /// There is nothing of that name.
     #[error("there is nothing at {path:?}")]
-    Missing {
-        /// Where.
-        path: String,
-    },
-    /// There is something of that name already.
+    Missing { path: String },
     #[error("there is something at {path:?} already")]
-    Exists {
-        /// Where.
-        path: String,
-    },
-    /// It is a directory, and what was asked needs a file.
+    Exists { path: String },
+    /// The operation needs a file.
     #[error("{path:?} is a directory")]
-    IsDirectory {
-        /// Where.
-        path: String,
-    },
-    /// It, or something above it, is no directory.
+    IsDirectory { path: String },
+    /// The path, or a parent of it, is not a directory.
     #[error("{path:?} is not, or is not below, a directory")]
-    NotDirectory {
-        /// Where.
-        path: String,
-    },
-    /// The directory has something in it.
+    NotDirectory { path: String },
     #[error("{path:?} is not empty")]
-    NotEmpty {
-        /// Where.
-        path: String,
-    },
+    NotEmpty { path: String },
     /// It is a FIFO, a socket or a device.
     #[error("{path:?} is {kind}, not a file")]
     NotRegular {
-        /// Where.
         path: String,
         /// What it is, with its article.
         kind: &'static str,
     },
-    /// A link on the way leads out of the route.
+    /// A link in the path leads out of the route.
     #[error("{path:?} leads out of its route")]
-    Outside {
-        /// Where.
-        path: String,
-    },
-    /// Links on the way go round, or are of the kernel's own kind.
+    Outside { path: String },
+    /// The path has a loop of links, or a magic link of the kernel.
     #[error("{path:?} has a link that is not followed")]
-    Loop {
-        /// Where.
-        path: String,
-    },
-    /// The file system does not allow it.
+    Loop { path: String },
+    /// The file system does not permit it.
     #[error("{path:?} may not be used so")]
-    Forbidden {
-        /// Where.
-        path: String,
-    },
-    /// It is more than may be stored there in one piece.
+    Forbidden { path: String },
+    /// The content exceeds the limit of one file.
     #[error("{path:?} may have {limit} bytes")]
     TooLarge {
-        /// Where.
         path: String,
         /// How many bytes it may have.
         limit: u64,
     },
-    /// All that may be kept there is kept.
+    /// The limit of files or bytes is reached.
     #[error("there is room for {limit} {what}, and it is taken")]
-    Full {
-        /// What is counted.
-        what: &'static str,
-        /// How many may be.
-        limit: u64,
-    },
-    /// It is not what the caller took it for.
+    Full { what: &'static str, limit: u64 },
+    /// The file does not have the version that the caller expects.
     #[error("{path:?} was changed meanwhile")]
-    Changed {
-        /// Where.
-        path: String,
-    },
-    /// It cannot be done there at all.
+    Changed { path: String },
+    /// The backend of this path does not support the operation.
     #[error("{path:?}: {what}")]
-    NotSupported {
-        /// Where.
-        path: String,
-        /// What cannot be done.
-        what: &'static str,
-    },
-    /// The pattern is no regular expression, or too large a one.
+    NotSupported { path: String, what: &'static str },
+    /// The pattern is not a valid regular expression, or is too large.
     #[error("not a pattern: {reason}")]
-    BadPattern {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The disk is full.
+    BadPattern { reason: String },
     #[error("the disk is full")]
     NoSpace,
-    /// It cannot be done for the moment; asking again later may help.
+    /// A temporary failure; a retry may succeed.
     #[error("the memories are unavailable: {reason}")]
-    Unavailable {
-        /// Why.
-        reason: String,
-    },
-    /// The machine failed.
+    Unavailable { reason: String },
     #[error("cannot {doing} {path:?}")]
     Io {
-        /// What we were doing.
         doing: &'static str,
-        /// To what.
         path: String,
-        /// Why it failed.
         #[source]
         source: io::Error,
     },
 }
 
 impl FileError {
-    /// The same about a path that the client knows.
+    /// Replaces the path by the one that the client knows.
     pub(crate) fn with_path(mut self, shown: impl Fn(&str) -> String) -> Self {
         match &mut self {
             Self::BadPath { path, .. }
@@ -155,7 +99,7 @@ impl FileError {
         self
     }
 
-    /// What an error of the kernel means for the caller.
+    /// Translates an error of the kernel.
     pub fn from_io(doing: &'static str, path: &str, source: io::Error) -> Self {
         let path = path.to_owned();
         match Errno::from_io_error(&source) {

@@ -1,49 +1,46 @@
-//! What a watcher is told.
+//! What a file watcher reports.
 
 use serde::Serialize;
 
-/// What happened to something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Happened {
-    /// It is there and was not before, or has another name.
+pub enum FileEventKind {
+    /// The file exists and did not before, or was renamed to this name.
     Created,
-    /// Its content is another.
+    /// The content changed.
     Modified,
-    /// It is gone, or has another name.
+    /// The file was removed, or renamed to another name.
     Removed,
-    /// It is there with all that is in it, in place of what may have been there. Told, as what follows,
-    /// only to who watches closely.
+    /// The file appeared with all its content, and may have replaced another. This and the following kinds
+    /// are reported only to detailed watches.
     Appeared,
-    /// It has another name.
+    /// The file was renamed to another name.
     MovedAway,
-    /// Others may read or write it, or it has another owner or date.
+    /// Permissions, owner or times changed.
     Permitted,
 }
 
-/// Something happened to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEvent {
-    /// Its path below the root that is watched.
+    /// The path relative to the watched root.
     pub path: String,
-    /// What happened.
-    pub what: Happened,
+    pub kind: FileEventKind,
 }
 
 impl FileEvent {
     pub(crate) fn created(path: &str) -> Self {
-        Self::of(path, Happened::Created)
+        Self::of(path, FileEventKind::Created)
     }
 
     pub(crate) fn modified(path: &str) -> Self {
-        Self::of(path, Happened::Modified)
+        Self::of(path, FileEventKind::Modified)
     }
 
     pub(crate) fn removed(path: &str) -> Self {
-        Self::of(path, Happened::Removed)
+        Self::of(path, FileEventKind::Removed)
     }
 
-    pub(crate) fn of(path: &str, what: Happened) -> Self {
-        Self { path: path.to_owned(), what }
+    pub(crate) fn of(path: &str, kind: FileEventKind) -> Self {
+        Self { path: path.to_owned(), kind }
     }
 }

@@ -8,7 +8,7 @@ use rustix::{
 };
 
 use crate::directory::{Directory, stat_at};
-use crate::{FileError, Kind, Relative, Stat};
+use crate::{FileError, FileKind, Relative, Stat};
 use base::durable::PART;
 
 impl Directory {
@@ -58,7 +58,7 @@ impl Walk {
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             // What was removed meanwhile is not there.
             let Ok(stat) = stat_at(directory, &name, &below) else { continue };
-            let is_directory = stat.kind == Kind::Directory;
+            let is_directory = stat.kind == FileKind::Directory;
             let seen = first == Some(name.as_str());
             if !seen {
                 self.found.push(stat);

@@ -35,7 +35,6 @@ impl TreePath {
 }
 
 impl Relative {
-    /// The root itself.
     #[must_use]
     pub fn root() -> Self {
         Self("".into())

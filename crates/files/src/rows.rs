@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::memory::{Change, Entry, HotLimits, Index};
+use crate::memory::{HotLimits, Index, MemoryChange, MemoryEntry};
 use crate::{FileError, Relative, Stat};
 use model::{ProjectId, Timestamp};
 use store::{EntryIndex, Store, StoreError};
@@ -38,12 +38,12 @@ impl Rows {
     }
 
     /// The content of a file.
-    pub(crate) async fn get(&self, path: &Relative) -> Result<Entry, FileError> {
+    pub(crate) async fn get(&self, path: &Relative) -> Result<MemoryEntry, FileError> {
         let stat = self.stat(path).await?;
         let bytes = self.store.entry(&self.project, path.as_str()).await.map_err(unavailable)?;
         match (bytes, stat.version, stat.modified_at) {
             (Some(bytes), Some(version), Some(modified_at)) => {
-                Ok(Entry { bytes: bytes.into(), modified_at, version })
+                Ok(MemoryEntry { bytes: bytes.into(), modified_at, version })
             }
             _ => Err(FileError::IsDirectory { path: path.to_string() }),
         }
@@ -66,7 +66,11 @@ impl Rows {
     }
 
     /// Makes a change.
-    pub(crate) async fn change(&self, change: Change, now: Timestamp) -> Result<u64, FileError> {
+    pub(crate) async fn change(
+        &self,
+        change: MemoryChange,
+        now: Timestamp,
+    ) -> Result<u64, FileError> {
         for _ in 0..ATTEMPTS {
             let (revision, index) = self.index().await?;
             let (change, version) = index.plan(&change, &self.limits, now)?;

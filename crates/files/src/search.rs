@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{FileError, Kind, Relative};
+use crate::{FileError, FileKind, Relative};
 use crate::{
     directory::{Directory, open_regular, stat_at},
     list::open_child,
@@ -61,7 +61,7 @@ pub struct Match {
 
 /// What a search found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The lines, in the order of paths.
     pub matches: Vec<Match>,
     /// Files looked into.
@@ -78,7 +78,7 @@ pub(super) struct Search<'a> {
     limits: SearchLimits,
     deadline: Instant,
     cancelled: &'a AtomicBool,
-    found: Found,
+    found: SearchResult,
 }
 
 impl<'a> Search<'a> {
@@ -93,10 +93,10 @@ impl<'a> Search<'a> {
             .build()
             .map_err(|error| FileError::BadPattern { reason: error.to_string() })?;
         let deadline = Instant::now() + limits.time;
-        Ok(Self { pattern, limits, deadline, cancelled, found: Found::default() })
+        Ok(Self { pattern, limits, deadline, cancelled, found: SearchResult::default() })
     }
 
-    pub(super) fn finish(self) -> Found {
+    pub(super) fn finish(self) -> SearchResult {
         self.found
     }
 
@@ -168,16 +168,16 @@ impl<'a> Search<'a> {
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             let Ok(stat) = stat_at(directory, &name, &below) else { continue };
             let go_on = match stat.kind {
-                Kind::File => match open_file(directory, &name, &below) {
+                FileKind::File => match open_file(directory, &name, &below) {
                     Some(file) => self.content(&below, file),
                     None => true,
                 },
-                Kind::Directory if depth == 0 => self.stop("the limit of depth is reached"),
-                Kind::Directory => match open_child(directory, &name) {
+                FileKind::Directory if depth == 0 => self.stop("the limit of depth is reached"),
+                FileKind::Directory => match open_child(directory, &name) {
                     Ok(child) => self.directory(&child, &below, depth - 1)?,
                     Err(_) => true,
                 },
-                Kind::Link | Kind::Other => true,
+                FileKind::Link | FileKind::Other => true,
             };
             if !go_on {
                 return Ok(false);
@@ -207,7 +207,7 @@ impl Directory {
         pattern: &str,
         limits: SearchLimits,
         cancelled: &AtomicBool,
-    ) -> Result<Found, FileError> {
+    ) -> Result<SearchResult, FileError> {
         let mut search = Search::new(pattern, limits, cancelled)?;
         match self.open_below(path) {
             Ok(directory) => {

@@ -1,40 +1,35 @@
-//! What is known of a file or a memory without reading it.
+//! Metadata of files and memories.
 
 use serde::Serialize;
 
 use model::Timestamp;
 
-/// What something at a path is.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A file with content.
+pub enum FileKind {
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Link,
     /// A FIFO, a socket or a device.
     Other,
 }
 
-/// What is known of something at a path.
+/// The metadata of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// Its path below the root it was asked of.
+    /// The path relative to the root of the query.
     pub path: String,
-    /// What it is.
-    pub kind: Kind,
-    /// Bytes of its content; 0 for what has none.
+    pub kind: FileKind,
+    /// The size of its content in bytes; 0 if it has none.
     pub size: u64,
-    /// When its content last changed, where that is known.
     pub modified_at: Option<Timestamp>,
-    /// Permission bits, where there are such.
+    /// Permission bits, if the backend has them.
     pub mode: Option<u32>,
-    /// The numbers of the user and the group it belongs to, where there are such.
+    /// User and group, if the backend has them.
     pub owner: Option<(u32, u32)>,
-    /// Where a link points.
+    /// The target of a link.
     pub target: Option<String>,
-    /// What the content's version is known by, where there is one.
+    /// The version of the content, if it has one.
     pub version: Option<u64>,
 }

@@ -13,7 +13,7 @@ use std::{
 use proptest::prelude::*;
 
 use crate::*;
-use crate::{FileError, Kind, Relative, Stat, memory::Expect};
+use crate::{FileError, FileKind, Relative, Stat, memory::Expect};
 use tempfile::TempDir;
 
 struct Place {
@@ -83,7 +83,7 @@ fn a_file_is_written_whole_and_read_back() {
     assert_eq!(place.read("a/b/c.txt").unwrap(), "one");
     std::fs::set_permissions(place.root("a/b/c.txt"), PermissionsExt::from_mode(0o755)).unwrap();
     let stat = place.write("a/b/c.txt", "two!").unwrap();
-    assert_eq!((stat.size, stat.mode, stat.kind), (4, Some(0o755), Kind::File));
+    assert_eq!((stat.size, stat.mode, stat.kind), (4, Some(0o755), FileKind::File));
     // One that was given up never was.
     let mut part =
         place.directory.write(&relative("x"), Above::MustExist, Expect::Anything).unwrap();
@@ -152,7 +152,7 @@ fn links_are_followed_inside_and_refused_outside() {
         let stat = place.directory.stat(&relative(path));
         match path {
             "above/x" => assert_eq!(stat.map_err(word).unwrap_err(), "Outside"),
-            _ => assert_eq!(stat.unwrap().kind, Kind::Link),
+            _ => assert_eq!(stat.unwrap().kind, FileKind::Link),
         }
     }
     place.write("file", "through").unwrap();
@@ -184,7 +184,7 @@ fn what_is_no_file_is_refused_and_never_blocks() {
     for name in names {
         assert_eq!(place.read(name).unwrap_err(), "NotRegular", "{name}");
         assert_eq!(place.write(name, "x").unwrap_err(), "NotRegular", "{name}");
-        assert_eq!(place.directory.stat(&relative(name)).unwrap().kind, Kind::Other);
+        assert_eq!(place.directory.stat(&relative(name)).unwrap().kind, FileKind::Other);
     }
     let found = place
         .directory
@@ -317,7 +317,7 @@ fn a_search_is_linear_bounded_and_says_what_it_left_out() {
     let search = |pattern: &str, limits: SearchLimits| {
         place.directory.search(&Relative::root(), pattern, limits, &AtomicBool::new(false))
     };
-    let lines = |found: &Found| -> Vec<String> {
+    let lines = |found: &SearchResult| -> Vec<String> {
         let show = |found: &Match| {
             format!("{}:{}:{}:{}", found.path, found.line, found.column, found.text)
         };
@@ -356,7 +356,7 @@ async fn a_watcher_sees_what_happens_below() {
     let mut next = async || {
         let wait = tokio::time::timeout(Duration::from_secs(5), watch.next());
         match wait.await.expect("an event within five seconds").unwrap() {
-            Watched::Event(event) => format!("{:?} {}", event.what, event.path),
+            Watched::Event(event) => format!("{:?} {}", event.kind, event.path),
             other => format!("{other:?}"),
         }
     };
@@ -385,7 +385,7 @@ async fn who_watches_closely_is_told_every_step() {
         while seen.len() < count {
             let wait = tokio::time::timeout(Duration::from_secs(60), watch.next());
             let told = match wait.await.unwrap_or_else(|_| panic!("only {seen:?}")).unwrap() {
-                Watched::Event(event) => format!("{:?} {}", event.what, event.path),
+                Watched::Event(event) => format!("{:?} {}", event.kind, event.path),
                 other => format!("{other:?}"),
             };
             seen.push(told);

@@ -15,21 +15,19 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::{
-    Above, Below, Directory, FileEvent, Found, Part, Rows, SearchLimits, Watch, Watched,
-    search::Search,
+    Above, Below, Directory, FileEvent, PartialFile, Rows, SearchLimits, SearchResult, Watch,
+    Watched, search::Search,
 };
 use crate::{
-    FileError, Kind, Relative, Stat, TreePath,
-    memory::{Change, Entry, Expect, Memory},
+    FileError, FileKind, Relative, Stat, TreePath,
+    memory::{Expect, Memory, MemoryChange, MemoryEntry},
 };
 use model::Timestamp;
 
 /// What holds the files below a prefix.
 #[derive(Debug, Clone)]
 pub enum Backend {
-    /// A directory.
     Directory(Directory),
-    /// The hot memories.
     State(Arc<Memory>),
     /// Rows of the store.
     Rows(Rows),
@@ -40,7 +38,6 @@ pub enum Backend {
 /// A prefix and what holds the files below it.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The prefix.
     pub prefix: Relative,
     /// What holds them.
     pub backend: Backend,
@@ -59,7 +56,6 @@ pub struct Content {
     pub stat: Stat,
     /// How many bytes come; `None` if only reading them tells.
     pub length: Option<u64>,
-    /// The bytes.
     pub bytes: Box<dyn AsyncRead + Send + Unpin>,
 }
 
@@ -108,18 +104,15 @@ impl Opened {
 /// A file that is being written.
 pub enum Writing {
     /// Into a directory; boxed, because blocking calls own it by turns.
-    Part(Option<Box<Part>>),
+    Part(Option<Box<PartialFile>>),
     /// Into memories or rows, of which only the whole is stored.
     Whole {
-        /// Where.
         backend: Backend,
-        /// Its path.
         path: Relative,
         /// What came so far.
         bytes: Vec<u8>,
         /// What is taken for granted.
         expect: Expect,
-        /// The time.
         now: Timestamp,
     },
 }
@@ -201,7 +194,7 @@ impl Tree {
     pub async fn open(&self, path: &TreePath) -> Result<Opened, FileError> {
         let place = self.place(path)?;
         let own = place.path.clone();
-        let whole = |entry: Entry, own: &Relative| Opened {
+        let whole = |entry: MemoryEntry, own: &Relative| Opened {
             stat: entry.stat(own.as_str()),
             source: Stored::Bytes(entry.bytes),
         };
@@ -257,7 +250,7 @@ impl Tree {
     pub async fn make_directory(&self, path: &TreePath, above: Above) -> Result<(), FileError> {
         let place = self.place(path)?;
         let own = place.path.clone();
-        let change = Change::MakeDirectory { path: own.clone() };
+        let change = MemoryChange::MakeDirectory { path: own.clone() };
         let done = match place.backend.clone() {
             Backend::Directory(directory) => {
                 blocking(move || match above {
@@ -273,7 +266,7 @@ impl Tree {
         match done {
             Err(FileError::Exists { .. }) if above == Above::Make => {
                 match self.stat(path).await?.kind {
-                    Kind::Directory => Ok(()),
+                    FileKind::Directory => Ok(()),
                     _ => Err(FileError::Exists { path: path.to_string() }),
                 }
             }
@@ -285,7 +278,7 @@ impl Tree {
     pub async fn remove(&self, path: &TreePath) -> Result<(), FileError> {
         let place = self.removable(path)?;
         let own = place.path.clone();
-        let change = Change::Remove { path: own.clone() };
+        let change = MemoryChange::Remove { path: own.clone() };
         let done = match place.backend.clone() {
             Backend::Directory(directory) => blocking(move || directory.remove(&own)).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
@@ -299,7 +292,7 @@ impl Tree {
     pub async fn remove_tree(&self, path: &TreePath) -> Result<(), FileError> {
         let place = self.removable(path)?;
         let own = place.path.clone();
-        let change = Change::RemoveTree { path: own.clone() };
+        let change = MemoryChange::RemoveTree { path: own.clone() };
         let done = match place.backend.clone() {
             Backend::Directory(directory) => blocking(move || directory.remove_tree(&own)).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
@@ -322,7 +315,7 @@ impl Tree {
             return self.carry(from, to, expect).await;
         }
         let (from_own, to_own) = (source.path.clone(), target.path.clone());
-        let change = Change::Move { from: from_own.clone(), to: to_own.clone(), expect };
+        let change = MemoryChange::Move { from: from_own.clone(), to: to_own.clone(), expect };
         let done = match source.backend.clone() {
             Backend::Directory(directory) => {
                 blocking(move || directory.rename(&from_own, &to_own, expect)).await
@@ -335,7 +328,7 @@ impl Tree {
     }
 
     async fn carry(&self, from: &TreePath, to: &TreePath, expect: Expect) -> Result<(), FileError> {
-        if self.stat(from).await?.kind == Kind::Directory {
+        if self.stat(from).await?.kind == FileKind::Directory {
             let what = "a directory cannot go from one route to another";
             return Err(FileError::NotSupported { path: from.to_string(), what });
         }
@@ -361,7 +354,7 @@ impl Tree {
         path: &TreePath,
         pattern: &str,
         limits: SearchLimits,
-    ) -> Result<Found, FileError> {
+    ) -> Result<SearchResult, FileError> {
         let place = self.place(path)?;
         let (own, pattern) = (place.path.clone(), pattern.to_owned());
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -560,7 +553,7 @@ impl Writing {
             }
             Writing::Whole { backend, path, bytes, expect, now } => {
                 let shown = TreePath::parse(&format!("/{path}"))?;
-                let change = Change::Put { path, bytes: bytes.into(), expect };
+                let change = MemoryChange::Put { path, bytes: bytes.into(), expect };
                 let done = match backend {
                     Backend::State(memory) => memory.change(change).await,
                     Backend::Rows(rows) => rows.change(change, now).await,
@@ -630,7 +623,7 @@ async fn search_all(
     pattern: String,
     limits: SearchLimits,
     cancelled: Arc<AtomicBool>,
-) -> Result<Found, FileError> {
+) -> Result<SearchResult, FileError> {
     blocking(move || {
         let mut search = Search::new(&pattern, limits, &cancelled)?;
         for (path, bytes) in files {
@@ -654,7 +647,7 @@ async fn blocking<T: Send + 'static>(
 fn virtual_directory(path: &str) -> Stat {
     Stat {
         path: path.to_owned(),
-        kind: Kind::Directory,
+        kind: FileKind::Directory,
         size: 0,
         modified_at: None,
         mode: None,

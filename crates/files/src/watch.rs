@@ -1,8 +1,8 @@
 //! Watching files by inotify.
 //!
-//! A directory is watched with what is in it, and with all below it if that is asked; a file is
-//! watched by its name, because an atomic write gives the name to another file. Who watches closely is
-//! told of every step as the kernel tells it: a rename as such, permissions, the directory itself.
+//! A directory is watched with its entries, and recursively if requested. A file is watched by its name,
+//! because an atomic write gives the name to another file. A detailed watch reports every step of the
+//! kernel: renames, permissions, and changes of the directory itself.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -19,36 +19,34 @@ use rustix::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::{FileError, Kind, Relative};
+use crate::{FileError, FileKind, Relative};
 use crate::{
     directory::{Directory, descriptor_path, failed, failed_io, stat_at},
-    event::{FileEvent, Happened},
+    event::{FileEvent, FileEventKind},
 };
 use base::durable::PART;
 
-/// Directories one watcher may watch.
-const DIRECTORIES: usize = 4096;
-/// Events read at once.
-const BUFFER: usize = 64 << 10;
-/// Events that wait for a client; beyond it is told that it lost some.
-const WAITING: usize = 8192;
-/// New directories that are looked into before what happened after them is told.
-const AT_ONCE: usize = 64;
+/// How many directories one watcher may watch.
+const MAX_DIRECTORIES: usize = 4096;
+const READ_BUFFER_BYTES: usize = 64 << 10;
+/// How many events wait for a client before it loses some.
+const MAX_PENDING_EVENTS: usize = 8192;
+/// How many new directories are added before later events are reported.
+const MAX_ADDED_AT_ONCE: usize = 64;
 
-/// What a watcher sees next.
+/// The next report of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Watched {
-    /// Something happened to a file.
     Event(FileEvent),
-    /// Things happened that it is not told of; it should look for itself.
+    /// Events were lost; the client should list the directory again.
     Lost,
     /// Some directories below are not watched, because there are too many.
     Partly,
-    /// What was watched is gone.
+    /// The watched file or directory was removed.
     Gone,
 }
 
-/// How far down a watcher looks.
+/// How deep a watcher watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Below {
     /// Only what is in the directory itself.
@@ -57,16 +55,15 @@ pub enum Below {
     All,
 }
 
-/// What a watcher is told of.
+/// Which events a watcher reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Eye {
-    /// What is there, and with which content.
-    Usual,
-    /// Every step.
-    Close,
+enum Detail {
+    /// Files that appear, disappear or change their content.
+    Contents,
+    EveryStep,
 }
 
-impl Eye {
+impl Detail {
     fn flags(self) -> WatchFlags {
         let always = WatchFlags::CREATE
             | WatchFlags::MODIFY
@@ -77,13 +74,13 @@ impl Eye {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         match self {
-            Eye::Usual => always | WatchFlags::CLOSE_WRITE,
-            Eye::Close => always | WatchFlags::ATTRIB,
+            Detail::Contents => always | WatchFlags::CLOSE_WRITE,
+            Detail::EveryStep => always | WatchFlags::ATTRIB,
         }
     }
 }
 
-/// What the kernel tells.
+/// An inotify event.
 struct Seen {
     watch: i32,
     flags: ReadFlags,
@@ -92,26 +89,26 @@ struct Seen {
     name: Option<String>,
 }
 
-/// Something that is watched.
+/// A watch on a file or directory.
 #[derive(Debug)]
 pub struct Watch {
     source: AsyncFd<OwnedFd>,
     directory: Directory,
     below: Below,
-    eye: Eye,
-    /// The rename that gives a file its name which was written whole.
+    detail: Detail,
+    /// The cookie of the rename that completes an atomic write.
     finishing: Option<u32>,
-    /// A directory that lost its name by this rename, until the kernel says where it has got another.
+    /// A directory that is being renamed, with the cookie of the rename.
     moving: Option<(u32, String)>,
-    /// Paths that were told because they were found, of which the kernel may still tell.
+    /// Paths that were reported because they were found, which the kernel may report again.
     found: HashSet<String>,
     /// The path of each watched directory.
     paths: HashMap<i32, String>,
-    /// The one name that counts, if a file is watched.
+    /// The name of the file, if a file is watched.
     only: Option<String>,
     root: i32,
     waiting: VecDeque<Watched>,
-    /// Directories that are to be watched too.
+    /// Directories that are still to be added.
     ahead: VecDeque<(String, Known)>,
     is_partial: bool,
 }
@@ -119,15 +116,20 @@ pub struct Watch {
 impl Directory {
     /// Watches a file or a directory from this instant on. Needs a runtime.
     pub fn watch(&self, path: &Relative, below: Below) -> Result<Watch, FileError> {
-        self.watch_with(path, below, Eye::Usual)
+        self.watch_with(path, below, Detail::Contents)
     }
 
-    /// The same, told of every step.
+    /// Like `watch`, with a report of every step.
     pub fn watch_closely(&self, path: &Relative, below: Below) -> Result<Watch, FileError> {
-        self.watch_with(path, below, Eye::Close)
+        self.watch_with(path, below, Detail::EveryStep)
     }
 
-    fn watch_with(&self, path: &Relative, below: Below, eye: Eye) -> Result<Watch, FileError> {
+    fn watch_with(
+        &self,
+        path: &Relative,
+        below: Below,
+        detail: Detail,
+    ) -> Result<Watch, FileError> {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let source = inotify::init(flags).map_err(failed("watch", path))?;
         #[expect(
@@ -136,8 +138,8 @@ impl Directory {
         )]
         let source = AsyncFd::new(source).map_err(failed_io("watch", path))?;
         let (watched, only) = match self.stat(path)?.kind {
-            Kind::Directory => (path.clone(), None),
-            Kind::File | Kind::Link | Kind::Other => match path.split_last() {
+            FileKind::Directory => (path.clone(), None),
+            FileKind::File | FileKind::Link | FileKind::Other => match path.split_last() {
                 Some((above, name)) => (above, Some(name.to_owned())),
                 None => (path.clone(), None),
             },
@@ -146,7 +148,7 @@ impl Directory {
             source,
             directory: self.clone(),
             below: if only.is_some() { Below::Children } else { below },
-            eye,
+            detail,
             finishing: None,
             moving: None,
             found: HashSet::new(),
@@ -159,12 +161,12 @@ impl Directory {
         };
         watch.root = watch.add(watched.as_str()).map_err(failed("watch", path))?;
         watch.add_below(watched.as_str(), Known::Already);
-        while watch.go_ahead() {}
+        while watch.add_next() {}
         Ok(watch)
     }
 }
 
-/// Whether the client knows of what is found in a directory.
+/// Whether the client knows the entries of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Already,
@@ -172,21 +174,21 @@ enum Known {
 }
 
 impl Watch {
-    /// What is seen next. Dropping the future loses nothing.
+    /// Waits for the next report. Cancel-safe.
     pub async fn next(&mut self) -> Result<Watched, FileError> {
         loop {
             if let Some(watched) = self.waiting.pop_front() {
                 return Ok(watched);
             }
-            // One directory at a time: whoever makes thousands holds nobody else up.
-            if self.go_ahead() {
+            // One directory at a time, so that thousands of new directories do not block other tasks.
+            if self.add_next() {
                 tokio::task::yield_now().await;
                 continue;
             }
             let failed = |error| FileError::from_io("watch", "", error);
             let mut ready = self.source.readable().await.map_err(failed)?;
             let mut seen = Vec::new();
-            let mut buffer = [MaybeUninit::uninit(); BUFFER];
+            let mut buffer = [MaybeUninit::uninit(); READ_BUFFER_BYTES];
             let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
             loop {
                 match reader.next() {
@@ -224,7 +226,7 @@ impl Watch {
         }
         let arrives = flags.contains(ReadFlags::MOVED_TO);
         if let Some((_, path)) = self.moving.take_if(|(of, _)| !(arrives && *of == cookie)) {
-            // It went to where nobody watches.
+            // It was moved out of the watched directories.
             self.leave(&path);
         }
         if flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
@@ -233,9 +235,9 @@ impl Watch {
         }
         let Some(above) = self.paths.get(&watch) else { return };
         let Some(name) = name else {
-            // Of a directory below, the one above it tells.
+            // A subdirectory is reported by its parent.
             if watch == self.root && flags.contains(ReadFlags::ATTRIB) {
-                self.tell(FileEvent::of(&above.clone(), Happened::Permitted));
+                self.report(FileEvent::of(&above.clone(), FileEventKind::Permitted));
             }
             return;
         };
@@ -253,27 +255,27 @@ impl Watch {
         if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
             self.see_new(path, flags, cookie);
         } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-            let moved = self.eye == Eye::Close && flags.contains(ReadFlags::MOVED_FROM);
+            let moved = self.detail == Detail::EveryStep && flags.contains(ReadFlags::MOVED_FROM);
             if is_directory && moved {
                 self.moving = Some((cookie, path.clone()));
             } else if is_directory {
                 self.leave(&path);
             }
             self.found.remove(&path);
-            let what = if moved { Happened::MovedAway } else { Happened::Removed };
-            self.tell(FileEvent::of(&path, what));
+            let what = if moved { FileEventKind::MovedAway } else { FileEventKind::Removed };
+            self.report(FileEvent::of(&path, what));
         } else if flags.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MODIFY) {
-            self.tell(FileEvent::modified(&path));
+            self.report(FileEvent::modified(&path));
         } else if flags.contains(ReadFlags::ATTRIB) {
-            self.tell(FileEvent::of(&path, Happened::Permitted));
+            self.report(FileEvent::of(&path, FileEventKind::Permitted));
         }
     }
 
-    /// Something has this name now.
+    /// Handles a new name.
     fn see_new(&mut self, path: String, flags: ReadFlags, cookie: u32) {
         let enters = flags.contains(ReadFlags::ISDIR) && self.below == Below::All;
-        if self.eye == Eye::Usual {
-            self.tell(FileEvent::created(&path));
+        if self.detail == Detail::Contents {
+            self.report(FileEvent::created(&path));
             if enters {
                 self.ahead.push_back((path, Known::NotYet));
             }
@@ -284,29 +286,29 @@ impl Watch {
         if self.found.remove(&path) {
             return;
         }
-        let what = if whole { Happened::Appeared } else { Happened::Created };
-        self.tell(FileEvent::of(&path, what));
+        let what = if whole { FileEventKind::Appeared } else { FileEventKind::Created };
+        self.report(FileEvent::of(&path, what));
         if let Some((_, old)) = self.moving.take() {
             self.rename(&old, &path);
         } else if enters {
-            // What was moved has what it had; what is new may have got something already.
+            // The entries of a moved directory are known; a new directory may have entries already.
             self.ahead.push_back((path, if moved { Known::Already } else { Known::NotYet }));
-            for _ in 0..AT_ONCE {
-                if !self.go_ahead() {
+            for _ in 0..MAX_ADDED_AT_ONCE {
+                if !self.add_next() {
                     break;
                 }
             }
         }
     }
 
-    /// Something happened to a watched directory itself.
+    /// Handles an event on a watched directory itself.
     fn see_itself(&mut self, watch: i32, flags: ReadFlags) {
         let gone = flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF);
         if watch == self.root && gone {
-            if let (Eye::Close, Some(path)) = (self.eye, self.paths.get(&watch)) {
+            if let (Detail::EveryStep, Some(path)) = (self.detail, self.paths.get(&watch)) {
                 let moved = flags.contains(ReadFlags::MOVE_SELF);
-                let what = if moved { Happened::MovedAway } else { Happened::Removed };
-                self.tell(FileEvent::of(&path.clone(), what));
+                let what = if moved { FileEventKind::MovedAway } else { FileEventKind::Removed };
+                self.report(FileEvent::of(&path.clone(), what));
             }
             self.push(Watched::Gone);
         }
@@ -315,8 +317,8 @@ impl Watch {
         }
     }
 
-    /// A writer that goes on and on is one event to a watcher that has not looked.
-    fn tell(&mut self, event: FileEvent) {
+    /// Queues an event, unless it repeats the last one in the queue.
+    fn report(&mut self, event: FileEvent) {
         let watched = Watched::Event(event);
         if self.waiting.back() != Some(&watched) {
             self.push(watched);
@@ -324,15 +326,15 @@ impl Watch {
     }
 
     fn push(&mut self, watched: Watched) {
-        if self.waiting.len() >= WAITING {
+        if self.waiting.len() >= MAX_PENDING_EVENTS {
             self.waiting.clear();
             self.waiting.push_back(Watched::Lost);
         }
         self.waiting.push_back(watched);
     }
 
-    /// Watches one more of the directories that are to be; says whether there was one.
-    fn go_ahead(&mut self) -> bool {
+    /// Adds one of the pending directories. Returns whether there was one.
+    fn add_next(&mut self) -> bool {
         let Some((path, known)) = self.ahead.pop_front() else { return false };
         match self.add(&path) {
             Ok(_) => self.add_below(&path, known),
@@ -340,13 +342,13 @@ impl Watch {
                 self.ahead.clear();
                 self.partly();
             }
-            // Gone already, or a link: not watched.
+            // Removed meanwhile, or a link: not watched.
             Err(_) => {}
         }
         true
     }
 
-    /// Watches the directories in a directory; tells of what came before the watch did.
+    /// Adds the subdirectories of a directory, and reports entries that are older than the watch.
     fn add_below(&mut self, path: &str, known: Known) {
         if self.below == Below::Children {
             return;
@@ -360,16 +362,15 @@ impl Watch {
                 continue;
             }
             let is_directory = match entry.file_type() {
-                FileType::Unknown => {
-                    stat_at(&directory, &name, path).is_ok_and(|stat| stat.kind == Kind::Directory)
-                }
+                FileType::Unknown => stat_at(&directory, &name, path)
+                    .is_ok_and(|stat| stat.kind == FileKind::Directory),
                 kind => kind == FileType::Directory,
             };
             if is_directory || known == Known::NotYet {
                 names.push((name.into_owned(), is_directory));
             }
-            // Of more than that a client is not told one by one.
-            if names.len() > WAITING {
+            // More than this many entries are not reported individually.
+            if names.len() > MAX_PENDING_EVENTS {
                 break;
             }
         }
@@ -377,21 +378,21 @@ impl Watch {
         for (name, is_directory) in names {
             let below = if path.is_empty() { name } else { format!("{path}/{name}") };
             if known == Known::NotYet {
-                self.tell_found(&below);
+                self.report_found(&below);
             }
-            if is_directory && self.ahead.len() <= DIRECTORIES {
+            if is_directory && self.ahead.len() <= MAX_DIRECTORIES {
                 self.ahead.push_back((below, known));
             }
         }
     }
 
-    /// Tells of what was there before its directory was watched.
-    fn tell_found(&mut self, path: &str) {
-        match self.eye {
-            Eye::Usual => self.tell(FileEvent::created(path)),
-            Eye::Close => {
-                self.tell(FileEvent::of(path, Happened::Appeared));
-                if self.found.len() < WAITING {
+    /// Reports an entry that existed before its directory was watched.
+    fn report_found(&mut self, path: &str) {
+        match self.detail {
+            Detail::Contents => self.report(FileEvent::created(path)),
+            Detail::EveryStep => {
+                self.report(FileEvent::of(path, FileEventKind::Appeared));
+                if self.found.len() < MAX_PENDING_EVENTS {
                     self.found.insert(path.to_owned());
                 }
             }
@@ -399,12 +400,12 @@ impl Watch {
     }
 
     fn add(&mut self, path: &str) -> Result<i32, Errno> {
-        if self.paths.len() >= DIRECTORIES {
+        if self.paths.len() >= MAX_DIRECTORIES {
             return Err(Errno::NOSPC);
         }
         let held = self.directory.resolve_directory(path)?;
         let watch =
-            inotify::add_watch(self.source.get_ref(), descriptor_path(&held), self.eye.flags())?;
+            inotify::add_watch(self.source.get_ref(), descriptor_path(&held), self.detail.flags())?;
         self.paths.insert(watch, path.to_owned());
         Ok(watch)
     }
@@ -419,12 +420,12 @@ impl Watch {
             .collect();
         for watch in gone {
             self.paths.remove(&watch);
-            // It ends by itself if the directory is gone and not only elsewhere.
+            // Fails if the directory was removed, which ended the watch.
             let _ = inotify::remove_watch(self.source.get_ref(), watch);
         }
     }
 
-    /// What is watched below one name is below another now.
+    /// Changes the paths of watches after a rename.
     fn rename(&mut self, old: &str, new: &str) {
         let below = format!("{old}/");
         for path in self.paths.values_mut() {

@@ -20,43 +20,43 @@ use crate::directory::{Directory, Reach, stat_at};
 use crate::{FileError, Relative, Stat, memory::Expect};
 use base::durable::part_name;
 
-/// Links followed at the end of a path, as the kernel does.
-const LINKS: u32 = 40;
+/// How many links are followed at the end of a path, like in the kernel.
+const MAX_LINKS: u32 = 40;
 
-/// Among writers of ours, a version that was compared is still the one when the name is given.
+/// Makes comparing the version and renaming the file one step among our own writers.
 static NAMING: Mutex<()> = Mutex::new(());
 
-/// A file that has no name yet. Dropped before it is finished, it never was.
+/// A file that is being written and has no name yet. Removed if it is dropped before `finish`.
 #[derive(Debug)]
-pub struct Part {
-    /// None when all is written: it is closed before it gets its name, so that a watcher sees one
-    /// event.
+pub struct PartialFile {
+    /// `None` after the last write: it is closed before the rename, so that a watcher sees one event.
     file: Option<File>,
     /// Where the unfinished file is.
     staging: OwnedFd,
     part: String,
-    /// Where it will be.
     parent: OwnedFd,
     name: String,
     path: String,
     expect: Expect,
     finished: bool,
-    /// What it is written below, which knows whether to wait for the disk.
     below: Directory,
 }
 
-/// Whether directories above a file come into being with it.
+/// What to do about missing parent directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Above {
-    /// They must be there.
     MustExist,
-    /// They are made.
     Make,
 }
 
 impl Directory {
     /// Begins to write a file. A link at the end of the path is followed, within the root.
-    pub fn write(&self, path: &Relative, above: Above, expect: Expect) -> Result<Part, FileError> {
+    pub fn write(
+        &self,
+        path: &Relative,
+        above: Above,
+        expect: Expect,
+    ) -> Result<PartialFile, FileError> {
         if above == Above::Make
             && let Some((above, _)) = path.split_last()
         {
@@ -85,7 +85,7 @@ impl Directory {
         let (file, part) = create(&staging, before.as_ref()).map_err(failed)?;
         let path = path.to_string();
         let (file, below) = (Some(file), self.clone());
-        Ok(Part { file, staging, part, parent, name, path, expect, finished: false, below })
+        Ok(PartialFile { file, staging, part, parent, name, path, expect, finished: false, below })
     }
 
     /// The directory and the name that a write goes to, and the file that is there.
@@ -96,7 +96,7 @@ impl Directory {
         let failed = |errno: Errno| FileError::from_io("write", path.as_str(), errno.into());
         let is_directory = || FileError::IsDirectory { path: path.to_string() };
         let mut text = path.as_str().to_owned();
-        for _ in 0..LINKS {
+        for _ in 0..MAX_LINKS {
             let (above, name) = text.rsplit_once('/').unwrap_or(("", &text));
             if matches!(name, "" | "." | "..") {
                 return Err(is_directory());
@@ -129,8 +129,7 @@ impl Directory {
     }
 }
 
-impl Part {
-    /// Adds to the content.
+impl PartialFile {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let written = match &mut self.file {
             Some(file) => file.write_all(bytes),
@@ -145,14 +144,14 @@ impl Part {
         fsetxattr(file, name, value, XattrFlags::empty()).map_err(|errno| self.failed(errno.into()))
     }
 
-    /// Lets everybody run the file who may read it.
+    /// Makes the file executable for everyone who may read it.
     pub fn make_executable(&self) -> Result<(), FileError> {
         let Some(file) = &self.file else { return Ok(()) };
         let mode = Mode::from_raw_mode(0o755);
         rustix::fs::fchmod(file, mode).map_err(|errno| self.failed(errno.into()))
     }
 
-    /// Gives the file its name; it is on stable storage when this answers, if that was asked for.
+    /// Renames the file to its place. It is on stable storage when this returns, if the directory is durable.
     pub fn finish(mut self) -> Result<Stat, FileError> {
         if let Some(file) = self.file.take()
             && self.below.is_synced()
@@ -160,7 +159,7 @@ impl Part {
             file.sync_all().map_err(|error| self.failed(error))?;
         }
         match self.give_name() {
-            // The same disk, but a mount in between: make it beside.
+            // The same disk, but another mount: copy it beside its place first.
             Err(Errno::XDEV) => {
                 self.move_beside().map_err(|error| self.failed(error))?;
                 self.give_name().map_err(|errno| self.failed(errno.into()))?;
@@ -211,16 +210,16 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.finished {
-            // What cannot be removed is removed at the next start.
+            // On failure the next start removes it.
             let _ = unlinkat(&self.staging, &self.part, AtFlags::empty());
         }
     }
 }
 
-/// Makes an unfinished file, as the one it will replace is.
+/// Creates an unfinished file with the owner and mode of the file it will replace.
 fn create(staging: &OwnedFd, before: Option<&rustix::fs::Stat>) -> Result<(File, String), Errno> {
     let part = part_name().map_err(|_| Errno::IO)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -14,27 +14,20 @@ use super::{CommandId, Env, Refused, TerminalId};
 /// A command and its receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// Its id.
     pub command_id: CommandId,
-    /// The terminal it runs in.
     pub terminal_id: TerminalId,
-    /// What was asked for.
+    /// The command line.
     pub text: String,
-    /// Who asked.
     pub source: Source,
-    /// Where it is in its life.
     pub status: CommandStatus,
-    /// The exit code of one that finished by itself.
+    /// Set if it finished by itself.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
     pub signal: Option<i32>,
-    /// When it was asked for.
     pub created_at: Timestamp,
-    /// When it began to run.
     pub started_at: Option<Timestamp>,
-    /// When its end was seen.
+    /// When its end was noticed.
     pub finished_at: Option<Timestamp>,
-    /// How long it ran, by the host's own clock.
+    /// How long it ran, by the host's clock.
     pub duration_us: Option<u64>,
     /// Bytes of standard output so far.
     pub stdout_bytes: u64,
@@ -46,19 +39,17 @@ pub struct Command {
     pub version_before: u64,
     /// The version after it.
     pub version_after: Option<u64>,
-    /// Where in the terminal's output it begins.
+    /// The offset in the terminal's output at which it starts.
     pub offset_start: Option<u64>,
-    /// Where it ends.
     pub offset_end: Option<u64>,
     /// The shell's directory after it.
     pub cwd: Option<String>,
-    /// What it changed.
     pub changes: Changes,
     /// Whether the shell had to be replaced.
     pub shell_restarted: bool,
-    /// The limit of its instance that was met while it ran and failed.
+    /// The limit of its instance that was reached while it ran, if it failed.
     pub limit_reached: Option<Limit>,
-    /// The client's key, so that asking twice runs once.
+    /// The client's idempotency key.
     pub idempotency_key: Option<String>,
 }
 
@@ -68,14 +59,12 @@ pub struct Command {
 pub enum Limit {
     /// A process was killed because memory was at its limit.
     OutOfMemory,
-    /// A process could not be made because there were as many as may be.
+    /// The limit of processes was reached.
     Processes,
-    /// Nothing more could be written.
     DiskFull,
 }
 
 impl Limit {
-    /// The word clients see.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -86,38 +75,35 @@ impl Limit {
     }
 }
 
-/// Who asked for a command.
+/// The origin of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// Somebody who called exec.
+    /// Requested through exec.
     Agent,
-    /// Somebody who typed.
+    /// Typed into the terminal.
     Person,
 }
 
-/// Where a command is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandStatus {
-    /// It waits for the shell.
+    /// Waits for the shell.
     Queued,
-    /// It runs.
     Running,
-    /// It ended by itself.
+    /// Ended by itself.
     Finished,
-    /// It was ended because its time was over.
     TimedOut,
-    /// It was ended, or dropped from the queue, because somebody cancelled it.
+    /// Ended, or removed from the queue, by request.
     Cancelled,
-    /// Nobody knows how it ended.
+    /// Its end is unknown.
     Lost,
-    /// It certainly never ran.
+    /// Certainly never ran.
     NotStarted,
 }
 
 impl CommandStatus {
-    /// Says whether nothing more can happen to it.
+    /// Returns whether the status is final.
     #[must_use]
     pub fn is_end(self) -> bool {
         match self {
@@ -128,7 +114,6 @@ impl CommandStatus {
         }
     }
 
-    /// The word clients see.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -147,7 +132,6 @@ impl CommandStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
-    /// The directory, if it moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<CwdChange>,
     /// The exported environment.
@@ -158,9 +142,7 @@ pub struct Changes {
 /// A move from one directory to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CwdChange {
-    /// Where it was.
     pub from: String,
-    /// Where it is.
     pub to: String,
 }
 
@@ -168,14 +150,12 @@ pub struct CwdChange {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EnvChange {
-    /// What was set, or set to another value.
+    /// Variables with a new value.
     pub set: Env,
-    /// What was removed.
     pub unset: Vec<String>,
 }
 
 impl EnvChange {
-    /// Says whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.unset.is_empty()
@@ -193,9 +173,9 @@ pub enum CommandEnd {
 }
 
 impl Command {
-    /// A command that was just asked for.
+    /// Returns a queued command.
     #[must_use]
-    pub fn asked(
+    pub fn queued(
         command_id: CommandId,
         terminal_id: TerminalId,
         text: String,
@@ -295,7 +275,7 @@ mod tests {
         #[test]
         fn an_end_is_final(events in prop::collection::vec(0u8..6, 0..8)) {
             let at = Timestamp::UNIX_EPOCH;
-            let mut real = Command::asked(
+            let mut real = Command::queued(
                 CommandId::fresh(), TerminalId::fresh(), "true".into(), Source::Agent, 0, at);
             let mut word = "queued";
             for event in events {

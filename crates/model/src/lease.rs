@@ -9,9 +9,8 @@
 //!    │                   └──────────────▶  Dead ◀───┘ ── intend (generation + 1) ──▶ Creating
 //!    └─ any state, when wanted gone: ended by us ──▶ Destroyed ── needed again ──▶ Idle
 //! ```
-//! `desired` is what somebody asked for and is recorded first; `state` is what was seen. The
-//! instance's id is chosen with the intent, so that a crash between recording and creating leaves a
-//! name to look for.
+//! `desired` is what was requested and is recorded first; `state` is what was observed. The id of an instance
+//! is chosen with the intent, so that a crash between recording and creating leaves an id to search for.
 
 use std::time::Duration;
 
@@ -20,92 +19,72 @@ use serde::{Deserialize, Serialize};
 
 use super::{InstanceId, LeaseId, Refused};
 
-/// A lease as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
     pub lease_id: LeaseId,
     /// The provider it is a claim on.
     pub provider: String,
-    /// What was asked for.
     pub desired: Desired,
-    /// How many instances were intended so far; each has its own number.
+    /// The number of instances intended so far.
     pub generation: u64,
-    /// What was seen.
     pub state: LeaseState,
     /// The provider's own settings (an image, a template, limits).
     pub spec: serde_json::Value,
-    /// How long its instances have run, as far as that is counted.
+    /// How long its instances have run until `counted_from`.
     pub ran: Duration,
-    /// Since when one runs that is not counted yet.
+    /// Since when the running instance is not counted in `ran`.
     pub counted_from: Option<Timestamp>,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was last changed.
     pub updated_at: Timestamp,
-    /// How often the row was changed.
     pub revision: u64,
 }
 
-/// What somebody wants to be beneath a lease.
+/// The requested state of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Desired {
-    /// An instance that runs whenever it is needed.
+    /// An instance runs when it is needed.
     Running,
-    /// An instance that holds still.
+    /// The instance is paused.
     Paused,
-    /// No instance, until one is needed.
+    /// No instance until one is needed.
     Stopped,
-    /// Nothing, for ever.
     Destroyed,
 }
 
-/// What was seen beneath a lease.
+/// The observed state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum LeaseState {
-    /// No instance.
     Idle,
-    /// One is intended: it may or may not be there.
+    /// An instance is intended and may exist.
     Creating {
-        /// The name it has if it is there.
         instance_id: InstanceId,
-        /// Since when.
         since: Timestamp,
     },
-    /// One runs.
     Running(Instance),
-    /// One holds still.
     Paused(Instance),
-    /// The last one died or could not be made.
+    /// The last instance died or could not be created.
     Dead {
-        /// The one.
         instance: Instance,
-        /// When that was seen.
+        /// When this was noticed.
         at: Timestamp,
-        /// Why, in words.
         reason: String,
     },
-    /// It is over.
     Destroyed,
 }
 
-/// What runs, or ran, under a lease.
+/// One instance of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its id, chosen by us.
     pub instance_id: InstanceId,
-    /// Which of the lease's instances it is.
     pub generation: u64,
-    /// What the provider calls it; empty if it goes by our id.
+    /// The provider's name for it; empty if that is our id.
     #[serde(default)]
     pub reference: String,
-    /// Since when it runs.
     pub started_at: Timestamp,
 }
 
-/// The word for an instance's state that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InstanceState {
@@ -114,50 +93,41 @@ pub enum InstanceState {
     Dead,
 }
 
-/// What can happen to a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// Somebody wants this to be beneath it.
+    /// A state was requested.
     Wanted(Desired),
-    /// An instance is about to be made under this name.
+    /// An instance is about to be created with this id.
     Intended(InstanceId, Timestamp),
-    /// The intended instance is there.
     Created {
-        /// What the provider calls it.
         reference: String,
-        /// Since when it runs.
         at: Timestamp,
     },
-    /// The intended instance is certainly not there.
+    /// The intended instance certainly does not exist.
     Failed {
-        /// When that was seen.
+        /// When this was noticed.
         at: Timestamp,
-        /// Why, in words.
         reason: String,
     },
-    /// This instance holds still.
     Paused(InstanceId),
-    /// This instance runs again.
     Resumed(InstanceId),
-    /// This instance is gone, and not by our doing.
+    /// The instance disappeared without a request of ours.
     Lost {
-        /// Which.
         instance_id: InstanceId,
-        /// When that was seen.
+        /// When this was noticed.
         at: Timestamp,
-        /// Why, in words.
         reason: String,
     },
-    /// We ended whatever there was.
+    /// We ended the instance, if there was one.
     Ended,
-    /// One that was over is needed again, under the same id.
+    /// A destroyed lease is needed again.
     Revived,
-    /// One that was to be gone unless it became whole is whole.
+    /// A fork is complete and is not deleted.
     Kept,
 }
 
 impl Lease {
-    /// A lease under which nothing runs yet.
+    /// Returns a lease without an instance.
     #[must_use]
     pub fn new(lease_id: LeaseId, provider: String, at: Timestamp) -> Self {
         Self {
@@ -175,23 +145,23 @@ impl Lease {
         }
     }
 
-    /// How long its instances have run at a time.
+    /// Returns how long its instances have run until `at`.
     #[must_use]
     pub fn ran_at(&self, at: Timestamp) -> Duration {
         let since = self.counted_from.map(|from| at.duration_since(from));
-        // A clock that was set back takes nothing away.
+        // A clock that was set back does not reduce the time.
         let since = since.and_then(|since| Duration::try_from(since).ok());
         self.ran + since.unwrap_or_default()
     }
 
-    /// Counts how long its instances have run, up to a time.
+    /// Adds the time until `at` to `ran`.
     pub fn count(&mut self, at: Timestamp) {
         self.ran = self.ran_at(at);
         self.counted_from = matches!(self.state, LeaseState::Running(_)).then_some(at);
     }
 
-    /// The same claim for a copy of its files, which is wanted gone until it is [kept](LeaseEvent::Kept):
-    /// what is left half made by a crash goes at the next start.
+    /// Returns a lease for a copy of its files. It is marked for deletion until it is
+    /// [kept](LeaseEvent::Kept), so that the next start removes it after a crash.
     #[must_use]
     pub fn fork(&self, lease_id: LeaseId, at: Timestamp) -> Self {
         let mut fork = Self::new(lease_id, self.provider.clone(), at);
@@ -200,7 +170,7 @@ impl Lease {
         fork
     }
 
-    /// The instance that was last seen and the word for how it was.
+    /// Returns the last instance and its state.
     #[must_use]
     pub fn instance(&self) -> Option<(&Instance, InstanceState)> {
         match &self.state {
@@ -211,7 +181,7 @@ impl Lease {
         }
     }
 
-    /// The lease after this happened.
+    /// Returns the lease after an event.
     pub fn apply(&self, event: LeaseEvent) -> Result<Self, Refused> {
         let mut next = self.clone();
         next.state = match (&self.state, event) {
@@ -302,7 +272,6 @@ impl Lease {
 }
 
 impl LeaseState {
-    /// The word for it.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

@@ -1,8 +1,7 @@
 //! The nouns and their transitions.
 //!
-//! Pure: nothing here reads a clock, a file or a socket; a time is always handed in. Every state
-//! machine is a function of the old value and what happened, and answers the next value or
-//! [`Refused`].
+//! Pure: nothing here reads a clock, a file or a socket; times are parameters. Every state machine is a
+//! function of the old value and an event, and returns the next value or [`Refused`].
 
 mod command;
 mod id;
@@ -31,7 +30,7 @@ pub use sandbox::{
     Expiry, ExpiryAction, PortAccess, Sandbox, SandboxEvent, SandboxState, SandboxStatus,
 };
 pub use session::{
-    ChatSession, Ended, Hours, Money, OnExpiry, SessionEvent, SessionPolicy, SessionState,
+    ChatSession, EndReason, Hours, Money, OnExpiry, SessionEvent, SessionPolicy, SessionState,
     SessionStatus,
 };
 pub use template::{
@@ -47,13 +46,12 @@ pub use token::{AccessToken, TOKEN_BYTES, TokenPrefix};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{noun} is {state} and cannot {event}")]
 pub struct Refused {
-    /// What was asked to change, e.g. `lease lease_…`.
+    /// What should change, e.g. `lease lease_…`.
     pub noun: String,
-    /// The state it is in.
     pub state: &'static str,
-    /// What was asked of it.
+    /// The event, as a verb, e.g. `be paused`.
     pub event: &'static str,
 }
 
-/// What a name in the environment maps to, in a stable order.
+/// Environment variables, sorted by name.
 pub type Env = std::collections::BTreeMap<String, String>;

@@ -10,7 +10,6 @@ use super::ProjectId;
 /// A project: what threads belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
-    /// Its id.
     pub project_id: ProjectId,
     /// What it is, in a person's words.
     #[serde(default)]
@@ -38,11 +37,8 @@ pub struct Project {
     pub statistics: Statistics,
     /// When something was last done in it.
     pub last_used_at: Timestamp,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was last changed.
     pub updated_at: Timestamp,
-    /// How often the row was changed.
     #[serde(default)]
     pub revision: u64,
 }
@@ -84,20 +80,17 @@ pub enum BackendKind {
     Filesystem,
     /// Rows of the store.
     Store,
-    /// The hot memories.
     State,
 }
 
 /// The record of a session, kept when its thread is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// The session.
     pub session_id: super::SessionId,
     /// The thread it was a window on.
     pub thread_id: super::ThreadId,
     /// Where it is, or was, in its life.
     pub state: super::SessionState,
-    /// When it was opened.
     pub created_at: Timestamp,
     /// When something was last done in it.
     pub last_active_at: Timestamp,
@@ -106,12 +99,9 @@ pub struct SessionRecord {
 /// A deleted project that can be restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trashed {
-    /// Its id.
     pub project_id: ProjectId,
     /// What it was.
     pub description: String,
-    /// When it was deleted.
     pub deleted_at: Timestamp,
-    /// Why.
     pub reason: String,
 }

@@ -1,7 +1,7 @@
-//! A window of policy on a thread.
+//! A session: the policy of a thread while it is in use.
 //!
 //! ```text
-//!            touch                 nothing for a while
+//!            touch                 no activity for a while
 //!   ┌──────────────────▶ Active ──────────────────────▶ Idle ─┐
 //!   └──────────────────────────────────────────────────────────┘
 //!   Active, Idle ── its time is over ──▶ Expired        (nothing leads out)
@@ -24,12 +24,12 @@ pub struct SessionPolicy {
     pub idle_timeout_s: u64,
     /// Seconds after which it expires in any case.
     pub max_duration_s: u64,
-    /// What its expiry or close does to the runtimes.
+    /// What happens to the compute when it expires or is closed.
     pub on_expiry: OnExpiry,
-    /// How long the compute beneath may run during it.
+    /// How long the compute may run during the session.
     #[serde(rename = "max_running_hours", skip_serializing_if = "Option::is_none")]
     pub max_running: Option<Hours>,
-    /// What the compute beneath may cost during it, by the price of its provider.
+    /// What the compute may cost during the session, by the price of its provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<Money>,
 }
@@ -51,13 +51,13 @@ impl From<Hours> for f64 {
     }
 }
 
-/// An amount, in millionths of whatever prices are written in.
+/// An amount of money, in millionths of the unit of the prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Money(pub u64);
 
 impl Money {
-    /// What something costs that has this price for an hour.
+    /// Returns the cost of `time` at this price per hour.
     #[must_use]
     pub fn for_time(self, time: Duration) -> Self {
         let micros = u128::from(self.0) * time.as_micros() / 3_600_000_000;
@@ -67,7 +67,7 @@ impl Money {
 
 impl From<f64> for Money {
     fn from(amount: f64) -> Self {
-        // What is no amount at all is none; what is beyond all amounts is the largest.
+        // The cast saturates, and turns NaN into zero.
         Self((amount.max(0.0) * 1e6).round() as u64)
     }
 }
@@ -91,24 +91,23 @@ impl Default for SessionPolicy {
 }
 
 impl SessionPolicy {
-    /// Which of its limits is reached when the compute has run so long during the session and costs so
-    /// much for an hour.
+    /// Returns the limit that is reached when the compute has run for `ran` at a price per hour.
     #[must_use]
-    pub fn spent(&self, ran: Duration, price: Money) -> Option<Ended> {
-        if self.max_running.is_some_and(|most| ran >= most.0) {
-            return Some(Ended::MaxRunning);
+    pub fn spent(&self, ran: Duration, price: Money) -> Option<EndReason> {
+        if self.max_running.is_some_and(|limit| ran >= limit.0) {
+            return Some(EndReason::MaxRunning);
         }
-        self.max_cost.filter(|most| price.for_time(ran) >= *most).map(|_| Ended::MaxCost)
+        self.max_cost.filter(|limit| price.for_time(ran) >= *limit).map(|_| EndReason::MaxCost)
     }
 
-    /// Whether what the compute does can end a session.
+    /// Returns whether usage of compute can end a session.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.max_running.is_some() || self.max_cost.is_some()
     }
 }
 
-/// What the end of a session does to the compute beneath; the durable state stays in any case.
+/// What the end of a session does to the compute. The durable state is always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExpiry {
@@ -121,66 +120,49 @@ pub enum OnExpiry {
     Keep,
 }
 
-/// A session and all that is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatSession {
-    /// Its id.
     pub session_id: SessionId,
     /// The thread it is a window on.
     pub thread_id: ThreadId,
     /// The thread's default terminal.
     pub terminal_id: TerminalId,
-    /// Where it is in its life.
     pub state: SessionState,
     /// The policy it was opened with.
     pub policy: SessionPolicy,
-    /// When it was opened.
     pub created: Moment,
-    /// When something was last done in it.
     pub last_active: Moment,
-    /// How long the compute beneath had run when it was opened.
+    /// How long the compute had run when the session was opened.
     pub ran_before: Duration,
-    /// How often the row was changed.
     pub revision: u64,
 }
 
-/// Where a session is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "status")]
 pub enum SessionState {
-    /// Something was done in it lately.
     Active,
-    /// Nothing was done in it for a while, but it is open.
+    /// Open, without recent activity.
     Idle,
-    /// Its time was over.
     Expired {
-        /// When that was seen.
+        /// When this was noticed.
         at: Timestamp,
-        /// Which of its times.
-        ended: Ended,
+        ended: EndReason,
     },
-    /// Somebody closed it.
     Closed {
-        /// When.
         at: Timestamp,
     },
 }
 
-/// Which of its times ended a session.
+/// Which limit ended a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// Nothing was done in it for too long.
+pub enum EndReason {
     IdleTimeout,
-    /// It lasted too long.
     MaxDuration,
-    /// The compute beneath ran too long.
     MaxRunning,
-    /// The compute beneath cost too much.
     MaxCost,
 }
 
-/// The word for a session's state that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionStatus {
@@ -190,21 +172,18 @@ pub enum SessionStatus {
     Closed,
 }
 
-/// What can happen to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEvent {
-    /// Something was done in it.
+    /// There was activity.
     Touched(Moment),
     /// Time has passed.
     Elapsed(Moment),
-    /// What the compute beneath may do is done.
-    Spent(Moment, Ended),
-    /// Somebody closes it.
+    /// A limit of the compute was reached.
+    Spent(Moment, EndReason),
     Closed(Moment),
 }
 
 impl ChatSession {
-    /// A session that opens now.
     #[must_use]
     pub fn open(
         session_id: SessionId,
@@ -226,13 +205,11 @@ impl ChatSession {
         }
     }
 
-    /// Says whether it has neither expired nor been closed.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, SessionState::Active | SessionState::Idle)
     }
 
-    /// The word clients see.
     #[must_use]
     pub fn status(&self) -> SessionStatus {
         match self.state {
@@ -243,7 +220,7 @@ impl ChatSession {
         }
     }
 
-    /// When it expires by the wall clock if nothing more is done in it.
+    /// Returns when it expires by the wall clock without further activity.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         let idle = self.last_active.plus(Duration::from_secs(self.policy.idle_timeout_s));
@@ -251,17 +228,17 @@ impl ChatSession {
         idle.min(max)
     }
 
-    /// How long it has left at `now`, zero if its time is over; which time is the nearer one.
+    /// Returns the time until it expires, zero if it has, and by which limit.
     #[must_use]
-    pub fn left(&self, now: &Moment) -> (Duration, Ended) {
+    pub fn left(&self, now: &Moment) -> (Duration, EndReason) {
         let idle = Duration::from_secs(self.policy.idle_timeout_s)
             .saturating_sub(now.since(&self.last_active));
         let max = Duration::from_secs(self.policy.max_duration_s)
             .saturating_sub(now.since(&self.created));
-        if max <= idle { (max, Ended::MaxDuration) } else { (idle, Ended::IdleTimeout) }
+        if max <= idle { (max, EndReason::MaxDuration) } else { (idle, EndReason::IdleTimeout) }
     }
 
-    /// How long without activity makes it idle: a minute, or half its idle time if that is less.
+    /// Returns after how long without activity it is idle: a minute, or half its idle timeout if that is less.
     #[must_use]
     pub fn quiet_after(&self) -> Duration {
         Duration::from_secs(60).min(Duration::from_secs(self.policy.idle_timeout_s) / 2)
@@ -275,8 +252,8 @@ impl ChatSession {
         wanted.min(Duration::from_secs(lasts) / 2)
     }
 
-    /// The session after this happened. A touch that comes after its time was over is refused: the
-    /// session has expired even if nobody has looked.
+    /// Returns the session after an event. A touch after its expiry is refused, even if the expiry was not
+    /// recorded yet.
     pub fn apply(&self, event: SessionEvent) -> Result<Self, Refused> {
         if !self.is_open() {
             return Err(self.refused(event));
@@ -346,10 +323,10 @@ mod tests {
         let policy: SessionPolicy = serde_json::from_str("{}").unwrap();
         assert_eq!((policy.idle_timeout_s, policy.max_duration_s), (1800, 86_400));
         let opened = session(policy);
-        assert_eq!(opened.left(&at(0)), (Duration::from_secs(1800), Ended::IdleTimeout));
+        assert_eq!(opened.left(&at(0)), (Duration::from_secs(1800), EndReason::IdleTimeout));
         assert_eq!(opened.expires_at(), at(1800).at);
         let expired = opened.apply(SessionEvent::Elapsed(at(1800))).unwrap();
-        let ended = Ended::IdleTimeout;
+        let ended = EndReason::IdleTimeout;
         assert_eq!(expired.state, SessionState::Expired { at: at(1800).at, ended });
     }
 
@@ -363,7 +340,7 @@ mod tests {
         }
         assert!(open.apply(SessionEvent::Touched(at(25))).is_err());
         let expired = open.apply(SessionEvent::Elapsed(at(25))).unwrap();
-        let ended = Ended::MaxDuration;
+        let ended = EndReason::MaxDuration;
         assert_eq!(expired.state, SessionState::Expired { at: at(25).at, ended });
     }
 
@@ -373,15 +350,15 @@ mod tests {
         let policy: SessionPolicy = serde_json::from_str(text).unwrap();
         let hour = Duration::from_secs(3600);
         assert_eq!(policy.spent(hour, Money::from(0.2)), None);
-        assert_eq!(policy.spent(hour, Money::from(0.25)), Some(Ended::MaxCost));
-        assert_eq!(policy.spent(hour * 2, Money::default()), Some(Ended::MaxRunning));
+        assert_eq!(policy.spent(hour, Money::from(0.25)), Some(EndReason::MaxCost));
+        assert_eq!(policy.spent(hour * 2, Money::default()), Some(EndReason::MaxRunning));
         let shown = serde_json::to_value(policy).unwrap();
         assert_eq!((&shown["max_running_hours"], &shown["max_cost"]), (&1.5.into(), &0.25.into()));
         let unbounded = SessionPolicy::default();
         assert_eq!(unbounded.spent(hour * 1000, Money::from(1e6)), None);
         assert!(!unbounded.counts() && policy.counts());
-        let over = session(policy).apply(SessionEvent::Spent(at(5), Ended::MaxCost)).unwrap();
-        let ended = Ended::MaxCost;
+        let over = session(policy).apply(SessionEvent::Spent(at(5), EndReason::MaxCost)).unwrap();
+        let ended = EndReason::MaxCost;
         assert_eq!(over.state, SessionState::Expired { at: at(5).at, ended });
     }
 

@@ -14,17 +14,15 @@ use super::{BuildId, Env, Refused, TemplateId, ThreadId, Timestamp};
 
 /// The tag of a build that was asked for without any.
 pub const USUAL_TAG: &str = "default";
-/// Builds that are remembered of a template; older ones that no tag points to go first.
-const MOST_BUILDS: usize = 20;
+/// How many builds of a template are kept; the oldest without a tag are removed first.
+const MAX_BUILDS: usize = 20;
 
 /// A name, and what was built under it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// Its id.
     pub template_id: TemplateId,
     /// Whose API it belongs to; names are unique there.
     pub owner: String,
-    /// Its name.
     pub name: String,
     /// When it was first asked for.
     pub created_at: Timestamp,
@@ -39,16 +37,13 @@ pub struct Template {
 /// What a tag points to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tag {
-    /// The build.
     pub build_id: BuildId,
-    /// Since when.
     pub at: Timestamp,
 }
 
 /// One making of a template.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Build {
-    /// Its id.
     pub build_id: BuildId,
     /// How far it is.
     pub status: BuildStatus,
@@ -69,7 +64,6 @@ pub struct Build {
 /// A sandbox that is made once a build is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// Its id.
     pub thread_id: ThreadId,
     /// What its client calls it.
     pub name: String,
@@ -108,7 +102,6 @@ pub struct Made {
 /// Why a build failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// In words.
     pub message: String,
     /// The step, as clients count them.
     pub step: Option<String>,
@@ -136,7 +129,6 @@ impl BuildEvent {
 }
 
 impl BuildStatus {
-    /// The word for it.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -212,7 +204,7 @@ impl Template {
     pub fn add(&mut self, build: Build) {
         self.updated_at = build.created_at;
         self.builds.push(build);
-        while self.builds.len() > MOST_BUILDS {
+        while self.builds.len() > MAX_BUILDS {
             let tagged =
                 |build: &Build| self.tags.values().any(|tag| tag.build_id == build.build_id);
             let unused = |build: &Build| build.status.is_end() && !tagged(build);
@@ -310,12 +302,12 @@ mod tests {
             let id = template.builds[0].build_id.clone();
             template = template.apply(&id, event(what), Timestamp::UNIX_EPOCH).unwrap();
         }
-        for number in 0..2 * MOST_BUILDS {
+        for number in 0..2 * MAX_BUILDS {
             let id: BuildId = format!("later{number}").parse().unwrap();
             template.add(Build::new(id.clone(), vec![], Timestamp::UNIX_EPOCH));
             template = template.apply(&id, event(2), Timestamp::UNIX_EPOCH).unwrap();
         }
-        assert_eq!(template.builds.len(), MOST_BUILDS);
+        assert_eq!(template.builds.len(), MAX_BUILDS);
         assert!(template.tagged(USUAL_TAG).is_some(), "the one that a tag points to is kept");
         assert_eq!(template.in_use().count(), 1);
     }

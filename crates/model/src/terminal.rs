@@ -14,39 +14,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{CommandId, Env, LeaseId, Refused, TerminalId, ThreadId};
 
-/// A terminal as it is remembered, whether or not a process stands behind it.
+/// A terminal, whether or not its program is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terminal {
-    /// Its id.
     pub terminal_id: TerminalId,
-    /// The thread it belongs to.
     pub thread_id: ThreadId,
-    /// The compute it stands on.
     pub lease_id: LeaseId,
     /// Whether it is the thread's default one.
     pub is_default: bool,
     /// The program to run; empty means the shell.
     pub argv: Vec<String>,
-    /// Which kind of shell drives exec in it.
+    /// The kind of shell in which exec runs commands.
     pub shell: ShellKind,
-    /// Columns.
     pub cols: u16,
-    /// Rows.
     pub rows: u16,
-    /// What its environment has from the start, beyond the thread's.
+    /// Initial variables in addition to the thread's.
     pub env: Env,
     /// The shell's directory at `version`; empty if it never ran.
     pub cwd: String,
-    /// What the shell's environment has beyond what it was started with, at `version`. A name that
-    /// was removed maps to `None`.
+    /// The changes of the shell's environment since its start, at `version`. A removed name maps to `None`.
     pub env_delta: BTreeMap<String, Option<String>>,
     /// The version of the shell's state; rises by exactly one.
     pub version: u64,
-    /// What the program calls its window.
+    /// The window title that the program set.
     pub title: String,
-    /// Where it is in its life.
     pub status: TerminalStatus,
-    /// When it was made.
     pub created_at: Timestamp,
     /// When the row was last changed.
     pub updated_at: Timestamp,
@@ -60,10 +52,8 @@ pub struct Terminal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShellKind {
-    /// bash.
     #[default]
     Bash,
-    /// zsh.
     Zsh,
     /// A POSIX shell.
     Sh,
@@ -71,17 +61,14 @@ pub enum ShellKind {
     Plain,
 }
 
-/// Where a terminal is in its life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "status")]
 pub enum TerminalStatus {
     /// No process; the next use starts one from the durable state.
     Restorable,
-    /// A process stands behind it.
+    /// Its program is running.
     Live,
-    /// Its program ended.
     Exited(Exit),
-    /// It was deleted.
     Closed,
 }
 
@@ -94,25 +81,52 @@ pub struct Exit {
     /// The signal that ended it.
     #[serde(default)]
     pub signal: Option<i32>,
-    /// When it was seen.
+    /// When this was noticed.
     pub at: Timestamp,
 }
 
-/// What can happen to a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalEvent {
-    /// A runtime was started for it, or found again.
+    /// Its shell was started, or found running.
     Started,
-    /// Its runtime is gone, its state is not.
+    /// Its shell is lost; its state is kept.
     RuntimeLost,
-    /// Its program ended.
     Exited(Exit),
-    /// It was deleted.
     Closed,
 }
 
 impl Terminal {
-    /// The terminal after this happened.
+    /// Returns a terminal of a thread that never ran: the shell with its default environment.
+    #[must_use]
+    pub fn fresh(
+        terminal_id: TerminalId,
+        thread_id: ThreadId,
+        lease_id: LeaseId,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            terminal_id,
+            thread_id,
+            lease_id,
+            is_default: false,
+            argv: vec![],
+            shell: ShellKind::default(),
+            cols: 80,
+            rows: 24,
+            env: Env::new(),
+            cwd: String::new(),
+            env_delta: BTreeMap::new(),
+            version: 0,
+            title: String::new(),
+            status: TerminalStatus::Restorable,
+            created_at: at,
+            updated_at: at,
+            last_activity_at: at,
+            revision: 0,
+        }
+    }
+
+    /// Returns the terminal after an event.
     pub fn apply(&self, event: TerminalEvent) -> Result<Self, Refused> {
         let status = match (&self.status, event) {
             (TerminalStatus::Closed, _) => return Err(self.refused(event)),
@@ -126,7 +140,7 @@ impl Terminal {
             (TerminalStatus::Restorable | TerminalStatus::Live, TerminalEvent::RuntimeLost) => {
                 TerminalStatus::Restorable
             }
-            // What ended did end, whatever became of the place it ran in.
+            // A program that exited stays exited when its host is lost.
             (TerminalStatus::Exited(exit), TerminalEvent::RuntimeLost) => {
                 TerminalStatus::Exited(*exit)
             }
@@ -138,8 +152,8 @@ impl Terminal {
         Ok(Self { status, ..self.clone() })
     }
 
-    /// Whether it ends with its program. A terminal that was created without one has a shell, and
-    /// gets another when that exits.
+    /// Returns whether it ends with its program. A terminal without a program has a shell, which is started
+    /// again when it exits.
     #[must_use]
     pub fn ends_with_program(&self) -> bool {
         !self.is_default && !self.argv.is_empty()
@@ -160,7 +174,6 @@ impl Terminal {
 }
 
 impl TerminalStatus {
-    /// The word clients see.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -172,27 +185,24 @@ impl TerminalStatus {
     }
 }
 
-/// Why a version of a terminal's state came to be.
+/// The cause of a version of a terminal's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum Cause {
-    /// The terminal was made.
     Created,
     /// An exec.
     Exec {
-        /// Which.
         command_id: CommandId,
     },
     /// A person typed a command.
     Typed,
     /// The environment was patched.
     Patch,
-    /// An earlier version was taken up again.
+    /// The terminal returned to an earlier version.
     Rollback {
-        /// Which.
         to: u64,
     },
-    /// The state was taken from another terminal.
+    /// The state was copied from another terminal.
     Fork {
         /// Which terminal.
         from: TerminalId,
@@ -204,19 +214,16 @@ pub enum Cause {
 /// One version of a terminal's state, without its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateVersion {
-    /// The version.
     pub version: u64,
     /// The shell's directory.
     pub cwd: String,
-    /// Why it came to be.
     pub cause: Cause,
-    /// When.
     pub at: Timestamp,
     /// The names of the sections that differ from the version before.
     pub changed: Vec<String>,
 }
 
-/// A terminal's whole state at one version. What is in a section is the shell driver's own affair.
+/// The whole state of a terminal at one version. Only the shell driver interprets the sections.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TerminalState {
     /// The version; 0 if the terminal never had any state.
@@ -234,27 +241,8 @@ mod tests {
     use super::*;
 
     fn terminal() -> Terminal {
-        let at = Timestamp::UNIX_EPOCH;
-        Terminal {
-            terminal_id: TerminalId::fresh(),
-            thread_id: "t".parse().unwrap(),
-            lease_id: LeaseId::fresh(),
-            is_default: true,
-            argv: vec![],
-            shell: ShellKind::Bash,
-            cols: 80,
-            rows: 24,
-            env: Env::new(),
-            cwd: String::new(),
-            env_delta: BTreeMap::new(),
-            version: 0,
-            title: String::new(),
-            status: TerminalStatus::Restorable,
-            created_at: at,
-            updated_at: at,
-            last_activity_at: at,
-            revision: 0,
-        }
+        let thread = "t".parse().unwrap();
+        Terminal::fresh(TerminalId::fresh(), thread, LeaseId::fresh(), Timestamp::UNIX_EPOCH)
     }
 
     proptest! {

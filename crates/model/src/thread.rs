@@ -15,9 +15,7 @@ use super::{Env, LeaseId, MessageId, ProjectId, SessionPolicy, TerminalId, Threa
 pub struct Thread {
     /// The id the client chose.
     pub thread_id: ThreadId,
-    /// The project it belongs to.
     pub project_id: ProjectId,
-    /// Its default terminal.
     pub terminal_id: TerminalId,
     /// The lease new terminals of it stand on.
     pub lease_id: LeaseId,
@@ -31,11 +29,9 @@ pub struct Thread {
     pub cwd: Option<String>,
     /// A client's own notes.
     pub labels: BTreeMap<String, String>,
-    /// When it was made.
     pub created_at: Timestamp,
     /// When it was last changed or used.
     pub updated_at: Timestamp,
-    /// How often the row was changed.
     pub revision: u64,
 }
 
@@ -45,9 +41,7 @@ pub struct Thread {
 pub enum Role {
     /// The one who instructs.
     System,
-    /// A person.
     User,
-    /// The agent.
     Assistant,
     /// A tool's result.
     Tool,
@@ -62,6 +56,5 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: String,
-    /// When.
     pub at: Timestamp,
 }

@@ -170,7 +170,7 @@ async fn make_thread(store: &Store, clock: &Clock, name: &str) -> Result<Made> {
 fn exec(clock: &Clock, made: &Made, version: u64) -> FinishCommand {
     let at = clock.wall();
     let id = CommandId::fresh();
-    let asked = Command::asked(
+    let asked = Command::queued(
         id.clone(),
         made.terminal.clone(),
         format!("cd /work/{version} && export STEP={version}"),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Gone, Store, StoreError, commands, leases, projects,
+    DeletedRows, Store, StoreError, commands, leases, projects,
     row::{micros, to_json},
     sandboxes, sessions, terminals, threads, versions,
 };
@@ -208,19 +208,19 @@ impl Store {
         self.read(move |db| gather(db, &id)).await
     }
 
-    /// Brings the rows of a bundle in; answers the project as it is. Refused if there are `most`
+    /// Inserts the rows of a bundle. Returns the project. Refused if there are `limit`
     /// projects, or if an id that is kept is taken.
     pub async fn add_bundle(
         &self,
         bundle: Bundle,
         ids: Ids,
-        most: u64,
+        limit: u64,
         now: Timestamp,
     ) -> Result<Project, StoreError> {
         self.write(move |db| {
             let count: i64 =
                 db.prepare_cached("SELECT count(*) FROM projects")?.query_row([], |r| r.get(0))?;
-            if u64::try_from(count).unwrap_or(0) >= most {
+            if u64::try_from(count).unwrap_or(0) >= limit {
                 return Err(refused("the number of projects", "at its limit", "rise"));
             }
             scatter(db, bundle, ids, now)
@@ -236,7 +236,7 @@ impl Store {
         reason: &str,
         unused_since: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<Gone, StoreError> {
+    ) -> Result<DeletedRows, StoreError> {
         let (id, reason) = (id.clone(), reason.to_owned());
         self.write(move |db| {
             let project = projects::project(db, &id)?.ok_or_else(|| projects::missing(&id))?;
@@ -260,7 +260,7 @@ impl Store {
                 reason,
                 packed
             ])?;
-            let mut gone = Gone::default();
+            let mut gone = DeletedRows::default();
             for thread in thread_ids(db, &id)? {
                 let more = threads::delete(db, &thread, now)?;
                 gone.terminals.extend(more.terminals);

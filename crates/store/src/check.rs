@@ -1,8 +1,7 @@
-//! Finding out that the file is not what we wrote.
+//! Detects a damaged database file.
 //!
-//! A small file is checked before anything is read from it. A large one is checked while it is already
-//! in use, so that a server with a long history starts at once; should it prove damaged, not one more
-//! change is made to it.
+//! A small file is checked before it is used. A large one is checked while it is in use, so that a server
+//! with a long history starts at once; if it is damaged, no further change is written.
 
 use std::{
     path::Path,
@@ -17,8 +16,8 @@ use super::{
     error::{OpenError, StoreError},
 };
 
-/// Up to this size a file is checked first.
-const SMALL: u64 = 16 << 20;
+/// A file up to this size is checked before it is used.
+const MAX_CHECKED_FIRST_BYTES: u64 = 16 << 20;
 
 /// Why nothing more may be written by this process, once there is a reason: damage that a check in the
 /// background found, or a sync that failed.
@@ -26,7 +25,7 @@ const SMALL: u64 = 16 << 20;
 pub(super) struct Checked(Arc<OnceLock<StoreError>>);
 
 impl Checked {
-    /// Refuses if there is a reason.
+    /// Fails if writing was stopped.
     pub(super) fn verdict(&self) -> Result<(), StoreError> {
         self.0.get().map_or(Ok(()), |reason| Err(reason.clone()))
     }
@@ -44,7 +43,7 @@ impl Checked {
 pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, OpenError> {
     let checked = Checked::default();
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if size <= SMALL {
+    if size <= MAX_CHECKED_FIRST_BYTES {
         let verdict = check(connection).map_err(|error| named(path, error))?;
         return match verdict {
             None => Ok(checked),

@@ -85,7 +85,7 @@ fn change(expected: u64, sections: &[(&str, &str)]) -> StateChange {
 fn command(chain: &Chain, text: &str, second: u64) -> Command {
     let terminal = chain.terminal.terminal_id.clone();
     let at = at(second).at;
-    Command::asked(CommandId::fresh(), terminal, text.into(), Source::Agent, 0, at)
+    Command::queued(CommandId::fresh(), terminal, text.into(), Source::Agent, 0, at)
 }
 
 fn finished(command: &Command, exit_code: i32) -> Command {
@@ -133,7 +133,7 @@ async fn an_expired_session_is_followed_by_another_and_the_state_stays() {
     assert_eq!(later.terminal.version, 1);
     let open = world.store.open_sessions().await.unwrap();
     assert_eq!(open, [later.session.clone()], "the expired one is filtered");
-    let all = world.store.thread_sessions(&id("t"), PageRequest::first(10)).await.unwrap();
+    let all = world.store.sessions(SessionFilter::All, PageRequest::first(10)).await.unwrap();
     assert_eq!(all.items.len(), 2);
     assert_eq!(world.store.last_session(&id("t")).await.unwrap().unwrap(), later.session);
 }
@@ -389,7 +389,7 @@ async fn old_versions_go_and_the_rest_stays_whole() {
         world.store.add_version(&terminal, next).await.unwrap();
     }
     let day = |days: i64| at(0).at + jiff::SignedDuration::from_hours(24 * days);
-    let keep = Retention { versions: 10, days: 30, most_versions: 48, commands: 10 };
+    let keep = Retention { versions: 10, days: 30, max_versions: 48, commands: 10 };
     let pruned = world.store.prune(keep, day(29)).await.unwrap();
     assert_eq!(pruned.versions, 2, "all are young, but there are too many");
     let pruned = world.store.prune(keep, day(31)).await.unwrap();
@@ -647,7 +647,7 @@ async fn a_key_is_answered_once_and_for_one_request() {
     let day = now + jiff::SignedDuration::from_hours(24);
     assert_eq!(store.claim_key("k", [2; 32], day).await, Ok(Claim::Fresh));
     store.forget_key("k").await.unwrap();
-    assert_eq!(store.key_count().await, Ok(0));
+    assert_eq!(store.claim_key("k", [3; 32], day).await, Ok(Claim::Fresh));
 }
 
 #[tokio::test]
@@ -663,8 +663,8 @@ async fn a_token_is_known_by_its_hash_until_it_is_taken_back() {
     };
     world.store.add_token(&token, [9; 32]).await.unwrap();
     assert!(world.store.add_token(&token, [9; 32]).await.is_err());
-    assert_eq!(world.store.token_by_hash([9; 32]).await.unwrap(), Some(token.clone()));
-    assert_eq!(world.store.token_by_hash([8; 32]).await.unwrap(), None);
+    let live = world.store.live_tokens(at(0).at).await.unwrap();
+    assert_eq!(live, [(token.clone(), [9; 32])]);
     world.store.revoke_token(&token.token_id, at(1).at).await.unwrap();
     world.store.revoke_token(&token.token_id, at(2).at).await.unwrap();
     let stored = world.store.tokens().await.unwrap();
@@ -678,9 +678,9 @@ async fn the_ledger_is_bounded() {
         let detail = serde_json::json!({ "why": n });
         world.store.record(at(n).at, "orphan_ended", "inst_1", detail).await.unwrap();
     }
-    let entries = world.store.ledger_after(1, 10).await.unwrap();
-    assert_eq!(entries.iter().map(|e| e.id).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(entries[1].detail, serde_json::json!({ "why": 2 }));
+    let entries = world.store.ledger_last(2).await.unwrap();
+    assert_eq!(entries.iter().map(|e| e.id).collect::<Vec<_>>(), [3, 2]);
+    assert_eq!(entries[0].detail, serde_json::json!({ "why": 2 }));
     world
         .raw()
         .execute("UPDATE sqlite_sequence SET seq = 20000 WHERE name = 'ledger'", [])
@@ -708,22 +708,13 @@ async fn json_with_missing_fields_is_read_from_an_older_row() {
 }
 
 #[tokio::test]
-async fn a_terminal_lives_and_its_view_is_noted() {
+async fn a_closed_terminal_makes_room_for_another() {
     let world = World::new();
     let terminal = world.chain("t").await.terminal.terminal_id;
     let store = &world.store;
     store.apply_terminal(&terminal, TerminalEvent::Started, at(1).at).await.unwrap();
     let live: Vec<_> = store.live_terminals().await.unwrap();
     assert_eq!(live.len(), 1);
-    let view = TerminalView {
-        size: Some((120, 40)),
-        title: Some("vim".into()),
-        last_activity_at: Some(at(5).at),
-    };
-    store.note_terminal(&terminal, view).await.unwrap();
-    let stored = store.terminal(&terminal).await.unwrap().unwrap();
-    assert_eq!((stored.cols, stored.rows, stored.title.as_str()), (120, 40, "vim"));
-    assert_eq!(stored.last_activity_at, at(5).at);
     store.apply_terminal(&terminal, TerminalEvent::Closed, at(6).at).await.unwrap();
     assert_eq!(store.terminal_ids().await.unwrap(), []);
     let refused = store.apply_terminal(&terminal, TerminalEvent::Started, at(7).at).await;

@@ -14,7 +14,7 @@ use super::{
     connect::{connect, connect_reader},
     error::{OpenError, StoreError},
     private, schema,
-    writer::{Health, Writer, WriterCounts},
+    writer::{StoreHealth, Writer, WriterCounts},
 };
 
 /// How many reads go on at once.
@@ -32,13 +32,13 @@ struct Inner {
     readers: Mutex<Vec<Connection>>,
     writer: Writer,
     permits: Semaphore,
-    health: watch::Receiver<Health>,
+    health: watch::Receiver<StoreHealth>,
     counts: Arc<WriterCounts>,
 }
 
 /// What the writer has done since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct WriterTotals {
     /// Transactions on stable storage.
     pub commits: u64,
     /// Changes asked for; several share a transaction.
@@ -67,7 +67,7 @@ impl Store {
         for _ in 0..READERS {
             readers.push(connect_reader(&path)?);
         }
-        let (health_sender, health) = watch::channel(Health::Good);
+        let (health_sender, health) = watch::channel(StoreHealth::Good);
         let counts = Arc::new(WriterCounts::default());
         let writer =
             Writer::start(path.clone(), connection, health_sender, counts.clone(), checked)
@@ -85,15 +85,15 @@ impl Store {
 
     /// Whether changes can be made, as far as the last one told.
     #[must_use]
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> StoreHealth {
         self.inner.health.borrow().clone()
     }
 
     /// What the writer has done since the start.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> WriterTotals {
         let counts = &self.inner.counts;
-        Counts {
+        WriterTotals {
             commits: counts.commits.load(Ordering::Relaxed),
             changes: counts.jobs.load(Ordering::Relaxed),
             failures: counts.failures.load(Ordering::Relaxed),

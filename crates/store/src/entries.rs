@@ -14,7 +14,6 @@ use model::{ProjectId, Timestamp};
 /// What is known of one file without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryRow {
-    /// Its path.
     pub path: String,
     /// Whether it is a directory.
     pub is_directory: bool,
@@ -42,17 +41,12 @@ pub enum EntryChange {
     Put {
         /// What is known of it.
         row: EntryRow,
-        /// Its content.
         bytes: Vec<u8>,
     },
     /// This and all below it is no more.
-    Remove {
-        /// Its path.
-        path: String,
-    },
+    Remove { path: String },
     /// This and all below it is there instead.
     Move {
-        /// Its path.
         from: String,
         /// The other path.
         to: String,

@@ -11,20 +11,13 @@ use model::Refused;
 pub enum StoreError {
     /// There is no such thing.
     #[error("{what} does not exist")]
-    Missing {
-        /// Its noun and id.
-        what: String,
-    },
+    Missing { what: String },
     /// There is such a thing already.
     #[error("{what} exists already")]
-    Exists {
-        /// Its noun and id.
-        what: String,
-    },
+    Exists { what: String },
     /// It was changed since the caller read it.
     #[error("{what} is at version {found}, not {expected}")]
     Conflict {
-        /// Its noun and id.
         what: String,
         /// The version the caller had read.
         expected: u64,
@@ -52,12 +45,7 @@ pub enum StoreError {
     },
     /// A row, or the file, is not what we wrote.
     #[error("{what} is damaged: {reason}")]
-    Damaged {
-        /// Which.
-        what: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Damaged { what: String, reason: String },
 }
 
 impl StoreError {
@@ -105,22 +93,13 @@ impl From<rusqlite::Error> for StoreError {
 pub enum OpenError {
     /// The linked library loses commits.
     #[error("sqlite {version} can lose commits; 3.51.3 or later is needed")]
-    Library {
-        /// Its version.
-        version: String,
-    },
+    Library { version: String },
     /// A later version of this program wrote the file.
     #[error("the database is at schema {found}, and this program knows {known}")]
-    TooNew {
-        /// The file's.
-        found: usize,
-        /// Ours.
-        known: usize,
-    },
+    TooNew { found: usize, known: usize },
     /// The file is damaged.
     #[error("the database {path} is damaged: {reason}")]
     Damaged {
-        /// Which file.
         path: PathBuf,
         /// What the check said.
         reason: String,

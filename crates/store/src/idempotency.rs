@@ -1,51 +1,47 @@
-//! Keys under which a client may ask twice and be answered once.
+//! Idempotency keys: a repeated request gets the first response.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     Store, StoreError,
-    row::{self, Read, micros, to_json},
+    row::{self, micros, to_json},
 };
 use model::Timestamp;
 
-/// How many keys of the owner are kept at most, and of all others together; the oldest go first, even
-/// before their day is over.
-const KEPT: i64 = 100_000;
-/// How many of one other caller.
-const KEPT_OF_CALLER: i64 = 1_000;
-/// Counting many keys takes long: that is done once in so many.
+/// How many keys of the owner are kept, and of all other callers together. The oldest are removed first,
+/// even before they expire.
+const MAX_KEYS: i64 = 100_000;
+/// How many keys of one other caller are kept.
+const MAX_KEYS_PER_CALLER: i64 = 1_000;
+/// The total is checked once per this many keys, because counting is slow.
 const TRIM_EVERY: i64 = 1_024;
-/// Before and behind the name of a caller in a key; no header can carry it.
+/// Encloses the name of a caller in a key; a header value cannot contain it.
 const SEPARATOR: char = '\n';
 
-/// How long an answer is kept.
+/// How long a response is kept.
 const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// An answer that can be given again.
+/// A response that can be sent again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
-    /// The status code.
     pub status: u16,
     /// The headers worth repeating.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
-/// What is known of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody used it; it is the caller's, who has to finish or forget it.
+    /// The key is new. The caller must answer or forget it.
     Fresh,
-    /// The same request was answered.
     Answered(StoredResponse),
-    /// The same request was begun and not answered: it goes on, or its server died. `subject` is
-    /// what it was about to make, if that was written down.
+    /// The same request was started and has no response: it is still running, or its server died. `subject`
+    /// is what it was about to create, if that was recorded.
     Unfinished {
         /// E.g. the command's id.
         subject: Option<String>,
     },
-    /// Another request used it.
+    /// A different request used the key.
     OtherRequest,
 }
 
@@ -54,7 +50,7 @@ pub fn scoped_key(caller: &str, key: &str) -> String {
     format!("{SEPARATOR}{caller}{SEPARATOR}{key}")
 }
 
-/// Drops the oldest keys between two, but for so many.
+/// Removes the oldest keys of a range, except for the newest `kept`.
 fn trim(db: &Connection, from: &str, to: &str, kept: i64) -> rusqlite::Result<()> {
     db.prepare_cached(
         "DELETE FROM idempotency WHERE key >= ?1 AND key < ?2 AND id <= (
@@ -70,17 +66,17 @@ fn bound(db: &Connection, key: &str) -> rusqlite::Result<()> {
     let caller = key.strip_prefix(SEPARATOR).and_then(|rest| rest.split_once(SEPARATOR));
     if let Some((caller, _)) = caller {
         let from = scoped_key(caller, "");
-        trim(db, &from, &format!("{from}\u{10ffff}"), KEPT_OF_CALLER)?;
+        trim(db, &from, &format!("{from}\u{10ffff}"), MAX_KEYS_PER_CALLER)?;
     }
     if db.last_insert_rowid() % TRIM_EVERY == 0 {
-        trim(db, "\n", "\u{b}", KEPT)?;
-        trim(db, " ", "\u{10ffff}", KEPT)?;
+        trim(db, "\n", "\u{b}", MAX_KEYS)?;
+        trim(db, " ", "\u{10ffff}", MAX_KEYS)?;
     }
     Ok(())
 }
 
 impl Store {
-    /// Takes a key for a request, whose hash tells it from others.
+    /// Claims a key for a request, which is identified by its hash.
     pub async fn claim_key(
         &self,
         key: &str,
@@ -120,7 +116,7 @@ impl Store {
         .await
     }
 
-    /// Writes down what the request with this key is about to make.
+    /// Records what the request with this key is about to create.
     pub async fn name_key(&self, key: &str, subject: &str) -> Result<(), StoreError> {
         let (key, subject) = (key.to_owned(), subject.to_owned());
         self.write(move |db| {
@@ -131,7 +127,7 @@ impl Store {
         .await
     }
 
-    /// Keeps the answer to the request with this key.
+    /// Stores the response to the request with this key.
     pub async fn answer_key(&self, key: &str, response: StoredResponse) -> Result<(), StoreError> {
         let key = key.to_owned();
         self.write(move |db| {
@@ -149,22 +145,12 @@ impl Store {
         .await
     }
 
-    /// Lets go of a key whose request had no effect, so that it can be asked again.
+    /// Removes a key whose request had no effect, so that it can be used again.
     pub async fn forget_key(&self, key: &str) -> Result<(), StoreError> {
         let key = key.to_owned();
         self.write(move |db| {
             db.prepare_cached("DELETE FROM idempotency WHERE key = ?1")?.execute([key])?;
             Ok(())
-        })
-        .await
-    }
-
-    /// How many keys are kept.
-    pub async fn key_count(&self) -> Result<u64, StoreError> {
-        self.read(|db| {
-            let count: Read<u64> =
-                db.query_row("SELECT count(*) AS n FROM idempotency", [], |r| row::count(r, "n"));
-            Ok(count?)
         })
         .await
     }
@@ -188,7 +174,7 @@ mod tests {
                 let mut insert = db.prepare(
                     "INSERT INTO idempotency (key, request, created_at) VALUES (?1, ?2, ?3)",
                 )?;
-                for at in 0..KEPT_OF_CALLER {
+                for at in 0..MAX_KEYS_PER_CALLER {
                     let key = scoped_key("sandbox b", &at.to_string());
                     insert.execute(params![key, [0_u8; 32], micros(Timestamp::now())])?;
                 }
@@ -199,7 +185,10 @@ mod tests {
         for at in 0..5 {
             assert_eq!(claim(&scoped_key("sandbox b", &format!("more {at}"))).await, Claim::Fresh);
         }
-        assert_eq!(store.key_count().await, Ok(2 + KEPT_OF_CALLER as u64));
+        let count = store
+            .read(|db| Ok(db.query_row("SELECT count(*) FROM idempotency", [], |r| r.get(0))?))
+            .await;
+        assert_eq!(count, Ok(2 + MAX_KEYS_PER_CALLER));
         let known = Claim::Unfinished { subject: None };
         assert_eq!(claim("owner's").await, known);
         assert_eq!(claim(&scoped_key("sandbox a", "k")).await, known);

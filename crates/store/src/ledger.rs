@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::{
     Store, StoreError,
-    row::{self, Read, int, micros, to_json},
+    row::{self, Read, micros, to_json},
 };
 use model::Timestamp;
 
@@ -16,7 +16,6 @@ const KEPT: i64 = 10_000;
 pub struct LedgerEntry {
     /// Its number; rises.
     pub id: u64,
-    /// When.
     pub at: Timestamp,
     /// What was done, e.g. `orphan_ended`.
     pub kind: String,
@@ -48,26 +47,12 @@ impl Store {
         .await
     }
 
-    /// Entries after this number, oldest first.
-    pub async fn ledger_after(&self, id: u64, limit: u32) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.ledger("id > ?1 ORDER BY id", int(id), limit).await
-    }
-
     /// The last entries, newest first.
     pub async fn ledger_last(&self, limit: u32) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.ledger("id > ?1 ORDER BY id DESC", 0, limit).await
-    }
-
-    async fn ledger(
-        &self,
-        which: &'static str,
-        id: i64,
-        limit: u32,
-    ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.read(move |db| {
-            let sql = format!("SELECT * FROM ledger WHERE {which} LIMIT ?2");
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params![id, limit], |row| {
+            let mut statement =
+                db.prepare_cached("SELECT * FROM ledger ORDER BY id DESC LIMIT ?1")?;
+            let rows = statement.query_map([limit], |row| {
                 Ok(LedgerEntry {
                     id: row::count(row, "id")?,
                     at: row::time(row, "at")?,

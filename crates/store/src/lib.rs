@@ -1,8 +1,8 @@
 //! Durable rows of all nouns. The only place that knows SQL.
 //!
-//! An `Ok` of a writing operation means that the change is on stable storage. Every change of
-//! something that others may have changed carries the version (or revision) that was read and is
-//! refused, never merged, when that is no longer the one. Readers never wait for the writer.
+//! An `Ok` of a writing operation means that the change is on stable storage. A change of a row that others
+//! may have changed carries the version (or revision) that was read, and is refused, never merged, when the
+//! row has another. Readers never wait for the writer.
 
 mod bundle;
 mod check;
@@ -39,7 +39,7 @@ mod contract;
 
 pub use bundle::{Bundle, Ids};
 pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
-pub use database::{Counts, Store};
+pub use database::{Store, WriterTotals};
 pub use entries::{EntryChange, EntryIndex, EntryRow};
 pub use error::{OpenError, StoreError};
 pub use idempotency::{Claim, StoredResponse, scoped_key};
@@ -47,14 +47,14 @@ pub use leases::LeaseFilter;
 pub use ledger::LedgerEntry;
 pub use lock::{HomeLock, LockError};
 pub use page::{BadCursor, Cursor, Page, PageRequest};
-pub use projects::{ProjectFilter, Use};
+pub use projects::{ProjectFilter, ProjectUsage};
 pub use retention::{Pruned, Retention};
 pub use sandbox_records::{
     DueSandboxes, SandboxFilter, SandboxOrder, SandboxPurpose, SandboxRecord,
 };
+pub use sessions::SessionFilter;
 pub use shares::Share;
-pub use terminals::TerminalView;
-pub use threads::{Chain, FirstUse, Gone, ThreadChoices, ThreadFilter};
+pub use threads::{Chain, DeletedRows, FirstUse, ThreadChoices, ThreadFilter};
 pub use tokens::Token;
 pub use versions::{Section, StateChange};
-pub use writer::Health;
+pub use writer::StoreHealth;

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Held as long as this server may use the home; the kernel lets go of it when the process ends.
+/// The lock on a home directory; the kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
@@ -19,26 +19,23 @@ pub struct HomeLock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another server uses it.
-    #[error("{home} is held by pid {pid}")]
+    #[error("another server (pid {pid}) is already using {home}")]
     Held {
-        /// The home.
         home: PathBuf,
-        /// What the other server wrote down.
+        /// As the other server wrote it.
         pid: String,
     },
     /// The lock file cannot be used.
     #[error("cannot lock {home}")]
     Io {
-        /// The home.
         home: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 impl HomeLock {
-    /// Takes the home, or says who has it. The directory must exist.
+    /// Locks the home. The directory must exist.
     pub fn take(home: &Path) -> Result<Self, LockError> {
         let failed = |source| LockError::Io { home: home.to_owned(), source };
         let mut file = OpenOptions::new()
@@ -53,14 +50,13 @@ impl HomeLock {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut pid = String::new();
-                // Whatever is in it is only shown.
+                // Only for the error message.
                 let _ = file.read_to_string(&mut pid);
                 return Err(LockError::Held { home: home.to_owned(), pid: pid.trim().into() });
             }
             Err(errno) => return Err(failed(errno.into())),
         }
-        // What is written is only a help for the reader of the refusal: a full disk must not stop
-        // a server from starting.
+        // The pid is only for the error message: a full disk must not stop a server from starting.
         let _ = file
             .set_len(0)
             .and_then(|()| file.rewind())
@@ -78,7 +74,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let first = HomeLock::take(home.path()).unwrap();
         let second = HomeLock::take(home.path()).unwrap_err();
-        assert!(second.to_string().ends_with(&format!("is held by pid {}", std::process::id())));
+        assert!(second.to_string().contains(&format!("(pid {})", std::process::id())));
         drop(first);
         HomeLock::take(home.path()).unwrap();
     }

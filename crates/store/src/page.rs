@@ -22,7 +22,6 @@ impl PageRequest {
 /// A part of a list and where it goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items.
     pub items: Vec<T>,
     /// Where the next page begins; `None` at the end.
     pub next: Option<Cursor>,

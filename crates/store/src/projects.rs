@@ -22,7 +22,7 @@ pub struct ProjectFilter {
 
 /// What a project would lose by being deleted at this instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Use {
+pub struct ProjectUsage {
     /// Commands that have not ended.
     pub commands: u64,
     /// Sessions that are open.
@@ -64,13 +64,13 @@ impl Store {
         .await
     }
 
-    /// Adds a project. Refused if there are `most` already, or one of that id, be it in the trash.
-    pub async fn add_project(&self, project: &Project, most: u64) -> Result<(), StoreError> {
+    /// Adds a project. Refused if there are `limit` already, or one with that id, also in the trash.
+    pub async fn add_project(&self, project: &Project, limit: u64) -> Result<(), StoreError> {
         let project = project.clone();
         self.write(move |db| {
             let count: i64 =
                 db.prepare_cached("SELECT count(*) FROM projects")?.query_row([], |r| r.get(0))?;
-            if count >= int(most) {
+            if count >= int(limit) {
                 return Err(StoreError::Refused(Refused {
                     noun: format!("the number of projects, {count},"),
                     state: "at its limit",
@@ -160,7 +160,7 @@ impl Store {
     }
 
     /// What goes on in a project.
-    pub async fn project_use(&self, id: &ProjectId) -> Result<Use, StoreError> {
+    pub async fn project_use(&self, id: &ProjectId) -> Result<ProjectUsage, StoreError> {
         let id = id.clone();
         self.read(move |db| project_use(db, &id)).await
     }
@@ -248,12 +248,12 @@ pub(super) fn project(db: &Connection, id: &ProjectId) -> Result<Option<Project>
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-pub(super) fn project_use(db: &Connection, id: &ProjectId) -> Result<Use, StoreError> {
+pub(super) fn project_use(db: &Connection, id: &ProjectId) -> Result<ProjectUsage, StoreError> {
     let count = |sql: &str| -> Result<u64, StoreError> {
         let count: i64 = db.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0))?;
         Ok(u64::try_from(count).unwrap_or(0))
     };
-    Ok(Use {
+    Ok(ProjectUsage {
         commands: count(
             "SELECT count(*) FROM commands JOIN terminals USING (terminal_id)
              JOIN threads USING (thread_id) WHERE project_id = ?1 AND commands.status IN ('queued', 'running')",

@@ -1,4 +1,4 @@
-//! What is not kept for ever.
+//! Removes old versions, commands, sessions and leases.
 //!
 //! A version of a terminal's state goes when it is neither among the last so many nor younger than
 //! so long, or when there are far too many; the present one never goes. Commands that have ended go by
@@ -22,18 +22,18 @@ pub struct Retention {
     /// And all that are younger than this,
     pub days: u32,
     /// but never more than this many.
-    pub most_versions: u64,
+    pub max_versions: u64,
     /// This many commands of a terminal are kept.
     pub commands: u64,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { versions: 1000, days: 30, most_versions: 10_000, commands: 10_000 }
+        Self { versions: 1000, days: 30, max_versions: 10_000, commands: 10_000 }
     }
 }
 
-/// What went.
+/// What was removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// How many versions.
@@ -49,7 +49,7 @@ const SESSIONS: i64 = 1000;
 const STEP: usize = 16;
 
 impl Store {
-    /// Lets go of what is no longer kept, over all terminals.
+    /// Removes what exceeds the retention, over all terminals.
     pub async fn prune(&self, keep: Retention, now: Timestamp) -> Result<Pruned, StoreError> {
         let mut pruned = Pruned::default();
         let full = self.read(move |db| full_terminals(db, keep)).await?;
@@ -127,7 +127,7 @@ fn prune_versions(
                 id.as_str(),
                 since,
                 int(keep.versions.max(1)),
-                int(keep.most_versions.max(keep.versions).max(1)),
+                int(keep.max_versions.max(keep.versions).max(1)),
             ],
             |row| row.get::<_, i64>("oldest").map(|oldest| u64::try_from(oldest).unwrap_or(0)),
         )?;

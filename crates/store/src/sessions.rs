@@ -10,6 +10,15 @@ use super::{
 };
 use model::{ChatSession, Moment, SessionEvent, SessionId, ThreadId};
 
+/// Which sessions are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionFilter {
+    All,
+    Open,
+    /// Expired or closed.
+    Ended,
+}
+
 impl Store {
     /// The session with this id.
     pub async fn session(&self, id: &SessionId) -> Result<Option<ChatSession>, StoreError> {
@@ -30,38 +39,17 @@ impl Store {
         .await
     }
 
-    /// The sessions a thread had, ended ones too, newest first.
-    pub async fn thread_sessions(
-        &self,
-        id: &ThreadId,
-        page: PageRequest,
-    ) -> Result<Page<ChatSession>, StoreError> {
-        let id = id.clone();
-        self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
-            let mut statement = db.prepare_cached(
-                "SELECT * FROM sessions WHERE thread_id = ?1
-                   AND (created_at, session_id) < (?2, ?3)
-                 ORDER BY created_at DESC, session_id DESC LIMIT ?4",
-            )?;
-            let rows = statement.query_map(
-                params![id.as_str(), after.at, after.id, i64::from(page.limit) + 1],
-                from_row,
-            )?;
-            Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |s: &ChatSession| Cursor {
-                at: micros(s.created.at),
-                id: s.session_id.to_string(),
-            }))
-        })
-        .await
-    }
-
-    /// The sessions of all threads, newest first; only open or only ended ones if `open` says so.
+    /// Returns the sessions of all threads, newest first.
     pub async fn sessions(
         &self,
-        open: Option<bool>,
+        filter: SessionFilter,
         page: PageRequest,
     ) -> Result<Page<ChatSession>, StoreError> {
+        let open = match filter {
+            SessionFilter::All => None,
+            SessionFilter::Open => Some(true),
+            SessionFilter::Ended => Some(false),
+        };
         self.read(move |db| {
             let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
             let mut statement = db.prepare_cached(
@@ -88,12 +76,6 @@ impl Store {
             Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
         })
         .await
-    }
-
-    /// Records what became of a session; refused unless it is at the revision that was read.
-    pub async fn save_session(&self, next: &ChatSession) -> Result<ChatSession, StoreError> {
-        let next = next.clone();
-        self.write(move |db| save(db, next)).await
     }
 
     /// Lets something happen to a session as it is stored at that instant; answers what it became,

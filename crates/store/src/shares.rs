@@ -14,13 +14,10 @@ const LISTED: i64 = 30 * 24 * 3600 * 1_000_000;
 /// A share, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Its id.
     pub share_id: ShareId,
-    /// The terminal it shows.
     pub terminal_id: TerminalId,
     /// What its maker calls it.
     pub name: String,
-    /// When it was made.
     pub created_at: Timestamp,
     /// After when it no longer holds.
     pub expires_at: Timestamp,

@@ -9,18 +9,6 @@ use super::{
 };
 use model::{LeaseId, Terminal, TerminalEvent, TerminalId, TerminalStatus, ThreadId, Timestamp};
 
-/// What may be noted of a terminal without reading it first: the last word wins. `None` leaves a
-/// thing as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TerminalView {
-    /// Columns and rows.
-    pub size: Option<(u16, u16)>,
-    /// What the program calls its window.
-    pub title: Option<String>,
-    /// When there was last input or output.
-    pub last_activity_at: Option<Timestamp>,
-}
-
 impl Store {
     /// The terminal with this id, closed ones too.
     pub async fn terminal(&self, id: &TerminalId) -> Result<Option<Terminal>, StoreError> {
@@ -154,33 +142,6 @@ impl Store {
                 int(next.revision),
             ])?;
             Ok(next)
-        })
-        .await
-    }
-
-    /// Notes what a terminal looks like. One that does not exist is left so.
-    pub async fn note_terminal(
-        &self,
-        id: &TerminalId,
-        view: TerminalView,
-    ) -> Result<(), StoreError> {
-        let id = id.clone();
-        self.write(move |db| {
-            db.prepare_cached(
-                "UPDATE terminals SET cols = coalesce(?2, cols), rows = coalesce(?3, rows),
-                        title = coalesce(?4, title),
-                        last_activity_at = max(last_activity_at, coalesce(?5, 0)),
-                        revision = revision + 1
-                 WHERE terminal_id = ?1",
-            )?
-            .execute(params![
-                id.as_str(),
-                view.size.map(|(cols, _)| cols),
-                view.size.map(|(_, rows)| rows),
-                view.title,
-                view.last_activity_at.map(micros),
-            ])?;
-            Ok(())
         })
         .await
     }

@@ -18,7 +18,6 @@ use model::{
 /// What a client may choose for a thread; `None` leaves it as it is, or as the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadChoices {
-    /// The project it belongs to.
     pub project_id: Option<ProjectId>,
     /// The provider its lease is a claim on; cannot be changed later.
     pub provider: Option<String>,
@@ -40,10 +39,9 @@ pub struct ThreadChoices {
     pub sandbox: Option<Box<Sandbox>>,
 }
 
-/// What has to be known to bring a thread into being.
+/// What is needed to create a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstUse {
-    /// The thread.
     pub thread_id: ThreadId,
     /// What the client chose.
     pub choices: ThreadChoices,
@@ -55,20 +53,15 @@ pub struct FirstUse {
     pub shell: ShellKind,
     /// The size of its default terminal.
     pub size: (u16, u16),
-    /// When.
     pub now: Moment,
 }
 
-/// A thread and everything that hangs on it.
+/// A thread with its session, terminal and lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// The thread.
     pub thread: Thread,
-    /// Its open session.
     pub session: ChatSession,
-    /// Its default terminal.
     pub terminal: Terminal,
-    /// Its lease.
     pub lease: Lease,
     /// Whether the thread was made by this call.
     pub thread_is_new: bool,
@@ -85,12 +78,12 @@ pub struct ThreadFilter {
     pub project_id: Option<ProjectId>,
 }
 
-/// What a deletion leaves to be ended and removed.
+/// The resources of deleted rows, which the caller ends and removes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Gone {
-    /// Terminals whose rows are gone, with the lease each stood on.
+pub struct DeletedRows {
+    /// Deleted terminals, each with its lease.
     pub terminals: Vec<(TerminalId, LeaseId)>,
-    /// Leases on which nobody stands any more; they are wanted gone.
+    /// Leases without threads and terminals; they are marked for deletion.
     pub leases: Vec<LeaseId>,
 }
 
@@ -131,8 +124,8 @@ impl Store {
         .await
     }
 
-    /// A thread with its session, terminal and lease; whatever is missing comes into being. A row
-    /// that went missing comes back under the id it had. Costs no write if all is there.
+    /// Returns a thread with its session, terminal and lease. Creates what is missing; a lost row gets its old
+    /// id again. Writes nothing if all exist.
     pub async fn open_chain(&self, first: FirstUse) -> Result<Chain, StoreError> {
         let id = first.thread_id.clone();
         let now = first.now;
@@ -165,8 +158,8 @@ impl Store {
         }
     }
 
-    /// Makes a thread with its default terminal and lease, or changes one that exists; says whether
-    /// it was made. Opens no session. A change of provider or lease is refused.
+    /// Creates a thread with its default terminal and lease, or changes an existing one. Returns whether it
+    /// was created. Opens no session. A change of provider or lease is refused.
     pub async fn put_thread(&self, first: FirstUse) -> Result<(Thread, bool), StoreError> {
         self.write(move |db| {
             let made = thread(db, &first.thread_id)?.is_none();
@@ -201,7 +194,11 @@ impl Store {
     }
 
     /// Removes a thread, its session, terminals, history and messages.
-    pub async fn delete_thread(&self, id: &ThreadId, at: Timestamp) -> Result<Gone, StoreError> {
+    pub async fn delete_thread(
+        &self,
+        id: &ThreadId,
+        at: Timestamp,
+    ) -> Result<DeletedRows, StoreError> {
         let id = id.clone();
         self.write(move |db| delete(db, &id, at)).await
     }
@@ -269,7 +266,11 @@ pub(super) fn thread(db: &Connection, id: &ThreadId) -> Result<Option<Thread>, S
 }
 
 /// Removes a thread, its session, terminals, history and messages.
-pub(super) fn delete(db: &Connection, id: &ThreadId, at: Timestamp) -> Result<Gone, StoreError> {
+pub(super) fn delete(
+    db: &Connection,
+    id: &ThreadId,
+    at: Timestamp,
+) -> Result<DeletedRows, StoreError> {
     let thread = thread(db, id)?.ok_or_else(|| StoreError::missing("thread", id))?;
     let mut statement =
         db.prepare_cached("SELECT terminal_id, lease_id FROM terminals WHERE thread_id = ?1")?;
@@ -291,7 +292,7 @@ pub(super) fn delete(db: &Connection, id: &ThreadId, at: Timestamp) -> Result<Go
             unused.push(lease);
         }
     }
-    Ok(Gone { terminals, leases: unused })
+    Ok(DeletedRows { terminals, leases: unused })
 }
 
 fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
@@ -424,26 +425,14 @@ fn ensure_terminal(
         // A closed default terminal makes room for one that begins anew.
         terminals::delete(db, &thread.terminal_id)?;
     }
-    let at = first.now.at;
+    let (cols, rows) = first.size;
+    let (terminal_id, thread_id) = (thread.terminal_id.clone(), thread.thread_id.clone());
     let terminal = Terminal {
-        terminal_id: thread.terminal_id.clone(),
-        thread_id: thread.thread_id.clone(),
-        lease_id: thread.lease_id.clone(),
         is_default: true,
-        argv: vec![],
         shell: first.shell,
-        cols: first.size.0,
-        rows: first.size.1,
-        env: Env::new(),
-        cwd: String::new(),
-        env_delta: BTreeMap::new(),
-        version: 0,
-        title: String::new(),
-        status: TerminalStatus::Restorable,
-        created_at: at,
-        updated_at: at,
-        last_activity_at: at,
-        revision: 0,
+        cols,
+        rows,
+        ..Terminal::fresh(terminal_id, thread_id, thread.lease_id.clone(), first.now.at)
     };
     terminals::insert(db, &terminal)?;
     Ok(terminal)

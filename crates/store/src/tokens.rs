@@ -1,6 +1,6 @@
 //! Access tokens. Only a hash of each is kept.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
 use super::{
     Store, StoreError,
@@ -11,13 +11,11 @@ use model::{Timestamp, TokenId};
 /// A token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Its id.
     pub token_id: TokenId,
     /// What its owner calls it.
     pub name: String,
     /// What it may do; the words are those of whoever checks it.
     pub scope: String,
-    /// When it was made.
     pub created_at: Timestamp,
     /// After when it no longer holds.
     pub expires_at: Option<Timestamp>,
@@ -45,15 +43,6 @@ impl Store {
                 token.revoked_at.map(micros),
             ])?;
             Ok(())
-        })
-        .await
-    }
-
-    /// The token with this hash, whether or not it still holds.
-    pub async fn token_by_hash(&self, hash: [u8; 32]) -> Result<Option<Token>, StoreError> {
-        self.read(move |db| {
-            let mut statement = db.prepare_cached("SELECT * FROM tokens WHERE hash = ?1")?;
-            Ok(statement.query_row([hash.as_slice()], from_row).optional()?)
         })
         .await
     }

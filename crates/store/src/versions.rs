@@ -66,7 +66,6 @@ pub struct StateChange {
     pub cwd: String,
     /// What the environment has beyond what the shell was started with, if that changed.
     pub env_delta: Option<BTreeMap<String, Option<String>>>,
-    /// When.
     pub at: Timestamp,
 }
 

@@ -1,12 +1,11 @@
 //! The one writer, and its group commit.
 //!
-//! Jobs that arrive while a commit is being synced wait in a bounded queue and are then committed
-//! together: one sync for all of them. Each runs under a savepoint of its own, so that one that
-//! fails takes nothing with it. Nobody is answered before the commit is on stable storage, and a
-//! commit that failed is a failure for all in it: it is never repeated as if the sync had merely
-//! been slow. After such a failure the connection is thrown away; the next job opens another, so
-//! that service returns by itself when the disk does. Only a sync that failed is final: nothing is
-//! written until the next start, which reads what is really on the disk.
+//! Jobs that arrive while a commit is being synced wait in a bounded queue and are then committed together,
+//! with one sync. Each job runs under its own savepoint, so that a failed job affects no other. Callers get
+//! their result after the commit is on stable storage. A failed commit fails every job in it and is not
+//! repeated. Afterwards the connection is dropped and the next job opens another, so that service returns
+//! when the disk does. Only a failed sync is final: nothing is written until the next start, which reads
+//! what is really on the disk.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,32 +18,29 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{check::Checked, checkpoint::Checkpointer, connect::connect, error::StoreError};
 
-/// How many jobs may wait. One that finds the queue full waits before it.
-const QUEUE: usize = 1024;
+/// How many jobs may wait; a further caller waits for room.
+const QUEUE_LENGTH: usize = 1024;
 
-/// How many jobs one commit takes along at most.
-const BATCH: usize = 256;
+/// How many jobs one commit may contain.
+const MAX_BATCH: usize = 256;
 
 /// Something to be done inside the transaction.
 type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> Outcome + Send>;
 
-/// What a job did, and how to tell who asked.
+/// What a job did, and how to reply to its caller.
 struct Outcome {
     succeeded: bool,
     /// Called with what became of the commit, if it failed.
     answer: Box<dyn FnOnce(Option<StoreError>) + Send>,
 }
 
-/// Whether changes can be made.
+/// Whether the store accepts changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
+pub enum StoreHealth {
     /// The last change reached stable storage.
     Good,
-    /// The last one did not. Reads go on; each further change tries again.
-    Failing {
-        /// What the library said.
-        reason: String,
-    },
+    /// The last change failed. Reads work; each further change tries again.
+    Failing { reason: String },
 }
 
 /// A handle to the writer; the writer ends when the last one is dropped.
@@ -66,11 +62,11 @@ impl Writer {
     pub(super) fn start(
         path: PathBuf,
         connection: Connection,
-        health: watch::Sender<Health>,
+        health: watch::Sender<StoreHealth>,
         counts: std::sync::Arc<WriterCounts>,
         checked: Checked,
     ) -> std::io::Result<Self> {
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, queue) = mpsc::channel(QUEUE_LENGTH);
         let checkpointer = Checkpointer::start(path.clone(), checked.clone())?;
         let connection = Some(connection);
         let mut work = Work { path, connection, health, counts, checked, checkpointer };
@@ -78,7 +74,7 @@ impl Writer {
         Ok(Self { jobs })
     }
 
-    /// Runs `f` inside a transaction and answers once that is on stable storage.
+    /// Runs `f` inside a transaction and returns once that is on stable storage.
     pub(super) async fn run<T, F>(&self, f: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -94,7 +90,7 @@ impl Writer {
                         Some(error) => result.and(Err(error)),
                         None => result,
                     };
-                    // Nobody waits any more: the change stands all the same.
+                    // If the caller stopped waiting, the change stands nevertheless.
                     let _ = sender.send(result);
                 }),
             }
@@ -108,7 +104,7 @@ impl Writer {
 struct Work {
     path: PathBuf,
     connection: Option<Connection>,
-    health: watch::Sender<Health>,
+    health: watch::Sender<StoreHealth>,
     counts: std::sync::Arc<WriterCounts>,
     checked: Checked,
     checkpointer: Checkpointer,
@@ -116,10 +112,10 @@ struct Work {
 
 impl Work {
     fn run(&mut self, mut queue: mpsc::Receiver<Job>) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(MAX_BATCH);
         while let Some(first) = queue.blocking_recv() {
             batch.push(first);
-            while batch.len() < BATCH {
+            while batch.len() < MAX_BATCH {
                 match queue.try_recv() {
                     Ok(job) => batch.push(job),
                     Err(_) => break,
@@ -138,8 +134,8 @@ impl Work {
                 self.counts.commits.fetch_add(1, Ordering::Relaxed);
                 self.checkpointer.committed();
                 self.health.send_if_modified(|health| {
-                    let changed = *health != Health::Good;
-                    *health = Health::Good;
+                    let changed = *health != StoreHealth::Good;
+                    *health = StoreHealth::Good;
                     changed
                 });
                 None
@@ -150,7 +146,7 @@ impl Work {
                 // A connection that saw an I/O error is not trusted with another transaction.
                 self.connection = None;
                 let reason = error.to_string();
-                self.health.send_replace(Health::Failing { reason });
+                self.health.send_replace(StoreHealth::Failing { reason });
                 outcomes.extend(jobs.map(|job| job(Err(error.clone()))));
                 Some(error)
             }
@@ -189,7 +185,7 @@ impl Work {
                     }
                     connection.execute_batch(ends)?;
                 }
-                // The asker's channel was dropped with the job, which tells it.
+                // The caller's channel was dropped with the job, which fails its call.
                 Err(_) => connection.execute_batch("ROLLBACK TO job; RELEASE job")?,
             }
         }

@@ -73,7 +73,7 @@ async fn everything(home: &Path, ack: &mut impl FnMut(&str)) -> Result<(), anyho
     world.leases.running(lease).await?;
     ack("resumed");
     world.hands.turn(Duration::from_secs(1800));
-    world.sessions.look().await;
+    world.sessions.check().await;
     if world.store.open_sessions().await?.is_empty() {
         ack(&format!("expired {}", chain.session.session_id));
     }
@@ -95,7 +95,7 @@ fn finish(chain: &store::Chain, version: u64) -> (CommandId, FinishCommand) {
     let id = CommandId::fresh();
     let terminal = chain.terminal.terminal_id.clone();
     let text = format!("A={version}");
-    let asked = model::Command::asked(id.clone(), terminal, text, Source::Agent, version, at);
+    let asked = model::Command::queued(id.clone(), terminal, text, Source::Agent, version, at);
     let end = CommandEnd::Finished { exit_code: Some(0), signal: None };
     let finish = FinishCommand {
         command: asked.start(at, 0).unwrap().end(end, at).unwrap(),
@@ -290,7 +290,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
         assert!(acknowledged < 1000, "the disk is never full");
     };
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
-    assert_ne!(store.health(), store::Health::Good);
+    assert_ne!(store.health(), store::StoreHealth::Good);
     let kept = store.ledger_last(1000).await.unwrap();
     assert_eq!(kept.len(), acknowledged, "reads go on, and see what was acknowledged");
 
@@ -302,7 +302,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
         assert!(since.elapsed() < WAIT_TIMEOUT, "service does not return");
     }
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
-    assert_eq!(store.health(), store::Health::Good);
+    assert_eq!(store.health(), store::StoreHealth::Good);
     drop(store);
     let store = Store::open(&disk).unwrap();
     assert_eq!(store.ledger_last(1000).await.unwrap().len(), acknowledged);

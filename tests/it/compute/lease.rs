@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use base::event::Happened;
+use base::event::EventKind;
 use engine::lease::{IfPaused, LeaseError};
 use model::{Desired, InstanceState, LeaseState, OnExpiry, SessionPolicy};
 use provider::{Found, Intent, Observed, Provider};
@@ -83,15 +83,15 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
     assert!(matches!(refused, Err(LeaseError::Destroyed { .. })), "{refused:?}");
     world.leases.reap().await;
     assert_eq!(world.instances().await, 0);
-    let happened: Vec<_> = super::heard(&world.events, &world.events.listen(None))
+    let happened: Vec<_> = super::heard(&world.events, &world.events.subscribe(None))
         .iter()
         .map(|what| match what {
-            Happened::InstanceCreated { .. } => "created",
-            Happened::InstancePaused { .. } => "paused",
-            Happened::InstanceResumed { .. } => "resumed",
-            Happened::InstanceLost { .. } => "lost",
-            Happened::InstanceEnded { .. } => "ended",
-            Happened::LeaseDestroyed { .. } => "destroyed",
+            EventKind::InstanceCreated { .. } => "created",
+            EventKind::InstancePaused { .. } => "paused",
+            EventKind::InstanceResumed { .. } => "resumed",
+            EventKind::InstanceLost { .. } => "lost",
+            EventKind::InstanceEnded { .. } => "ended",
+            EventKind::LeaseDestroyed { .. } => "destroyed",
             _ => "",
         })
         .filter(|word| !word.is_empty())

@@ -26,7 +26,7 @@ use std::{
 use ::provider::{Local, Provider, Providers};
 use base::{
     clock::Clock,
-    event::{Events, Happened, Listener},
+    event::{EventKind, EventSubscription, Events},
 };
 use engine::{
     lease::{Leases, RetryPolicy},
@@ -183,7 +183,7 @@ impl World {
 }
 
 /// What has happened since the listener was made.
-pub fn heard(events: &Events, listener: &Listener) -> Vec<Happened> {
+pub fn heard(events: &Events, listener: &EventSubscription) -> Vec<EventKind> {
     let _ = listener;
-    events.listen(Some(0)).missed.into_iter().map(|event| event.what).collect()
+    events.subscribe(Some(0)).missed.into_iter().map(|event| event.kind).collect()
 }

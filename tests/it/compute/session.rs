@@ -10,9 +10,11 @@ use std::{
     time::Duration,
 };
 
-use base::event::Happened;
+use base::event::EventKind;
 use engine::session::Runtimes;
-use model::{Ended, Hours, LeaseState, Money, OnExpiry, SessionPolicy, SessionStatus, ThreadId};
+use model::{
+    EndReason, Hours, LeaseState, Money, OnExpiry, SessionPolicy, SessionStatus, ThreadId,
+};
 use store::StoreError;
 
 use super::World;
@@ -59,9 +61,9 @@ impl World {
         self.sessions.current(&thread.parse().unwrap()).await.unwrap().unwrap().status()
     }
 
-    fn told(&self, word: fn(&Happened) -> bool) -> usize {
-        let all = self.events.listen(Some(0)).missed;
-        all.iter().filter(|event| word(&event.what)).count()
+    fn told(&self, word: fn(&EventKind) -> bool) -> usize {
+        let all = self.events.subscribe(Some(0)).missed;
+        all.iter().filter(|event| word(&event.kind)).count()
     }
 }
 
@@ -70,13 +72,13 @@ async fn a_session_is_reused_until_it_expires() {
     let world = World::new();
     let first = world.open("t").await.session.session_id;
     world.hands.turn(1799 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.open("t").await.session.session_id, first);
     world.hands.turn(SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Expired);
     assert_ne!(world.open("t").await.session.session_id, first);
-    assert_eq!(world.told(|what| matches!(what, Happened::SessionOpened { .. })), 2);
+    assert_eq!(world.told(|what| matches!(what, EventKind::SessionOpened { .. })), 2);
 }
 
 #[tokio::test]
@@ -85,8 +87,8 @@ async fn an_expiry_is_told_once_whoever_sees_it() {
     world.open("t").await;
     world.hands.turn(1800 * SECOND);
     let opening = world.open("t");
-    let (_, _, _) = tokio::join!(world.sessions.look(), opening, world.sessions.look());
-    let expired = world.told(|what| matches!(what, Happened::SessionExpired { .. }));
+    let (_, _, _) = tokio::join!(world.sessions.check(), opening, world.sessions.check());
+    let expired = world.told(|what| matches!(what, EventKind::SessionExpired { .. }));
     assert_eq!(expired, 1);
 }
 
@@ -97,17 +99,17 @@ async fn a_touch_postpones_and_survives_a_restart() {
     world.hands.turn(1000 * SECOND);
     world.sessions.touch(&session);
     world.hands.turn(1000 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Idle);
     world.sessions.flush().await;
     let world = world.crash().await;
     world.sessions.recover().await.unwrap();
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.open("t").await.session.session_id, session);
     let touched = world.sessions.touch_durably(&"t".parse().unwrap()).await.unwrap();
     assert_eq!(touched.status(), SessionStatus::Active);
     world.hands.turn(1799 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_ne!(world.status("t").await, SessionStatus::Expired);
 }
 
@@ -132,14 +134,14 @@ async fn a_running_command_is_activity_but_not_beyond_the_maximum() {
     fake.used.store(true, Ordering::SeqCst);
     for _ in 0..12 {
         world.hands.turn(8 * SECOND);
-        world.sessions.look().await;
+        world.sessions.check().await;
         assert_ne!(world.status("t").await, SessionStatus::Expired);
     }
     world.hands.turn(4 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Expired);
-    let by_maximum = |what: &Happened| {
-        matches!(what, Happened::SessionExpired { ended: Ended::MaxDuration, .. })
+    let by_maximum = |what: &EventKind| {
+        matches!(what, EventKind::SessionExpired { ended: EndReason::MaxDuration, .. })
     };
     assert_eq!(world.told(by_maximum), 1);
 }
@@ -148,17 +150,17 @@ async fn a_running_command_is_activity_but_not_beyond_the_maximum() {
 async fn it_is_said_once_that_a_session_expires_soon() {
     let world = World::new();
     let session = world.open("t").await.session.session_id;
-    let soon = |what: &Happened| matches!(what, Happened::SessionExpiring { .. });
+    let soon = |what: &EventKind| matches!(what, EventKind::SessionExpiring { .. });
     world.hands.turn(1600 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.told(soon), 0);
     world.hands.turn(100 * SECOND);
-    world.sessions.look().await;
-    world.sessions.look().await;
+    world.sessions.check().await;
+    world.sessions.check().await;
     assert_eq!(world.told(soon), 1);
     world.sessions.touch(&session);
     world.hands.turn(1700 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.told(soon), 2, "once for each end that comes near");
 }
 
@@ -166,16 +168,16 @@ async fn it_is_said_once_that_a_session_expires_soon() {
 async fn a_session_of_a_few_seconds_is_warned_of_its_end() {
     let world = World::new();
     world.fake();
-    let soon = |what: &Happened| matches!(what, Happened::SessionExpiring { .. });
+    let soon = |what: &EventKind| matches!(what, EventKind::SessionExpiring { .. });
     world.open_with("t", 4, 3600, OnExpiry::Keep).await;
     // The loop waits as long as it is told to, and no longer than until the warning is due.
-    let wait = world.sessions.look().await;
+    let wait = world.sessions.check().await;
     assert_eq!((world.told(soon), wait), (0, 2 * SECOND));
     world.hands.turn(wait);
-    let wait = world.sessions.look().await;
+    let wait = world.sessions.check().await;
     assert_eq!((world.told(soon), wait), (1, 2 * SECOND));
     world.hands.turn(wait);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Expired);
     assert_eq!(world.told(soon), 1);
 }
@@ -186,7 +188,7 @@ async fn an_expiry_pauses_the_instance_and_the_next_use_resumes_it() {
     let lease = world.lease("t").await;
     let before = world.leases.running(&lease).await.unwrap();
     world.hands.turn(1800 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     let state = world.store.lease(&lease).await.unwrap().unwrap().state;
     assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
     world.open("t").await;
@@ -207,18 +209,19 @@ async fn a_session_ends_when_its_compute_has_run_or_cost_enough() {
     world.leases.running(&lease).await.unwrap();
     world.hands.turn(800 * SECOND);
     world.sessions.touch(&chain.session.session_id);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_ne!(world.status("t").await, SessionStatus::Expired);
     world.leases.pause(&lease).await.unwrap();
     world.hands.turn(500 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_ne!(world.status("t").await, SessionStatus::Expired);
     world.leases.running(&lease).await.unwrap();
     world.hands.turn(101 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Expired);
-    let spent =
-        |what: &Happened| matches!(what, Happened::SessionExpired { ended: Ended::MaxRunning, .. });
+    let spent = |what: &EventKind| {
+        matches!(what, EventKind::SessionExpired { ended: EndReason::MaxRunning, .. })
+    };
     assert_eq!(world.told(spent), 1);
     let row = world.store.lease(&lease).await.unwrap().unwrap();
     assert!(matches!(row.state, LeaseState::Paused(_)), "{row:?}");
@@ -231,7 +234,7 @@ async fn a_session_ends_when_its_compute_has_run_or_cost_enough() {
     world.sessions.open(first).await.unwrap();
     world.leases.running(&lease).await.unwrap();
     world.hands.turn(800 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_ne!(world.status("t").await, SessionStatus::Expired);
     world.leases.destroy(&lease).await.unwrap();
 }
@@ -266,12 +269,12 @@ async fn an_expiry_leaves_an_instance_alone_that_another_session_uses() {
     first.choices.lease_id = Some(lease.clone());
     world.sessions.open(first).await.unwrap();
     world.hands.turn(800 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     assert_eq!(world.status("one").await, SessionStatus::Expired);
     let state = world.store.lease(&lease).await.unwrap().unwrap().state;
     assert!(matches!(state, LeaseState::Running(_)), "{state:?}");
     world.hands.turn(1000 * SECOND);
-    world.sessions.look().await;
+    world.sessions.check().await;
     let state = world.store.lease(&lease).await.unwrap().unwrap().state;
     assert!(matches!(state, LeaseState::Paused(_)), "{state:?}");
     world.leases.destroy(&lease).await.unwrap();

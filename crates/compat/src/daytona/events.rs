@@ -26,7 +26,7 @@ use tokio::{
 use super::{ORIGIN, view};
 use crate::Compat;
 use api::budget::ClientConnection;
-use base::event::{Happened, Heard};
+use base::event::{Delivery, EventKind};
 use model::{LeaseId, ThreadId};
 
 /// Clients with the token at the same time. Those without are bounded as all unauthenticated connections.
@@ -91,7 +91,7 @@ async fn serve(
         let message = format!("{MAX_LISTENERS} clients listen already; ask for the state instead");
         return refuse(socket, &message).await;
     };
-    let mut events = app.events.listen(None);
+    let mut events = app.events.subscribe(None);
     send(&mut socket, format!("40{}", json!({"sid": id}))).await?;
     let mut pings = interval(PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -141,20 +141,20 @@ fn token(text: &str) -> Option<Option<String>> {
 /// The messages about an event.
 async fn news(
     app: &Compat,
-    heard: Heard,
+    heard: Delivery,
     told: &mut HashMap<ThreadId, &'static str>,
 ) -> Vec<Value> {
-    let Heard::Event(event) = heard else { return vec![] };
-    match &event.what {
-        Happened::ThreadDeleted { thread_id } => {
+    let Delivery::Event(event) = heard else { return vec![] };
+    match &event.kind {
+        EventKind::ThreadDeleted { thread_id } => {
             told.remove(thread_id);
             vec![changed(json!({"id": thread_id, "state": "destroyed"}), "destroyed")]
         }
-        Happened::InstanceCreated { lease_id, .. }
-        | Happened::InstanceLost { lease_id, .. }
-        | Happened::InstancePaused { lease_id, .. }
-        | Happened::InstanceResumed { lease_id, .. }
-        | Happened::InstanceEnded { lease_id, .. } => of_lease(app, lease_id, told).await,
+        EventKind::InstanceCreated { lease_id, .. }
+        | EventKind::InstanceLost { lease_id, .. }
+        | EventKind::InstancePaused { lease_id, .. }
+        | EventKind::InstanceResumed { lease_id, .. }
+        | EventKind::InstanceEnded { lease_id, .. } => of_lease(app, lease_id, told).await,
         _ => vec![],
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     wrap::Config,
 };
 use api::transfer::{BodyWriter, Chunks};
-use files::{Above, FileError, Kind, Part, Stat, memory::Expect};
+use files::{Above, FileError, FileKind, PartialFile, Stat, memory::Expect};
 use store::SandboxRecord;
 
 /// Bytes of a field that is no file.
@@ -70,7 +70,7 @@ fn shown(files: &Files, stat: &Stat) -> Value {
         "mode": super::super::instance::permissions(stat.kind, bits & 0o777),
         "modTime": at,
         "modifiedAt": at,
-        "isDir": stat.kind == Kind::Directory,
+        "isDir": stat.kind == FileKind::Directory,
         "owner": files.name(user, files.owner.0),
         "group": files.name(group, files.owner.1),
         "permissions": format!("{bits:04o}"),
@@ -162,7 +162,7 @@ pub(super) async fn delete(
         let path = relative(&place)?;
         let kind = directory.stat(&path)?.kind;
         match (kind, recursive) {
-            (Kind::Directory, false) => Err(FileError::IsDirectory { path: place }),
+            (FileKind::Directory, false) => Err(FileError::IsDirectory { path: place }),
             (_, true) => directory.remove_tree(&path),
             (_, false) => directory.remove(&path),
         }
@@ -235,7 +235,7 @@ async fn receive(
     let place = path.to_owned();
     let begun = files
         .act(move |directory| directory.write(&relative(&place)?, Above::Make, Expect::Anything));
-    let mut part: Box<Part> = Box::new(begun.await.map_err(|error| refused(error, path))?);
+    let mut part: Box<PartialFile> = Box::new(begun.await.map_err(|error| refused(error, path))?);
     let mut size = 0;
     while let Some(piece) = from.piece().await? {
         size += piece.len() as u64;

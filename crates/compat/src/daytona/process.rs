@@ -17,7 +17,7 @@ use crate::{
     usage::UsageSample,
     wrap::Config,
 };
-use files::Kind;
+use files::FileKind;
 use model::Env;
 
 /// The version of the toolbox.
@@ -132,7 +132,7 @@ async fn run(
     let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.row.home);
     let (files, place) = (app.sandbox_files(sandbox).await?, cwd.clone());
     let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
-    if !found.is_ok_and(|found| found.kind == Kind::Directory) {
+    if !found.is_ok_and(|found| found.kind == FileKind::Directory) {
         return Err(DaytonaRefusal::bad(format!("cwd {cwd} does not exist")));
     }
     let cwd = Some(cwd);

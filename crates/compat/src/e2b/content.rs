@@ -17,7 +17,7 @@ use super::{E2bJson, E2bRefusal};
 use crate::Compat;
 use crate::instance::{absolute, relative};
 use api::{error::Problem, transfer::Chunks};
-use files::{Above, Directory, FileError, Part, Reach, memory::Expect};
+use files::{Above, Directory, FileError, PartialFile, Reach, memory::Expect};
 use model::Timestamp;
 
 /// Entries of one list.
@@ -216,7 +216,7 @@ pub(super) async fn write(
     let above = if asked.force == Some(true) { Above::Make } else { Above::MustExist };
     let begun =
         place.act(move |directory| directory.write(&relative(&path)?, above, Expect::Anything));
-    let mut part: Box<Part> = Box::new(begun.await?);
+    let mut part: Box<PartialFile> = Box::new(begun.await?);
     while let Some(piece) = chunks.next().await? {
         part = place.act(move |_| part.write(&piece).map(|()| part)).await?;
     }

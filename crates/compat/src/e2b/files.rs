@@ -25,7 +25,7 @@ use crate::{
     multipart::{self, Multipart},
 };
 use api::transfer::{self, BodyWriter, Chunks};
-use files::{Above, FileError, Part, memory::Expect};
+use files::{Above, FileError, PartialFile, memory::Expect};
 
 /// Bytes sent at once.
 const CHUNK: usize = 256 << 10;
@@ -242,7 +242,7 @@ enum UploadSink {
 
 /// A file that does not get larger than it may.
 struct Limited {
-    part: Part,
+    part: PartialFile,
     left: u64,
 }
 

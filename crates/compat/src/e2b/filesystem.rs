@@ -12,7 +12,7 @@ use super::{
 };
 use crate::Compat;
 use crate::instance::{Files, absolute, permissions, relative};
-use files::{Directory, FileError, Kind, Stat, memory::Expect};
+use files::{Directory, FileError, FileKind, Stat, memory::Expect};
 
 /// The prefix of the extended attributes that hold a client's metadata of a file.
 pub(super) const NOTES: &str = "user.e2b.";
@@ -29,7 +29,7 @@ pub(super) struct PathRequest {
 }
 
 /// What is known of something, as a message.
-pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<Kind>) -> Value {
+pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<FileKind>) -> Value {
     let (name, path) = match stat.path.rsplit('/').next() {
         Some(name) if !name.is_empty() => (name, format!("/{}", stat.path)),
         _ => ("/", "/".to_owned()),
@@ -47,10 +47,10 @@ pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<Kind>) -> Value
     });
     let kind = leads_to.unwrap_or(stat.kind);
     match kind {
-        Kind::File => entry["type"] = "FILE_TYPE_FILE".into(),
-        Kind::Directory => entry["type"] = "FILE_TYPE_DIRECTORY".into(),
-        Kind::Link if leads_to.is_none() => entry["type"] = "FILE_TYPE_SYMLINK".into(),
-        Kind::Link | Kind::Other => {}
+        FileKind::File => entry["type"] = "FILE_TYPE_FILE".into(),
+        FileKind::Directory => entry["type"] = "FILE_TYPE_DIRECTORY".into(),
+        FileKind::Link if leads_to.is_none() => entry["type"] = "FILE_TYPE_SYMLINK".into(),
+        FileKind::Link | FileKind::Other => {}
     }
     if let Some(at) = stat.modified_at {
         entry["modifiedTime"] = at.to_string().into();
@@ -62,28 +62,31 @@ pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<Kind>) -> Value
 }
 
 /// What is at a path, and what it leads to if it is a link.
-pub(super) fn look(directory: &Directory, path: &str) -> Result<(Stat, Option<Kind>), FileError> {
+pub(super) fn look(
+    directory: &Directory,
+    path: &str,
+) -> Result<(Stat, Option<FileKind>), FileError> {
     let stat = directory.stat(&relative(path)?)?;
     Ok(as_daemon(directory, stat))
 }
 
 /// What the daemon says of an entry: a directory has the size of its own blocks, and a link the path
 /// that it leads to in the end.
-fn as_daemon(directory: &Directory, mut stat: Stat) -> (Stat, Option<Kind>) {
+fn as_daemon(directory: &Directory, mut stat: Stat) -> (Stat, Option<FileKind>) {
     match stat.kind {
-        Kind::Directory => {
+        FileKind::Directory => {
             let size = relative(&stat.path).and_then(|path| directory.size_on_disk(&path));
             stat.size = size.unwrap_or_default();
             (stat, None)
         }
-        Kind::Link => {
+        FileKind::Link => {
             let followed = relative(&stat.path).and_then(|path| directory.stat_followed(&path));
             // One that leads nowhere is its own target.
             let end = resolved(directory, &stat.path).filter(|_| followed.is_ok());
             stat.target = Some(end.unwrap_or_else(|| format!("/{}", stat.path)));
-            (stat, Some(followed.map_or(Kind::Other, |stat| stat.kind)))
+            (stat, Some(followed.map_or(FileKind::Other, |stat| stat.kind)))
         }
-        Kind::File | Kind::Other => (stat, None),
+        FileKind::File | FileKind::Other => (stat, None),
     }
 }
 
@@ -102,7 +105,7 @@ fn resolved(directory: &Directory, path: &str) -> Option<String> {
             _ => names.push(name),
         }
         let stat = directory.stat(&relative(&names.join("/")).ok()?).ok()?;
-        if stat.kind != Kind::Link {
+        if stat.kind != FileKind::Link {
             continue;
         }
         links += 1;
@@ -158,7 +161,7 @@ async fn shown(
 
 /// A client's own notes on a file.
 fn notes(directory: &Directory, stat: &Stat) -> BTreeMap<String, String> {
-    if stat.kind != Kind::File {
+    if stat.kind != FileKind::File {
         return BTreeMap::new();
     }
     // What cannot be opened has none to tell.
@@ -193,7 +196,7 @@ pub(super) async fn make_dir(
     });
     match made.await? {
         None => shown(&files, path, "path").await,
-        Some(Kind::Directory) => {
+        Some(FileKind::Directory) => {
             Err(Failed::new(Code::AlreadyExists, format!("directory already exists: {path}")))
         }
         Some(_) => {
@@ -250,7 +253,7 @@ pub(super) async fn list_dir(
     let place = path.clone();
     let listed = files.act(move |directory| {
         let path = relative(&place)?;
-        if directory.stat_followed(&path)?.kind != Kind::Directory {
+        if directory.stat_followed(&path)?.kind != FileKind::Directory {
             return Ok(None);
         }
         let found = directory.list(&path, depth, None, MAX_ENTRIES + 1)?;

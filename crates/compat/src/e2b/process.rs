@@ -151,7 +151,7 @@ async fn begin(
     let files = app.sandbox_files(sandbox).await?;
     let path = cwd.clone();
     let found = files.act(move |directory| directory.stat_followed(&relative(&path)?)).await;
-    if !found.is_ok_and(|found| found.kind == files::Kind::Directory) {
+    if !found.is_ok_and(|found| found.kind == files::FileKind::Directory) {
         return Err(invalid(&format!("cwd '{cwd}' does not exist")));
     }
     let mut envs = guest.environment();

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::Compat;
 use crate::instance::{Files, absolute, relative};
-use files::{Below, FileEvent, Happened, Kind, Watch, Watched};
+use files::{Below, FileEvent, FileEventKind, FileKind, Watch, Watched};
 use model::ThreadId;
 
 /// Events that wait for the client to poll; the oldest are dropped first.
@@ -63,7 +63,7 @@ impl WatchedDirectory {
         let looked = root.clone();
         let found = files.act(move |directory| directory.stat_followed(&looked)).await;
         let found = found.map_err(|error| failed(error, &path, "path"))?;
-        if found.kind != Kind::Directory {
+        if found.kind != FileKind::Directory {
             let message = format!("path {path} is not a directory");
             return Err(Failed::new(Code::InvalidArgument, message));
         }
@@ -98,19 +98,19 @@ impl WatchedDirectory {
     /// One event of ours as those that E2B would send: what appears with something in it was made and
     /// then written, and a rename is an event of the old name before the new one is created.
     async fn told(&mut self, event: FileEvent) -> Vec<Value> {
-        let FileEvent { path, what } = event;
+        let FileEvent { path, kind } = event;
         let asked = format!("/{path}");
         let found = self.files.act(move |directory| look(directory, &asked)).await.ok();
-        let types: &[&str] = match what {
-            Happened::Created => {
+        let types: &[&str] = match kind {
+            FileEventKind::Created => {
                 self.note(&path);
                 &["EVENT_TYPE_CREATE"]
             }
-            Happened::Appeared => {
+            FileEventKind::Appeared => {
                 // The daemon makes a file, gives it to its user, and then writes it.
                 let size = found.as_ref().and_then(|(stat, _)| match stat.kind {
-                    Kind::File => Some(stat.size),
-                    Kind::Directory | Kind::Link | Kind::Other => None,
+                    FileKind::File => Some(stat.size),
+                    FileKind::Directory | FileKind::Link | FileKind::Other => None,
                 });
                 match (self.note(&path), size) {
                     (true, Some(1..)) => {
@@ -120,16 +120,16 @@ impl WatchedDirectory {
                     (false, _) => &["EVENT_TYPE_WRITE"],
                 }
             }
-            Happened::Modified => &["EVENT_TYPE_WRITE"],
-            Happened::Removed => {
+            FileEventKind::Modified => &["EVENT_TYPE_WRITE"],
+            FileEventKind::Removed => {
                 self.known.remove(&path);
                 &["EVENT_TYPE_REMOVE"]
             }
-            Happened::MovedAway => {
+            FileEventKind::MovedAway => {
                 self.known.remove(&path);
                 &["EVENT_TYPE_RENAME"]
             }
-            Happened::Permitted => &["EVENT_TYPE_CHMOD"],
+            FileEventKind::Permitted => &["EVENT_TYPE_CHMOD"],
         };
         let name = match path.strip_prefix(&self.root).unwrap_or(&path).trim_start_matches('/') {
             "" => ".",

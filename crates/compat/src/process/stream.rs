@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use super::{End, Process, ProcessKind, ProcessOutput};
 use crate::Compat;
 use api::error::Problem;
-use engine::terminal::{Event, Execution, From, TerminalError, Told};
+use engine::terminal::{Execution, TerminalError, WatchEvent, WatchFrom, WatcherUpdate};
 use model::{Command, CommandId};
 
 /// How often an output that stays open for long is polled.
@@ -159,8 +159,8 @@ impl Compat {
         said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         let terminal = &process.terminal;
-        let from = From::Offset(0);
-        let mut watcher = self.terminals.look(terminal, "sdk".to_owned(), from).await?;
+        let from = WatchFrom::Offset(0);
+        let mut watcher = self.terminals.watch_as_guest(terminal, "sdk".to_owned(), from).await?;
         let end = |(code, signal): (Option<i32>, Option<i32>)| match (code, signal) {
             (_, Some(signal)) if signal != 0 => End::Signal(signal),
             (Some(code), _) => End::Exit(code),
@@ -181,12 +181,14 @@ impl Compat {
                 () = said.closed() => return Ok(()),
             };
             let piece = match told {
-                Ok(Told::Picture(picture)) => ProcessOutput::Pty(picture.data),
-                Ok(Told::Event(Event::Output { bytes, .. })) => ProcessOutput::Pty(bytes),
-                Ok(Told::Event(Event::Exit { code, signal })) => {
+                Ok(WatcherUpdate::Picture(picture)) => ProcessOutput::Pty(picture.data),
+                Ok(WatcherUpdate::Event(WatchEvent::Output { bytes, .. })) => {
+                    ProcessOutput::Pty(bytes)
+                }
+                Ok(WatcherUpdate::Event(WatchEvent::Exit { code, signal })) => {
                     ProcessOutput::End(end((code, signal)))
                 }
-                Ok(Told::Event(_)) => continue,
+                Ok(WatcherUpdate::Event(_)) => continue,
                 Err(_) => ProcessOutput::End(End::Lost),
             };
             let over = matches!(piece, ProcessOutput::End(_));

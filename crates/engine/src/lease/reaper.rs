@@ -11,7 +11,7 @@ use super::{
     error::{LeaseError, chain},
     leases::Leases,
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{Lease, LeaseState};
 use provider::{Found, Observed, Provider};
 
@@ -128,7 +128,7 @@ impl Leases {
 
     async fn record_orphan(&self, found: &Found, reason: &'static str) {
         info!(instance = %found.instance_id, lease = %found.lease_id, reason, "ended an orphan");
-        self.shared.events.tell(Happened::OrphanEnded {
+        self.shared.events.publish(EventKind::OrphanEnded {
             lease_id: found.lease_id.clone(),
             instance_id: found.instance_id.clone(),
             reason: reason.to_owned(),

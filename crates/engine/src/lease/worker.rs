@@ -15,7 +15,7 @@ use super::{
     retry::CreationBudget,
     shared::Shared,
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{Desired, Instance, InstanceId, Lease, LeaseEvent, LeaseId, LeaseState};
 use provider::{CopyTo, Fidelity, Intent, Observed, Provider, ProviderError};
 use store::StoreError;
@@ -309,7 +309,7 @@ impl LeaseWorker {
                 let reference = created.reference;
                 let next = lease.apply(LeaseEvent::Created { reference, at })?;
                 let next = self.save(next).await?;
-                self.shared.events.tell(Happened::InstanceCreated {
+                self.shared.events.publish(EventKind::InstanceCreated {
                     lease_id: self.id.clone(),
                     instance_id: intent.instance_id,
                     generation: intent.generation,
@@ -354,7 +354,9 @@ impl LeaseWorker {
                 let id = instance.instance_id.clone();
                 self.save(lease.apply(LeaseEvent::Resumed(id.clone()))?).await?;
                 let lease_id = self.id.clone();
-                self.shared.events.tell(Happened::InstanceResumed { lease_id, instance_id: id });
+                self.shared
+                    .events
+                    .publish(EventKind::InstanceResumed { lease_id, instance_id: id });
                 Ok(ResumeOutcome::Running)
             }
             Err(ProviderError::Gone { .. }) => {
@@ -388,7 +390,7 @@ impl LeaseWorker {
                 let id = instance.instance_id.clone();
                 let lease = self.save(lease.apply(LeaseEvent::Paused(id.clone()))?).await?;
                 let lease_id = self.id.clone();
-                self.shared.events.tell(Happened::InstancePaused { lease_id, instance_id: id });
+                self.shared.events.publish(EventKind::InstancePaused { lease_id, instance_id: id });
                 Ok(lease)
             }
             Err(ProviderError::Gone { .. }) => {
@@ -449,14 +451,14 @@ impl LeaseWorker {
         let was_alive = matches!(lease.state, LeaseState::Running(_) | LeaseState::Paused(_));
         let lease = self.save(lease.apply(LeaseEvent::Ended)?).await?;
         if let Some(instance) = known.filter(|_| was_alive) {
-            self.shared.events.tell(Happened::InstanceEnded {
+            self.shared.events.publish(EventKind::InstanceEnded {
                 lease_id: self.id.clone(),
                 instance_id: instance.instance_id,
                 reason: why.to_owned(),
             });
         }
         if lease.state == LeaseState::Destroyed {
-            self.shared.events.tell(Happened::LeaseDestroyed { lease_id: self.id.clone() });
+            self.shared.events.publish(EventKind::LeaseDestroyed { lease_id: self.id.clone() });
         }
         Ok(lease)
     }
@@ -538,7 +540,7 @@ impl LeaseWorker {
             LeaseEvent::Lost { instance_id: instance_id.clone(), at, reason: reason.to_owned() };
         let next = self.save(lease.apply(lost)?).await?;
         info!(lease = %self.id, instance = %instance_id, reason, "an instance was lost");
-        self.shared.events.tell(Happened::InstanceLost {
+        self.shared.events.publish(EventKind::InstanceLost {
             lease_id: self.id.clone(),
             instance_id,
             reason: reason.to_owned(),

@@ -30,8 +30,8 @@ use super::{
 };
 use base::durable::{PART, make_directory, open_directory, sync_directory};
 use files::{
-    Kind, Relative, Stat,
-    memory::{Change, Entry, Expect},
+    FileKind, Relative, Stat,
+    memory::{Expect, MemoryChange, MemoryEntry},
     open_regular, stat_at,
 };
 use model::{Project, ProjectId};
@@ -47,7 +47,6 @@ const LEFT_OUT: usize = 1000;
 /// How much an archive may come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportLimits {
-    /// Bytes, unpacked.
     pub bytes: u64,
     /// Files, directories and links.
     pub entries: u64,
@@ -66,7 +65,6 @@ pub struct Imported {
     pub project: Project,
     /// Files, directories and links that came in.
     pub entries: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// What the exporting machine left out.
     pub left_out: Vec<String>,
@@ -117,7 +115,8 @@ impl Projects {
         // The memories go through their own log, and are on disk before any row speaks of them.
         let memory = self.inner.memories.of(&fresh_id("import")?, staging.join("hot")).await?;
         for (path, content) in hot {
-            let change = Change::Put { path, bytes: content.into(), expect: Expect::Anything };
+            let change =
+                MemoryChange::Put { path, bytes: content.into(), expect: Expect::Anything };
             memory.change(change).await?;
         }
         memory.snapshot().await?;
@@ -128,7 +127,7 @@ impl Projects {
             id if id == ProjectId::default_project() => fresh_id(id.prefix())?,
             id => id,
         };
-        let most = self.inner.settings.most;
+        let limit = self.inner.settings.max_projects;
         loop {
             let is_free = self.inner.store.project(&id).await?.is_none()
                 && !self.trashed().await?.iter().any(|trashed| trashed.project_id == id);
@@ -142,7 +141,7 @@ impl Projects {
             let place = named.clone();
             blocking(move || move_directory(&from, &place)).await?;
             let moved = bundle.clone().moved_to(&workspace.to_string_lossy());
-            let added = self.inner.store.add_bundle(moved, Ids::Fresh(id.clone()), most, now);
+            let added = self.inner.store.add_bundle(moved, Ids::Fresh(id.clone()), limit, now);
             match added.await {
                 Ok(project) => {
                     blocking(move || move_directory(&named, &workspace)).await?;
@@ -153,7 +152,7 @@ impl Projects {
                     let back = staging.to_owned();
                     blocking(move || move_directory(&named, &back)).await?;
                     match error {
-                        StoreError::Refused(_) => return Err(ProjectError::TooMany(most)),
+                        StoreError::Refused(_) => return Err(ProjectError::TooMany(limit)),
                         StoreError::Damaged { reason, .. } => {
                             return Err(ProjectError::Archive(reason));
                         }
@@ -168,7 +167,7 @@ impl Projects {
 fn write_archive(
     out: impl Write,
     bundle: &Bundle,
-    hot: &[(Box<str>, Entry)],
+    hot: &[(Box<str>, MemoryEntry)],
     workspace: &Workspace,
 ) -> io::Result<()> {
     let mut packed = zstd::Encoder::new(out, 3)?;
@@ -228,12 +227,12 @@ fn append_folder<W: Write>(
         let Ok(stat) = stat_at(directory, name, &below) else { continue };
         let mut header = header_of(&stat);
         match stat.kind {
-            Kind::Directory => {
+            FileKind::Directory => {
                 header.set_entry_type(EntryType::Directory);
                 append(tar, &below, &mut header, 0, io::empty())?;
                 folders.push(name.to_owned());
             }
-            Kind::File => {
+            FileKind::File => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let Ok(held) = openat(directory, name, flags, FileMode::empty()) else { continue };
                 match open_regular(&held, &below) {
@@ -246,7 +245,7 @@ fn append_folder<W: Write>(
                     Err(error) => leave(&below, &error.to_string()),
                 }
             }
-            Kind::Link => match stat.target.as_deref() {
+            FileKind::Link => match stat.target.as_deref() {
                 Some(target) if stays_inside(&below, target, folder) => {
                     header.set_entry_type(EntryType::Symlink);
                     header.set_size(0);
@@ -254,7 +253,7 @@ fn append_folder<W: Write>(
                 }
                 _ => leave(&below, "the link leads outside"),
             },
-            Kind::Other => leave(&below, "it is a FIFO, a socket or a device"),
+            FileKind::Other => leave(&below, "it is a FIFO, a socket or a device"),
         }
     }
     for name in folders {

@@ -8,14 +8,14 @@ use tokio::sync::watch;
 
 use model::ProjectId;
 
-/// What is done when the last one leaves a project that does not say, and when one comes back.
+/// The default of what happens when the last client leaves a project, and when one returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttendancePolicy {
-    /// Whether its instances are stopped.
+    /// Whether the instances of the project are stopped.
     pub stop_on_disconnect: bool,
-    /// Whether they are made again for one who comes back.
+    /// Whether stopped instances are created again for a client that returns.
     pub recreate_on_reconnect: bool,
-    /// How long the last one may be away before anything is stopped.
+    /// How long after the last client left the instances are stopped.
     pub grace: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Default for AttendancePolicy {
     }
 }
 
-/// Who is there.
+/// The connected clients and running requests of each project.
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
     pub(super) seats: Mutex<HashMap<ProjectId, Seats>>,
@@ -35,10 +35,10 @@ pub(super) struct Attendance {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Seats {
-    pub(super) people: u64,
-    pub(super) at_work: u64,
-    /// The last one left, and nobody has looked at what that means.
+    pub(super) clients: u64,
+    pub(super) requests: u64,
+    /// The last client left, and `Departures` has not handled it yet.
     pub(super) left: bool,
-    /// Its instances are being stopped.
+    /// The instances are being stopped.
     pub(super) stopping: bool,
 }

@@ -1,4 +1,4 @@
-//! When a project that nobody uses is deleted. Pure: the time is handed in.
+//! When an unused project is deleted. Pure: the time is a parameter.
 //!
 //! ```text
 //!  last use                      day 28    29    30  │ 31
@@ -18,7 +18,6 @@ const DAY: i64 = 24 * 60 * 60 * 1_000_000;
 /// When projects are cleaned up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CleanupPolicy {
-    /// Whether it is done at all.
     pub enabled: bool,
     /// Days without use; deletion is on the day after the last of them.
     pub after_days: u32,
@@ -32,33 +31,29 @@ impl Default for CleanupPolicy {
     }
 }
 
-/// Whether somebody is at work in a project at this instant.
+/// Whether a project is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InUse {
-    /// A command runs or a person is attached.
+    /// A command runs or a client is attached.
     Yes,
-    /// Nobody is.
     No,
 }
 
-/// What is to be done with a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "decision")]
 pub enum Decision {
-    /// Nothing.
     Keep,
-    /// Say that it will be deleted.
+    /// Announce that it will be deleted.
     Warn {
-        /// On which day from now, counted from 1.
+        /// In how many days, counted from 1.
         days_left: u32,
-        /// When, if nothing is done in it.
+        /// When, if the project stays unused.
         deletes_at: Timestamp,
     },
-    /// Delete it.
     Delete,
 }
 
-/// What is to be done with a project at this time.
+/// Decides what to do with a project.
 #[must_use]
 pub fn decide(
     now: Timestamp,
@@ -75,7 +70,7 @@ pub fn decide(
     if now < first_warning {
         return Decision::Keep;
     }
-    // Whoever was down on all of the last days still gets a day to answer.
+    // A server that was down on all of the last days still gives one day of notice.
     let earliest = match project.warned_at.map(Timestamp::as_microsecond) {
         _ if policy.warning_days == 0 => planned,
         Some(warned) => planned.max(warned.saturating_add(DAY)),
@@ -89,8 +84,7 @@ pub fn decide(
     Decision::Warn { days_left, deletes_at }
 }
 
-/// Whether a warning that is due was not yet given on this day, days being counted back from the
-/// planned deletion.
+/// Returns whether no warning was given yet on this day. Days are counted back from the deletion.
 #[must_use]
 pub fn is_warning_due(now: Timestamp, project: &Project, policy: &CleanupPolicy) -> bool {
     let (Some(planned), Some(_), Some(reminded)) =
@@ -103,7 +97,7 @@ pub fn is_warning_due(now: Timestamp, project: &Project, policy: &CleanupPolicy)
     day(now) != day(reminded)
 }
 
-/// When a project would be deleted if nothing more were done in it; `None` is never.
+/// Returns when a project is deleted if it stays unused; `None` means never.
 #[must_use]
 pub fn deletes_at(project: &Project, policy: &CleanupPolicy) -> Option<Timestamp> {
     let is_default = project.project_id == ProjectId::default_project();
@@ -117,7 +111,7 @@ pub fn deletes_at(project: &Project, policy: &CleanupPolicy) -> Option<Timestamp
     Some(Timestamp::from_microsecond(unused.max(kept)).unwrap_or(Timestamp::MAX))
 }
 
-/// Until when a project is kept that is given so many days more than it has.
+/// Returns the new deletion time of a project whose deletion is postponed by `days`.
 #[must_use]
 pub fn extended(project: &Project, policy: &CleanupPolicy, now: Timestamp, days: u32) -> Timestamp {
     let policy = CleanupPolicy { enabled: true, ..*policy };

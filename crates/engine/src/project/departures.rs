@@ -1,13 +1,12 @@
-//! Who is attached to which project, and what happens when the last one leaves.
+//! What happens when the last client leaves a project.
 //!
 //! ```text
-//!  somebody attached ──the last leaves──▶ snapshot ──grace──▶ policy, and nobody at work? ──▶ stop
-//!        ▲                                              │ at work: look again after the grace
-//!        └───────────── somebody comes ◀────────────────┘
+//!  attached ──the last client leaves──▶ snapshot ──grace──▶ policy says stop, and idle? ──▶ stop
+//!      ▲                                            │ in use: check again after the grace
+//!      └───────────── a client connects ◀───────────┘
 //! ```
-//! Whoever comes while instances are being stopped waits until that is done, and finds one made
-//! again with the state of its terminals. Who is attached is known to this process alone: a server
-//! that starts takes it that everybody has left.
+//! A client that connects while instances are being stopped waits until that is done, and then gets a new
+//! instance with the state of its terminals.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,10 +28,10 @@ use crate::{
 use model::{LeaseId, Project, ProjectId};
 use store::{PageRequest, ProjectFilter, Store, StoreError, ThreadFilter};
 
-/// How soon somebody who was at work is looked at again, if the grace is shorter.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The shortest time before a project that was in use is checked again.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Somebody is attached to a project, or at work in it.
+/// Keeps a project in use until it is dropped.
 #[derive(Debug)]
 pub struct Attached {
     projects: Projects,
@@ -47,18 +46,18 @@ enum Role {
 }
 
 impl Projects {
-    /// Somebody is attached to a project until the answer is dropped: that is use of it, and when the
-    /// last one leaves a snapshot is taken and the policy of [`AttendancePolicy`] applied.
+    /// Attaches a client until the returned guard is dropped. When the last client leaves, a snapshot of the
+    /// hot memories is written and the attendance policy applies.
     pub async fn attach(&self, id: &ProjectId) -> Attached {
         self.enter(id, Role::Watching).await
     }
 
-    /// Something is done in a project until the answer is dropped: nothing of it is stopped meanwhile.
+    /// Keeps the instances of a project from being stopped until the returned guard is dropped.
     pub async fn work(&self, id: &ProjectId) -> Attached {
         self.enter(id, Role::Working).await
     }
 
-    /// Whether an instance that was stopped is made again for one who comes back.
+    /// Returns whether a stopped instance is created again for a client that returns.
     #[must_use]
     pub fn recreates(&self, project: &Project) -> bool {
         let usual = self.inner.settings.attendance.recreate_on_reconnect;
@@ -66,7 +65,7 @@ impl Projects {
     }
 
     pub(super) fn is_attached(&self, id: &ProjectId) -> bool {
-        self.seats().get(id).is_some_and(|seats| seats.people + seats.at_work > 0)
+        self.seats().get(id).is_some_and(|seats| seats.clients + seats.requests > 0)
     }
 
     async fn enter(&self, id: &ProjectId, role: Role) -> Attached {
@@ -79,10 +78,10 @@ impl Projects {
                 if !seats.stopping {
                     match role {
                         Role::Watching => {
-                            seats.people += 1;
+                            seats.clients += 1;
                             seats.left = false;
                         }
-                        Role::Working => seats.at_work += 1,
+                        Role::Working => seats.requests += 1,
                     }
                     return Attached { projects: self.clone(), project: id.clone(), role };
                 }
@@ -96,7 +95,7 @@ impl Projects {
         self.inner.attendance.seats.lock()
     }
 
-    /// Changes the seats of a project, and forgets them if they say nothing.
+    /// Changes the counts of a project, and removes them if they are all zero.
     fn change_seats(&self, id: &ProjectId, change: impl FnOnce(&mut Seats)) {
         let mut all = self.seats();
         let seats = all.entry(id.clone()).or_default();
@@ -114,43 +113,39 @@ impl Drop for Attached {
         let mut was_last = false;
         self.projects.change_seats(&self.project, |seats| match self.role {
             Role::Watching => {
-                seats.people -= 1;
-                was_last = seats.people == 0;
+                seats.clients -= 1;
+                was_last = seats.clients == 0;
                 seats.left = was_last;
             }
-            Role::Working => seats.at_work -= 1,
+            Role::Working => seats.requests -= 1,
         });
         let (projects, project) = (self.projects.clone(), self.project.clone());
         if was_last && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                // It was in use until this instant, however long ago that began.
+                // The project was in use until now.
                 projects.touch(&project).await;
                 if let Err(error) = projects.inner.memories.snapshot(&project).await {
-                    tracing::warn!(%project, %error, "no snapshot on the last disconnect");
+                    tracing::warn!(%project, %error, "cannot write a snapshot after the last client left");
                 }
             });
         }
     }
 }
 
-/// Stops the instances of projects that everybody has left, where their policy says so.
+/// Stops the instances of projects without clients, where the policy says so.
 #[derive(Clone)]
 pub struct Departures {
-    /// The projects.
     pub projects: Projects,
-    /// Their rows.
     pub store: Store,
-    /// Their terminals.
     pub terminals: Terminals,
-    /// Their compute.
     pub leases: Leases,
 }
 
-/// What came of looking at a project that everybody has left.
+/// The result of checking a project without clients.
 #[derive(Debug, PartialEq, Eq)]
-enum Looked {
+enum Checked {
     Done,
-    AtWork,
+    InUse,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -166,14 +161,16 @@ enum DepartureError {
 }
 
 impl Departures {
-    /// Looks after those who leave until told to stop.
+    /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let grace = self.projects.settings().attendance.grace;
         let mut changed = self.projects.inner.attendance.changed.subscribe();
         let mut due: HashMap<ProjectId, Instant> = HashMap::new();
         match self.all_with_policy().await {
             Ok(all) => due.extend(all.into_iter().map(|id| (id, Instant::now() + grace))),
-            Err(error) => tracing::warn!(%error, "cannot tell which instances are to be stopped"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the projects whose instances are to be stopped")
+            }
         }
         loop {
             changed.mark_unchanged();
@@ -199,23 +196,25 @@ impl Departures {
                 .collect();
             for id in ready {
                 due.remove(&id);
-                let looked = tokio::select! {
+                let checked = tokio::select! {
                     () = stop.cancelled() => return,
-                    looked = self.look_at(&id) => looked,
+                    checked = self.check(&id) => checked,
                 };
-                match looked {
-                    Ok(Looked::Done) => {}
-                    Ok(Looked::AtWork) => drop(due.insert(id, Instant::now() + grace.max(AGAIN))),
+                match checked {
+                    Ok(Checked::Done) => {}
+                    Ok(Checked::InUse) => {
+                        due.insert(id, Instant::now() + grace.max(MIN_CHECK_INTERVAL));
+                    }
                     Err(error) => {
-                        tracing::warn!(project = %id, %error, "cannot stop its instances yet");
-                        due.insert(id, Instant::now() + grace.max(AGAIN));
+                        tracing::warn!(project = %id, %error, "cannot stop the instances of a project yet");
+                        due.insert(id, Instant::now() + grace.max(MIN_CHECK_INTERVAL));
                     }
                 }
             }
         }
     }
 
-    /// The projects whose policy is to stop; all of them count as left when the server starts.
+    /// Returns the projects whose policy is to stop. After a start they all count as left.
     async fn all_with_policy(&self) -> Result<Vec<ProjectId>, StoreError> {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
@@ -246,36 +245,36 @@ impl Departures {
         left
     }
 
-    async fn look_at(&self, id: &ProjectId) -> Result<Looked, DepartureError> {
-        let Some(project) = self.store.project(id).await? else { return Ok(Looked::Done) };
+    async fn check(&self, id: &ProjectId) -> Result<Checked, DepartureError> {
+        let Some(project) = self.store.project(id).await? else { return Ok(Checked::Done) };
         if !self.stops(&project) {
-            return Ok(Looked::Done);
+            return Ok(Checked::Done);
         }
-        let mut at_work = false;
+        let mut in_use = false;
         let mut is_attended = false;
         self.projects.change_seats(id, |seats| {
-            at_work = seats.at_work > 0;
-            is_attended = seats.people > 0;
-            seats.stopping = !at_work && !is_attended;
+            in_use = seats.requests > 0;
+            is_attended = seats.clients > 0;
+            seats.stopping = !in_use && !is_attended;
         });
-        // One who is there will leave, and is looked at then.
+        // Checked again when the last client leaves.
         if is_attended {
-            return Ok(Looked::Done);
+            return Ok(Checked::Done);
         }
-        if at_work {
-            return Ok(Looked::AtWork);
+        if in_use {
+            return Ok(Checked::InUse);
         }
         let stopped = self.stop_all(id).await;
         self.projects.change_seats(id, |seats| seats.stopping = false);
         stopped
     }
 
-    async fn stop_all(&self, id: &ProjectId) -> Result<Looked, DepartureError> {
-        let mut looked = Looked::Done;
+    async fn stop_all(&self, id: &ProjectId) -> Result<Checked, DepartureError> {
+        let mut checked = Checked::Done;
         for lease in self.leases_of(id).await? {
             let users = self.store.lease_threads(&lease).await?;
             if users.iter().any(|thread| self.terminals.thread_in_use(thread)) {
-                looked = Looked::AtWork;
+                checked = Checked::InUse;
                 continue;
             }
             let found = self.store.lease(&lease).await?;
@@ -286,12 +285,14 @@ impl Departures {
                 self.terminals.end(&terminal).await?;
             }
             match self.leases.stop(&lease).await {
-                Ok(_) => tracing::info!(project = %id, %lease, "stopped, for everybody has left"),
+                Ok(_) => {
+                    tracing::info!(project = %id, %lease, "stopped an instance because the last client left")
+                }
                 Err(LeaseError::NoInstance { .. } | LeaseError::Destroyed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(looked)
+        Ok(checked)
     }
 
     async fn leases_of(&self, id: &ProjectId) -> Result<BTreeSet<LeaseId>, StoreError> {

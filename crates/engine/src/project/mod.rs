@@ -19,5 +19,5 @@ pub use archive::{ImportLimits, Imported};
 pub use attendance::AttendancePolicy;
 pub use departures::{Attached, Departures};
 pub use projects::{InstanceFiles, ProjectChoices, ProjectError, ProjectSettings, Projects};
-pub use sweep::{CleanupItem, Mode};
+pub use sweep::{CleanupItem, CleanupMode};
 pub use workspace::{Workspace, workspace};

@@ -26,25 +26,20 @@ use files::{
     remove_tree_at,
 };
 use model::{BackendKind, Project, ProjectConfig, ProjectId, Statistics, Timestamp, Trashed};
-use store::{Gone, Page, PageRequest, ProjectFilter, Store, StoreError};
+use store::{DeletedRows, Page, PageRequest, ProjectFilter, Store, StoreError};
 
-/// How many random ids are tried before a prefix counts as used up.
-const ATTEMPTS: u32 = 16;
-/// A use is noted this often at most.
-const TOUCH: Duration = Duration::from_secs(60);
+/// How many random ids are tried for a prefix.
+const MAX_ATTEMPTS: u32 = 16;
+/// How often the use of a project is recorded.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How projects are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProjectSettings {
-    /// How many there may be.
-    pub most: u64,
-    /// When unused ones are deleted.
+    pub max_projects: u64,
     pub cleanup: CleanupPolicy,
-    /// How long a deleted one can be restored.
+    /// How long a deleted project can be restored.
     pub trash: Duration,
-    /// How much the hot memories of one may hold.
     pub hot: HotLimits,
-    /// What is done when the last one leaves, and when one comes back.
     pub attendance: AttendancePolicy,
 }
 
@@ -62,61 +57,49 @@ pub(super) struct Inner {
     pub(super) clock: Clock,
     pub(super) events: Events,
     pub(super) settings: ProjectSettings,
-    /// When each project's use was last noted.
+    /// When the use of each project was last recorded.
     touched: Mutex<HashMap<ProjectId, Timestamp>>,
     pub(super) attendance: Attendance,
 }
 
-/// What is chosen for a project.
+/// What a client can set on a project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectChoices {
-    /// What it is.
     pub description: Option<String>,
-    /// A client's own words for it.
     pub tags: Option<BTreeSet<String>>,
-    /// What it does otherwise than others.
     pub config: Option<ProjectConfig>,
 }
 
-/// Why something was not done to a project.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
-    /// A choice cannot be.
+    /// A value is invalid.
     #[error("{field}: {why}")]
-    Bad {
-        /// Which.
-        field: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It cannot be done to the project of threads that name none.
+    Bad { field: String, why: String },
+    /// The operation is not possible on the default project.
     #[error("the default project cannot be {0}")]
     Default(&'static str),
-    /// There are as many projects as there may be.
     #[error("there are {0} projects, and no more may be")]
     TooMany(u64),
-    /// An archive is not one of ours, or is made to do harm.
+    /// The archive is invalid or malicious.
     #[error("the archive is refused: {0}")]
     Archive(String),
-    /// The store did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The files did not do it.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Where the file system beyond the project's own routes is.
+/// The file system outside the project's own routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstanceFiles {
-    /// This machine's, or whatever else is reached below this directory.
+    /// Accessible below this directory.
     At(PathBuf),
-    /// Nowhere that we can reach; with the reason.
+    /// Not accessible, for this reason.
     Nowhere(&'static str),
 }
 
 impl Projects {
-    /// Opens the projects of a home, and finishes what a crash interrupted.
+    /// Opens the projects of a home, and completes what a crash interrupted.
     pub async fn start(
         home: &Path,
         store: Store,
@@ -141,7 +124,6 @@ impl Projects {
         Ok(projects)
     }
 
-    /// How projects are kept.
     #[must_use]
     pub fn settings(&self) -> &ProjectSettings {
         &self.inner.settings
@@ -159,7 +141,6 @@ impl Projects {
         found.ok_or_else(|| missing(id).into())
     }
 
-    /// Projects in the order they were made.
     pub async fn list(
         &self,
         filter: ProjectFilter,
@@ -168,7 +149,7 @@ impl Projects {
         Ok(self.inner.store.projects(filter, page).await?)
     }
 
-    /// Makes a project with this prefix and a number nobody has.
+    /// Creates a project with this prefix and an unused number.
     pub async fn create(
         &self,
         prefix: &str,
@@ -176,7 +157,7 @@ impl Projects {
     ) -> Result<Project, ProjectError> {
         check(&choices)?;
         let now = self.inner.clock.wall();
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let project = Project {
                 project_id: fresh_id(prefix)?,
                 description: choices.description.clone().unwrap_or_default(),
@@ -192,14 +173,14 @@ impl Projects {
                 updated_at: now,
                 revision: 0,
             };
-            let most = self.inner.settings.most;
-            match self.inner.store.add_project(&project, most).await {
+            let limit = self.inner.settings.max_projects;
+            match self.inner.store.add_project(&project, limit).await {
                 Ok(()) => {
                     self.write_metadata(&project).await?;
                     return Ok(project);
                 }
                 Err(StoreError::Exists { .. }) => {}
-                Err(StoreError::Refused(_)) => return Err(ProjectError::TooMany(most)),
+                Err(StoreError::Refused(_)) => return Err(ProjectError::TooMany(limit)),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -207,7 +188,6 @@ impl Projects {
         Err(ProjectError::Bad { field: "/prefix".into(), why })
     }
 
-    /// Changes what is chosen for a project.
     pub async fn change(
         &self,
         id: &ProjectId,
@@ -228,17 +208,16 @@ impl Projects {
         .await
     }
 
-    /// Clean-up leaves it alone for good.
+    /// Excludes a project from clean-up.
     pub async fn pin(&self, id: &ProjectId) -> Result<Project, ProjectError> {
         self.update(id, |project| project.pinned = true).await
     }
 
-    /// Clean-up takes it as any other.
     pub async fn unpin(&self, id: &ProjectId) -> Result<Project, ProjectError> {
         self.update(id, |project| project.pinned = false).await
     }
 
-    /// Moves its clean-up so many days away.
+    /// Postpones the automatic deletion.
     pub async fn extend(&self, id: &ProjectId, days: u32) -> Result<Project, ProjectError> {
         let (policy, now) = (self.inner.settings.cleanup, self.inner.clock.wall());
         self.update(id, move |project| {
@@ -247,9 +226,8 @@ impl Projects {
         .await
     }
 
-    /// Deletes a project into the trash. What it leaves to be ended is answered; the caller sees to
-    /// it.
-    pub async fn delete(&self, id: &ProjectId, reason: &str) -> Result<Gone, ProjectError> {
+    /// Moves a project to the trash. Returns its resources, which the caller ends.
+    pub async fn delete(&self, id: &ProjectId, reason: &str) -> Result<DeletedRows, ProjectError> {
         self.trash(id, reason, None).await
     }
 
@@ -258,24 +236,23 @@ impl Projects {
         id: &ProjectId,
         reason: &str,
         unused_since: Option<Timestamp>,
-    ) -> Result<Gone, ProjectError> {
+    ) -> Result<DeletedRows, ProjectError> {
         if *id == ProjectId::default_project() {
             return Err(ProjectError::Default("deleted"));
         }
         let now = self.inner.clock.wall();
         let gone = self.inner.store.trash_project(id, reason, unused_since, now).await?;
-        // The rows are gone and can be restored: what follows is done again at the next start if it
-        // is interrupted.
+        // The rows are in the trash: the next start repeats what follows if it is interrupted.
         self.inner.memories.close(id).await;
         let (workspace, trashed) = self.trash_paths(id);
         blocking(move || move_directory(&workspace, &trashed)).await?;
         let project_id = id.clone();
         let reason = reason.to_owned();
-        self.inner.events.tell(base::event::Happened::ProjectDeleted { project_id, reason });
+        self.inner.events.publish(base::event::EventKind::ProjectDeleted { project_id, reason });
         Ok(gone)
     }
 
-    /// Brings a project back from the trash.
+    /// Restores a project from the trash.
     pub async fn restore(&self, id: &ProjectId) -> Result<Project, ProjectError> {
         let (workspace, trashed) = self.trash_paths(id);
         let known = self.inner.store.trash().await?;
@@ -302,7 +279,7 @@ impl Projects {
         Ok(self.inner.store.trash().await?)
     }
 
-    /// The directories of a project that exists, made where they are missing.
+    /// Returns the directories of a project. Creates missing ones.
     pub async fn workspace(&self, id: &ProjectId) -> Result<Workspace, ProjectError> {
         let workspace = Workspace::at(&self.inner.home, id);
         let made = workspace.clone();
@@ -323,7 +300,7 @@ impl Projects {
         Ok(self.inner.memories.of(id, workspace.hot).await?)
     }
 
-    /// The tree of files that a client of this project sees.
+    /// Returns the file tree of a project.
     pub async fn tree(
         &self,
         project: &Project,
@@ -382,25 +359,25 @@ impl Projects {
         Ok(Tree::new(routes, self.inner.clock.wall()))
     }
 
-    /// Notes that something is done in a project; at most once a minute.
+    /// Records the use of a project, at most once a minute.
     pub async fn touch(&self, id: &ProjectId) {
         let now = self.inner.clock.wall();
         {
             let mut touched = self.inner.touched.lock();
-            let recent = touched
-                .get(id)
-                .is_some_and(|&at| now >= at && now.duration_since(at).unsigned_abs() < TOUCH);
+            let recent = touched.get(id).is_some_and(|&at| {
+                now >= at && now.duration_since(at).unsigned_abs() < TOUCH_INTERVAL
+            });
             if recent {
                 return;
             }
-            // What is older than a minute says nothing more.
+            // Entries older than a minute have no effect.
             if touched.len() >= 4096 {
                 touched.clear();
             }
             touched.insert(id.clone(), now);
         }
         if let Err(error) = self.inner.store.touch_project(id, now).await {
-            tracing::warn!(project = %id, %error, "cannot note the use of a project");
+            tracing::warn!(project = %id, %error, "cannot record the use of a project");
         }
     }
 
@@ -443,8 +420,8 @@ impl Projects {
         .await
     }
 
-    /// Finishes what a crash interrupted: directories of deleted projects go to the trash, those of
-    /// restored ones come back, half-written files are removed, lost metadata is written again.
+    /// Completes what a crash interrupted: moves directories of deleted projects to the trash and of restored
+    /// ones back, removes unfinished files, and writes missing metadata.
     async fn recover(&self) -> Result<(), ProjectError> {
         let mut after = None;
         loop {
@@ -558,7 +535,7 @@ fn open_root(root: &Path, tmp: &Path) -> Result<Directory, ProjectError> {
     Ok(Directory::open(root, Some(tmp), Reach::Beneath)?)
 }
 
-/// Gives a directory its other place, if it is not there already.
+/// Moves a directory, unless that was done already.
 pub(super) fn move_directory(from: &Path, to: &Path) -> Result<(), ProjectError> {
     let act = || -> io::Result<()> {
         for path in [from, to] {
@@ -570,7 +547,7 @@ pub(super) fn move_directory(from: &Path, to: &Path) -> Result<(), ProjectError>
             return Ok(());
         }
         if to.is_dir() {
-            // Only what a shell that was not yet ended made again, or an older one of that id.
+            // Created again by a shell that had not ended, or left by an older project with this id.
             remove_directory(to)?;
         }
         std::fs::rename(from, to)?;
@@ -612,7 +589,7 @@ fn prefixed(path: &Path, prefix: &str) -> PathBuf {
     path.with_file_name(format!("{prefix}{}", name.unwrap_or_default()))
 }
 
-/// Removes what imports and purges left unfinished, once no row speaks for it.
+/// Removes unfinished imports and purges that have no row.
 fn sweep_unfinished(home: &Path) -> Result<(), ProjectError> {
     for folder in [home.join("workspaces"), home.join("trash")] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
@@ -628,7 +605,7 @@ fn sweep_unfinished(home: &Path) -> Result<(), ProjectError> {
     Ok(())
 }
 
-/// Empties the directory in which files are made.
+/// Empties the directory of unfinished files.
 fn sweep(tmp: &Path) -> Result<(), ProjectError> {
     let act = || -> io::Result<()> {
         let entries = match std::fs::read_dir(tmp) {

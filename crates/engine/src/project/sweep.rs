@@ -1,4 +1,4 @@
-//! The daily look at all projects: who is warned, who goes, and what leaves the trash for good.
+//! The daily check of all projects: warns, deletes unused ones, and empties the trash.
 
 use serde::Serialize;
 
@@ -7,51 +7,48 @@ use super::{
     cleanup::{self, Decision, InUse},
     projects::{blocking, failed, move_directory, purging, remove_directory},
 };
-use base::event::Happened;
+use base::event::EventKind;
 use model::{Project, ProjectId, Timestamp};
-use store::{Gone, PageRequest, ProjectFilter, StoreError};
+use store::{DeletedRows, PageRequest, ProjectFilter, StoreError};
 
-/// Whether a clean-up acts or only says what it would do.
+/// Whether a clean-up acts or only reports what it would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// It only says.
+pub enum CleanupMode {
     DryRun,
-    /// It acts.
     Act,
 }
 
 /// What a clean-up does, or would do, with one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CleanupItem {
-    /// The project.
     pub project_id: ProjectId,
-    /// What is done.
     #[serde(flatten)]
     pub decision: Decision,
-    /// Why.
     pub reason: String,
-    /// When something was last done in it.
     pub last_used_at: Timestamp,
 }
 
 impl Projects {
-    /// Looks at every project. Answers those that are warned or deleted, and what the deleted ones
-    /// leave to be ended.
-    pub async fn clean_up(&self, mode: Mode) -> Result<(Vec<CleanupItem>, Gone), ProjectError> {
-        let (mut items, mut gone) = (Vec::new(), Gone::default());
+    /// Checks every project. Returns those that are warned or deleted, and the resources of deleted ones
+    /// that the caller ends.
+    pub async fn clean_up(
+        &self,
+        mode: CleanupMode,
+    ) -> Result<(Vec<CleanupItem>, DeletedRows), ProjectError> {
+        let (mut items, mut gone) = (Vec::new(), DeletedRows::default());
         let mut after = None;
         loop {
             let request = PageRequest { limit: 1000, after };
             let page = self.inner.store.projects(ProjectFilter::default(), request).await?;
             for project in page.items {
-                let Some(item) = self.look_at(&project, mode).await? else { continue };
-                if mode == Mode::Act {
+                let Some(item) = self.check(&project, mode).await? else { continue };
+                if mode == CleanupMode::Act {
                     match self.act(&project, &item).await {
                         Ok(more) => {
                             gone.terminals.extend(more.terminals);
                             gone.leases.extend(more.leases);
                         }
-                        // Used since it was read: the next look decides again.
+                        // Used since it was read: the next check decides again.
                         Err(ProjectError::Store(StoreError::Refused(_))) => continue,
                         Err(error) => return Err(error),
                     }
@@ -63,27 +60,27 @@ impl Projects {
                 break;
             }
         }
-        if mode == Mode::Act {
+        if mode == CleanupMode::Act {
             self.purge_old().await?;
             self.inner.store.prune_session_records().await?;
         }
         Ok((items, gone))
     }
 
-    async fn look_at(
+    async fn check(
         &self,
         project: &Project,
-        mode: Mode,
+        mode: CleanupMode,
     ) -> Result<Option<CleanupItem>, ProjectError> {
         let (policy, now) = (self.inner.settings.cleanup, self.inner.clock.wall());
-        // Most are kept by the calendar alone, which costs nothing.
+        // The calendar alone decides for most projects, without a query.
         if cleanup::decide(now, project, &policy, InUse::No) == Decision::Keep {
             return Ok(None);
         }
         let id = &project.project_id;
         let runs = self.inner.store.project_use(id).await?.commands > 0;
         if runs || self.is_attached(id) {
-            if mode == Mode::Act {
+            if mode == CleanupMode::Act {
                 self.inner.store.touch_project(id, now).await?;
             }
             return Ok(None);
@@ -100,10 +97,14 @@ impl Projects {
         Ok(Some(CleanupItem { project_id, decision, reason, last_used_at }))
     }
 
-    async fn act(&self, project: &Project, item: &CleanupItem) -> Result<Gone, ProjectError> {
+    async fn act(
+        &self,
+        project: &Project,
+        item: &CleanupItem,
+    ) -> Result<DeletedRows, ProjectError> {
         let (policy, now) = (self.inner.settings.cleanup, self.inner.clock.wall());
         match item.decision {
-            Decision::Keep => Ok(Gone::default()),
+            Decision::Keep => Ok(DeletedRows::default()),
             Decision::Warn { days_left, deletes_at } => {
                 if cleanup::is_warning_due(now, project, &policy)
                     && self.inner.store.warn_project(project, now).await?
@@ -113,13 +114,13 @@ impl Projects {
                         "{}: it will be deleted in {days_left} days, at {deletes_at}",
                         item.reason
                     );
-                    self.inner.events.tell(Happened::ProjectExpiring {
+                    self.inner.events.publish(EventKind::ProjectExpiring {
                         project_id: item.project_id.clone(),
                         deletes_at,
                         reason: item.reason.clone(),
                     });
                 }
-                Ok(Gone::default())
+                Ok(DeletedRows::default())
             }
             Decision::Delete => {
                 let since = Some(project.last_used_at);
@@ -132,7 +133,7 @@ impl Projects {
         }
     }
 
-    /// Removes what has been in the trash long enough.
+    /// Removes projects that were in the trash long enough.
     async fn purge_old(&self) -> Result<(), ProjectError> {
         let now = self.inner.clock.wall();
         for trashed in self.inner.store.trash().await? {
@@ -145,8 +146,8 @@ impl Projects {
         Ok(())
     }
 
-    /// Removes a deleted project for good. Whole or not at all: its directory is first out of the
-    /// way, then its row goes, then its files.
+    /// Removes a deleted project permanently. Its directory is renamed first, then the row is deleted, then
+    /// the files, so that a crash leaves it either whole or gone.
     pub async fn purge(&self, id: &ProjectId) -> Result<(), ProjectError> {
         let (_, trashed) = self.trash_paths(id);
         let purging = purging(&trashed);

@@ -14,11 +14,11 @@ use super::{
 };
 use base::{
     clock::Clock,
-    event::{Events, Happened},
+    event::{EventKind, Events},
 };
 use files::{
     Above, Relative, Tree, TreePath,
-    memory::{Change, Expect, HotLimits},
+    memory::{Expect, HotLimits, MemoryChange},
 };
 use model::{
     Cause, Command, CommandId, CommandStatus, Moment, Project, ProjectConfig, ProjectId,
@@ -76,7 +76,7 @@ impl World {
         };
         let chain = self.store.open_chain(first).await.unwrap();
         let terminal_id = chain.terminal.terminal_id;
-        let mut command = Command::asked(
+        let mut command = Command::queued(
             CommandId::fresh(),
             terminal_id.clone(),
             "echo hello".into(),
@@ -121,7 +121,7 @@ async fn start(home: &Path, now: &Arc<AtomicI64>) -> (Events, Store, Projects) {
     };
     let events = Events::new(clock.clone());
     let settings = ProjectSettings {
-        most: 5,
+        max_projects: 5,
         cleanup: CleanupPolicy::default(),
         trash: Duration::from_secs(7 * 86_400),
         hot: HotLimits::default(),
@@ -254,12 +254,12 @@ async fn the_calendar_warns_deletes_and_can_be_undone() {
     put(&world.tree(&old).await, "/workspace/f", "content").await;
     put(&world.tree(&old).await, "/memories/hot/f", "content").await;
     let person = world.projects.attach(&attached.project_id).await;
-    let mut heard = world.events.listen(None);
+    let mut heard = world.events.subscribe(None);
     let mut days = Vec::new();
     for day in 0..35 {
         world.at_day(f64::from(day) + 0.5);
-        let (plan, _) = world.projects.clean_up(Mode::DryRun).await.unwrap();
-        let (items, gone) = world.projects.clean_up(Mode::Act).await.unwrap();
+        let (plan, _) = world.projects.clean_up(CleanupMode::DryRun).await.unwrap();
+        let (items, gone) = world.projects.clean_up(CleanupMode::Act).await.unwrap();
         assert_eq!(plan, items, "a dry run says what is done");
         for item in items {
             assert_eq!(item.project_id, id);
@@ -272,10 +272,10 @@ async fn the_calendar_warns_deletes_and_can_be_undone() {
     assert_eq!(days, [(28, false), (29, false), (30, false), (31, true)]);
     let mut told = Vec::new();
     for _ in 0..4 {
-        if let Some(base::event::Heard::Event(event)) = heard.next().await {
-            told.push(match event.what {
-                Happened::ProjectExpiring { project_id, .. } => format!("expiring {project_id}"),
-                Happened::ProjectDeleted { project_id, .. } => format!("deleted {project_id}"),
+        if let Some(base::event::Delivery::Event(event)) = heard.next().await {
+            told.push(match event.kind {
+                EventKind::ProjectExpiring { project_id, .. } => format!("expiring {project_id}"),
+                EventKind::ProjectDeleted { project_id, .. } => format!("deleted {project_id}"),
                 other => format!("{other:?}"),
             });
         }
@@ -298,10 +298,10 @@ async fn the_calendar_warns_deletes_and_can_be_undone() {
     // Back in the trash, it goes for good after seven days.
     world.projects.delete(&id, "test").await.unwrap();
     world.at_day(41.0);
-    world.projects.clean_up(Mode::Act).await.unwrap();
+    world.projects.clean_up(CleanupMode::Act).await.unwrap();
     assert_eq!(world.projects.trashed().await.unwrap().len(), 1);
     world.at_day(41.6);
-    world.projects.clean_up(Mode::Act).await.unwrap();
+    world.projects.clean_up(CleanupMode::Act).await.unwrap();
     assert!(world.projects.trashed().await.unwrap().is_empty());
     assert!(world.projects.restore(&id).await.is_err());
     assert!(!world.home.path().join("trash").join(id.as_str()).exists());
@@ -528,7 +528,7 @@ async fn memories_are_bounded_and_say_so() {
     let memory = world.projects.memory(&project.project_id).await.unwrap();
     let bytes = bytes::Bytes::from(vec![0; (4 << 20) + 1]);
     let path = Relative::parse("memories/hot/x").unwrap();
-    let put = Change::Put { path, bytes, expect: Expect::Anything };
+    let put = MemoryChange::Put { path, bytes, expect: Expect::Anything };
     let error = memory.change(put).await.unwrap_err();
     assert_eq!(error.to_string(), "\"memories/hot/x\" may have 4194304 bytes");
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use base::{
     clock::Clock,
-    event::{Events, Happened, Heard, Listener},
+    event::{Delivery, EventKind, EventSubscription, Events},
     metrics::Metrics,
 };
 use model::{ExpiryAction, Moment, PortAccess, ProjectId, ShellKind};
@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    lease::Pace,
-    terminal::{Place, Settings},
+    lease::RetryPolicy,
+    terminal::{ShellSetup, TerminalSettings},
 };
 
 /// A server on a home directory. Nothing that it does starts an instance.
 struct Server {
     sandboxes: Sandboxes,
     store: Store,
-    events: Listener,
+    events: EventSubscription,
     stop: CancellationToken,
 }
 
@@ -31,17 +31,17 @@ impl Server {
         let (clock, stop) = (Clock::system(), CancellationToken::new());
         let store = Store::open(home).unwrap();
         let events = Events::new(clock.clone());
-        let listener = events.listen(None);
+        let listener = events.subscribe(None);
         let leases = Leases::new(
             store.clone(),
             Providers::new([Arc::new(Local::new(home)) as Arc<dyn provider::Provider>]),
             events.clone(),
             clock.clone(),
-            Pace::default(),
+            RetryPolicy::default(),
             stop.clone(),
         );
         let directory = home.to_owned();
-        let settings = Settings {
+        let settings = TerminalSettings {
             home: home.to_owned(),
             log_limit: 1 << 20,
             scrollback: 100,
@@ -51,7 +51,7 @@ impl Server {
             metrics: Metrics::new(),
             place: Arc::new(move |_| {
                 let (env, mounts) = (model::Env::new(), vec![]);
-                Ok(Place { directory: directory.clone(), env, mounts })
+                Ok(ShellSetup { directory: directory.clone(), env, mounts })
             }),
         };
         let terminals = Terminals::new(settings, store.clone(), leases.clone(), events.clone());
@@ -116,8 +116,8 @@ impl Server {
     async fn deleted(&mut self) -> String {
         let next = async {
             loop {
-                if let Some(Heard::Event(event)) = self.events.next().await
-                    && let Happened::ThreadDeleted { thread_id } = event.what
+                if let Some(Delivery::Event(event)) = self.events.next().await
+                    && let EventKind::ThreadDeleted { thread_id } = event.kind
                 {
                     return thread_id.to_string();
                 }

@@ -2,18 +2,18 @@
 
 use tokio::sync::mpsc;
 
-use super::link::Link;
+use super::link::HostLink;
 use super::scribe::Order;
 
-/// A terminal's place on a host.
+/// The connection of a live terminal.
 pub(super) struct Alive {
-    pub(super) link: Link,
+    pub(super) link: HostLink,
     pub(super) orders: mpsc::Sender<Order>,
 }
 
 impl Alive {
-    /// Whether it is on the host at the other end of this connection.
-    pub(super) fn is_on(&self, link: &Link) -> bool {
+    /// Returns whether the terminal is on the host of this connection.
+    pub(super) fn is_on(&self, link: &HostLink) -> bool {
         self.link.boot_id() == link.boot_id() && !self.link.closed().is_cancelled()
     }
 }

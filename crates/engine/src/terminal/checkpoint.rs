@@ -1,7 +1,6 @@
-//! A picture on disk: what the screen was at an offset.
+//! A checkpoint file: the screen at an offset.
 //!
-//! Written beside, synced, renamed. A file that does not check out is as good as none: the
-//! screen is then rebuilt from the log alone.
+//! Replaced atomically. A damaged file is ignored, and the screen is rebuilt from the log alone.
 
 use std::fs;
 use std::io;
@@ -13,15 +12,12 @@ use base::durable::replace;
 
 const MAGIC: &[u8; 8] = b"steadck1";
 
-/// What a checkpoint file says.
 pub struct Checkpoint {
-    /// The bytes before this offset are in the picture, those from it on are not.
+    /// The screen includes the output before this offset.
     pub offset: u64,
-    /// The picture.
     pub screen: Screen,
 }
 
-/// The bytes of a checkpoint file.
 pub fn encode(offset: u64, screen: &Screen) -> Vec<u8> {
     let picture = screen.checkpoint();
     let mut file = Vec::with_capacity(MAGIC.len() + 8 + picture.len());
@@ -32,7 +28,7 @@ pub fn encode(offset: u64, screen: &Screen) -> Vec<u8> {
     file
 }
 
-/// What a checkpoint file says, if it is whole.
+/// Parses a checkpoint file; `None` if it is damaged.
 pub fn decode(file: &[u8]) -> Option<Checkpoint> {
     let rest = file.strip_prefix(MAGIC.as_slice())?;
     let (offset, rest) = rest.split_first_chunk::<8>()?;
@@ -44,7 +40,7 @@ pub fn decode(file: &[u8]) -> Option<Checkpoint> {
     Some(Checkpoint { offset: u64::from_le_bytes(*offset), screen })
 }
 
-/// The checkpoint in the terminal's directory, if there is a whole one.
+/// Reads the checkpoint in the terminal's directory; `None` if it is missing or damaged.
 pub fn load(directory: &Path) -> Option<Checkpoint> {
     decode(&fs::read(directory.join("checkpoint")).ok()?)
 }

@@ -1,96 +1,91 @@
-//! Who may type and which size holds. Pure.
+//! Which client may type, and which size applies. Pure.
 //!
-//! One driver at a time. A client that comes in `driver` mode gets the keyboard if nobody
-//! has it; otherwise it watches until it takes over. The size follows the driver that last
-//! typed or resized; viewers never vote; a size set through the API is pinned until a
-//! driver resizes on purpose by taking over.
+//! There is at most one driver. A client in `driver` mode becomes the driver if there is none; otherwise
+//! it watches until it takes over. The size follows the driver's window; viewers never change it. A size
+//! that was set through the API stays until a driver takes over.
 
-/// One connected client.
 pub type ClientId = u64;
 
 /// The mode a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ClientMode {
     /// May type and resize.
     Driver,
-    /// Only looks.
     Viewer,
-    /// Only looks, by a share link: what it looks at is not in use because of that.
+    /// A viewer with a share link. It does not keep the terminal in use.
     Guest,
 }
 
-impl Mode {
-    /// The word of the API.
+impl ClientMode {
     pub fn as_str(self) -> &'static str {
         match self {
-            Mode::Driver => "driver",
-            Mode::Viewer | Mode::Guest => "viewer",
+            ClientMode::Driver => "driver",
+            ClientMode::Viewer | ClientMode::Guest => "viewer",
         }
     }
 }
 
-/// A connected client as the seat knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
     id: ClientId,
     name: String,
-    asked: Mode,
+    asked: ClientMode,
     size: Option<(u16, u16)>,
 }
 
-/// Who is there and who drives.
+/// The connected clients and the driver.
 #[derive(Debug, Default)]
 pub struct Seat {
     clients: Vec<Client>,
     driver: Option<ClientId>,
 }
 
-/// What changed for the others.
+/// What changed for the other clients.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Somebody else drives.
+    /// Whether the driver changed.
     pub driver: bool,
     /// The terminal should take this size.
     pub size: Option<(u16, u16)>,
 }
 
 impl Seat {
-    /// A client comes. It drives at once if it asks to and nobody does.
-    pub fn enter(&mut self, id: ClientId, name: String, asked: Mode) -> Change {
+    /// Adds a client. It becomes the driver if it asks to and there is none.
+    pub fn enter(&mut self, id: ClientId, name: String, asked: ClientMode) -> Change {
         self.clients.push(Client { id, name, asked, size: None });
-        if asked == Mode::Driver && self.driver.is_none() {
+        if asked == ClientMode::Driver && self.driver.is_none() {
             self.give(id)
         } else {
             Change::default()
         }
     }
 
-    /// A client goes; the keyboard falls to the longest-present client that asked to drive.
+    /// Removes a client. If it was the driver, the oldest client that asked to drive follows.
     pub fn leave(&mut self, id: ClientId) -> Change {
         self.clients.retain(|client| client.id != id);
         if self.driver == Some(id) { self.pass_on() } else { Change::default() }
     }
 
-    /// A client takes the keyboard from whoever has it.
+    /// Makes a client the driver in place of the current one.
     pub fn take_over(&mut self, id: ClientId) -> Change {
         match self.clients.iter_mut().find(|client| client.id == id) {
             Some(client) if self.driver != Some(id) => {
-                client.asked = Mode::Driver;
+                client.asked = ClientMode::Driver;
                 self.give(id)
             }
             Some(_) | None => Change::default(),
         }
     }
 
-    /// The driver gives the keyboard away and watches.
+    /// Makes the driver a viewer.
     pub fn hand_back(&mut self, id: ClientId) -> Change {
         if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
-            client.asked = Mode::Viewer;
+            client.asked = ClientMode::Viewer;
         }
         if self.driver == Some(id) { self.pass_on() } else { Change::default() }
     }
 
-    /// A client's window has this size. Only the driver's counts; others' are remembered.
+    /// Notes the size of a client's window. Only the driver's size is applied at once.
     pub fn resize(&mut self, id: ClientId, size: (u16, u16)) -> Change {
         if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
             client.size = Some(size);
@@ -98,28 +93,25 @@ impl Seat {
         Change { driver: false, size: (self.driver == Some(id)).then_some(size) }
     }
 
-    /// Which client drives.
     pub fn driving(&self) -> Option<ClientId> {
         self.driver
     }
 
-    /// The name of who drives.
+    /// Returns the name of the driver.
     pub fn driver(&self) -> Option<&str> {
         let id = self.driver?;
         self.clients.iter().find(|client| client.id == id).map(|client| client.name.as_str())
     }
 
-    /// How many are there.
     pub fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many are there who keep it in use.
+    /// Returns the number of clients that keep the terminal in use.
     pub fn attending(&self) -> usize {
-        self.clients.iter().filter(|client| client.asked != Mode::Guest).count()
+        self.clients.iter().filter(|client| client.asked != ClientMode::Guest).count()
     }
 
-    /// Is nobody there?
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -132,7 +124,7 @@ impl Seat {
 
     fn pass_on(&mut self) -> Change {
         self.driver = None;
-        match self.clients.iter().find(|client| client.asked == Mode::Driver).map(|c| c.id) {
+        match self.clients.iter().find(|client| client.asked == ClientMode::Driver).map(|c| c.id) {
             Some(next) => self.give(next),
             None => Change { driver: true, size: None },
         }
@@ -146,8 +138,8 @@ mod tests {
     #[test]
     fn the_first_driver_keeps_the_keyboard_until_it_is_taken() {
         let mut seat = Seat::default();
-        assert!(seat.enter(1, "agent".into(), Mode::Driver).driver);
-        assert!(!seat.enter(2, "person".into(), Mode::Driver).driver);
+        assert!(seat.enter(1, "agent".into(), ClientMode::Driver).driver);
+        assert!(!seat.enter(2, "person".into(), ClientMode::Driver).driver);
         assert_eq!(seat.driving(), Some(1));
         seat.resize(2, (120, 40));
         let change = seat.take_over(2);
@@ -160,8 +152,8 @@ mod tests {
     #[test]
     fn a_viewer_never_votes_on_the_size() {
         let mut seat = Seat::default();
-        seat.enter(1, "person".into(), Mode::Driver);
-        seat.enter(2, "phone".into(), Mode::Viewer);
+        seat.enter(1, "person".into(), ClientMode::Driver);
+        seat.enter(2, "phone".into(), ClientMode::Viewer);
         assert_eq!(seat.resize(2, (40, 10)), Change::default());
         assert_eq!(seat.resize(1, (90, 30)).size, Some((90, 30)));
     }
@@ -169,9 +161,9 @@ mod tests {
     #[test]
     fn the_keyboard_falls_to_the_next_who_asked_for_it() {
         let mut seat = Seat::default();
-        seat.enter(1, "a".into(), Mode::Driver);
-        seat.enter(2, "b".into(), Mode::Viewer);
-        seat.enter(3, "c".into(), Mode::Driver);
+        seat.enter(1, "a".into(), ClientMode::Driver);
+        seat.enter(2, "b".into(), ClientMode::Viewer);
+        seat.enter(3, "c".into(), ClientMode::Driver);
         assert!(seat.leave(1).driver);
         assert_eq!(seat.driving(), Some(3));
         assert!(seat.leave(3).driver);

@@ -1,94 +1,72 @@
-//! Why something could not be done with a terminal.
+//! Errors of terminals, by what the caller can do about them.
 
 use host::wire::Code;
 
 use super::link::LinkError;
-use super::watch::Gone;
+use super::watch::WatcherGone;
 use crate::lease::LeaseError;
 use model::{LeaseId, TerminalId};
 use store::StoreError;
 
-/// What the caller can do about it differs by variant.
 #[derive(Debug, thiserror::Error)]
 pub enum TerminalError {
-    /// Its program has ended.
     #[error("the terminal's program has ended")]
     Exited,
-    /// It was deleted, or the server stops.
+    /// The terminal was deleted, or the server stops.
     #[error("the terminal is gone")]
     Gone,
-    /// Something else runs in its shell, and the caller did not want to wait.
+    /// Another command runs, and the caller chose not to wait.
     #[error("the terminal is busy")]
     Busy,
-    /// As many commands wait as may.
+    /// The queue of commands is full.
     #[error("too many commands wait for this terminal")]
     QueueFull,
-    /// The program does not read what is typed.
     #[error("the program does not read its input; nothing was typed")]
     InputFull,
-    /// Somebody else has the keyboard.
+    /// Another client is the driver.
     #[error("{} has the keyboard; take over first", .driver.as_deref().unwrap_or("nobody"))]
-    NotDriver {
-        /// Who.
-        driver: Option<String>,
-    },
-    /// It runs no shell that exec can drive.
+    NotDriver { driver: Option<String> },
     #[error("the terminal runs no shell that commands can be run in")]
     NotDrivable,
-    /// The command reads nothing, or has ended.
     #[error("the command takes no input")]
     NoInput,
-    /// There is no such command, or it is no longer kept.
     #[error("the command's output is no longer kept")]
     NotKept,
-    /// The machine has no more of something; it says of what.
+    /// The machine ran out of a resource.
     #[error("cannot start a terminal: {message}")]
-    Exhausted {
-        /// Of what.
-        code: Code,
-        /// In the host's words.
-        message: String,
-    },
-    /// The program cannot be started.
+    Exhausted { code: Code, message: String },
     #[error("cannot start the program: {0}")]
     NotExecutable(String),
-    /// The request makes no sense to the host.
+    /// The host rejected the request as invalid.
     #[error("{0}")]
     Refused(String),
-    /// As many terminals as may be are there.
+    /// The limit of terminals is reached.
     #[error("{0}")]
     TooMany(String),
-    /// What it kept could not be removed.
     #[error("cannot remove the files of terminal {terminal}")]
     Remove {
-        /// Which.
         terminal: TerminalId,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No compute could be had.
+    /// The lease has no running instance.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The host is there and does not answer. Whether the request is carried out is not known.
+    /// The host exists but does not answer. It is unknown whether the request was executed.
     #[error("the host of lease {lease} does not answer; its shells are kept until it does")]
-    Unreachable {
-        /// Whose.
-        lease: LeaseId,
-    },
-    /// The host answered that it cannot do it, and why.
+    Unreachable { lease: LeaseId },
+    /// The host replied with this error.
     #[error("the host of this terminal cannot do this: {0}")]
     Failed(String),
-    /// The host could not be reached, or not be understood.
+    /// The connection to the host failed.
     #[error("the host of this terminal does not answer")]
     Host(#[source] LinkError),
 }
 
-impl From<Gone> for TerminalError {
-    fn from(_: Gone) -> Self {
+impl From<WatcherGone> for TerminalError {
+    fn from(_: WatcherGone) -> Self {
         TerminalError::Gone
     }
 }

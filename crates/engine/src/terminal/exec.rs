@@ -9,24 +9,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::TerminalError;
 use super::execution::Execution;
-use super::link::{Link, Progress};
+use super::link::{HostLink, Progress};
 use super::options::{ExecOptions, IfAbandoned, MAX_OUTPUT, Naming};
 use super::terminals::{Live, Terminals};
 use model::{Command, CommandEnd, CommandId, CommandStatus, Source, Terminal};
 
-/// How long input waits for its command to begin.
-const START_WAIT: Duration = Duration::from_secs(30);
+/// How long input waits for its command to start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Terminals {
-    /// Hands a command to the terminal's shell. Once it has begun it runs on whatever becomes of the
-    /// caller; until then `if_abandoned` says what happens. Before anything runs, `name` is told its id.
+    /// Hands a command to the terminal's shell. Once started it keeps running if the caller leaves; before
+    /// that, `if_abandoned` decides. `name` gets the id of the command before it starts.
     pub async fn exec(
         &self,
         terminal: &Terminal,
         options: ExecOptions,
         name: Option<Naming>,
     ) -> Result<Execution, TerminalError> {
-        // In a task of its own: a caller that leaves would cut it short between two records.
+        // A task of its own, because a dropped request must not interrupt it between two writes.
         let caller = CancellationToken::new();
         let (terminals, terminal) = (self.clone(), terminal.clone());
         let left = caller.clone();
@@ -47,7 +47,7 @@ impl Terminals {
         let link = self.alive_again(terminal, &live, options.resume).await?;
         let id = CommandId::fresh();
         let version = *live.version.borrow();
-        let command = Command::asked(
+        let command = Command::queued(
             id.clone(),
             live.id.clone(),
             options.text.clone(),
@@ -76,7 +76,7 @@ impl Terminals {
             Ok(progress) => progress,
             Err(error) => {
                 match &error {
-                    // It may run all the same; then its receipt is to be found.
+                    // It may run nevertheless; then its receipt must be found.
                     TerminalError::Unreachable { .. } => {
                         if let Some(command) = self.0.flights.command(&id) {
                             self.0.store.save_command(&command).await?;
@@ -100,20 +100,21 @@ impl Terminals {
         })
     }
 
-    /// Drops a command that has not begun; it ends as not started.
+    /// Withdraws a command that has not started; it ends as not started.
     pub(super) async fn withdraw(&self, terminal: &Terminal, id: &CommandId) {
         self.0.flights.abandon(id);
         let Ok(link) = self.link_of(terminal).await else { return };
         let command = id.to_string();
         match link.call(|seq| Request::ExecWithdraw { seq, command }).await {
-            Ok(_) => tracing::info!(command = %id, "withdrawn: its caller left before it began"),
-            // It has begun meanwhile, and runs to its end as any command does; or the host is gone, and
-            // what it held is seen to elsewhere.
+            Ok(_) => {
+                tracing::info!(command = %id, "withdrew a command whose caller left before it started")
+            }
+            // It has started meanwhile and runs to its end; or the host is lost, which is handled elsewhere.
             Err(error) => tracing::debug!(command = %id, %error, "a command was not withdrawn"),
         }
     }
 
-    /// A command that still runs, to be followed by another caller.
+    /// Follows a running command on behalf of another caller.
     pub async fn follow(&self, terminal: &Terminal, id: &CommandId) -> Option<Execution> {
         self.settled(&terminal.lease_id).await;
         let stage = self.0.flights.watch(id)?;
@@ -131,7 +132,7 @@ impl Terminals {
         })
     }
 
-    /// Feeds a command that was started with [`Stdin::Open`], at most once.
+    /// Writes to a command that was started with [`Stdin::Open`](super::Stdin::Open), at most once.
     pub async fn feed(
         &self,
         terminal: &Terminal,
@@ -141,11 +142,11 @@ impl Terminals {
         eof: bool,
     ) -> Result<(), TerminalError> {
         let link = self.link_of(terminal).await?;
-        // One that waits for the shell has nothing to be fed through yet.
+        // A queued command has no standard input yet.
         if self.0.flights.command(id).is_some_and(|it| it.status == CommandStatus::Queued)
             && let Some(mut progress) = link.progress(id.as_str())
         {
-            let _ = tokio::time::timeout(START_WAIT, progress.wait_for(|p| p.started)).await;
+            let _ = tokio::time::timeout(START_TIMEOUT, progress.wait_for(|p| p.started)).await;
         }
         let pieces: Vec<&[u8]> =
             if data.is_empty() { vec![&data] } else { data.chunks(host::wire::MAX_DATA).collect() };
@@ -163,7 +164,7 @@ impl Terminals {
         Ok(())
     }
 
-    /// Signals the processes of a command.
+    /// Sends a signal to the processes of a command.
     pub async fn signal_command(
         &self,
         terminal: &Terminal,
@@ -176,7 +177,7 @@ impl Terminals {
         sent.await.map(drop).map_err(|error| of_ended(error.into()))
     }
 
-    /// Ends a command as a time-out does, or drops it if it still waits.
+    /// Ends a command like a timeout does, or removes it from the queue.
     pub async fn cancel(&self, terminal: &Terminal, id: &CommandId) -> Result<(), TerminalError> {
         let link = self.link_of(terminal).await?;
         let command = id.to_string();
@@ -184,19 +185,19 @@ impl Terminals {
         ended.await.map(drop).map_err(|error| of_ended(error.into()))
     }
 
-    /// The host a terminal is on, if it is on one; starts nothing.
-    pub(super) async fn link_of(&self, terminal: &Terminal) -> Result<Link, TerminalError> {
+    /// Returns the host of a terminal, if it has one. Starts nothing.
+    pub(super) async fn link_of(&self, terminal: &Terminal) -> Result<HostLink, TerminalError> {
         let live = self.live(terminal).await;
         let alive = live.runtime.lock().await;
         alive.as_ref().map(|alive| alive.link.clone()).ok_or(TerminalError::NoInput)
     }
 
-    /// A command that has not ended, as it is known here.
+    /// Returns a command that has not ended.
     pub fn running(&self, id: &CommandId) -> Option<Command> {
         self.0.flights.command(id).filter(|command| !command.status.is_end())
     }
 
-    /// Whether a command waits for somebody to type.
+    /// Returns whether a command waits for input.
     pub async fn waits(&self, command: &Command, terminal: &Terminal) -> bool {
         if command.status.is_end() {
             return false;
@@ -205,8 +206,8 @@ impl Terminals {
         link.progress(command.command_id.as_str()).is_some_and(|progress| progress.borrow().waiting)
     }
 
-    /// Waits until a stream of a command reaches beyond `from` or is closed; false when the
-    /// deadline came first or nothing more can come.
+    /// Waits until a stream of a command is longer than `from` or closed. Returns `false` at the deadline, or
+    /// if no more output can follow.
     pub async fn more_output(
         &self,
         terminal: &Terminal,
@@ -233,8 +234,8 @@ impl Terminals {
         tokio::time::timeout_at(deadline, wait).await.is_ok_and(|waited| waited.is_ok())
     }
 
-    /// A command found running after a restart can be waited for again.
-    pub(super) async fn resume_flight(&self, live: &Live, link: &Link, command: &str) {
+    /// Makes a command that was found running after a restart available to callers.
+    pub(super) async fn resume_flight(&self, live: &Live, link: &HostLink, command: &str) {
         let Ok(id) = command.parse::<CommandId>() else { return };
         if self.0.flights.command(&id).is_some() {
             self.0.flights.handed_to(&id, link.boot_id());
@@ -245,7 +246,7 @@ impl Terminals {
             let version = *live.version.borrow();
             let now = Timestamp::now();
             let text = String::new();
-            Command::asked(id.clone(), live.id.clone(), text, Source::Agent, version, now)
+            Command::queued(id.clone(), live.id.clone(), text, Source::Agent, version, now)
         });
         if !command.status.is_end() {
             self.0.flights.begin(command, None);
@@ -254,7 +255,7 @@ impl Terminals {
     }
 }
 
-/// A command the host has forgotten is one that has ended.
+/// A command that the host no longer knows has ended.
 fn of_ended(error: TerminalError) -> TerminalError {
     match error {
         TerminalError::NotKept => TerminalError::NoInput,

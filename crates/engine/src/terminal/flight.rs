@@ -1,4 +1,4 @@
-//! Commands that have been asked for and are not over yet, as levels that can be waited for.
+//! Commands that were requested and have not ended. Callers wait on their stage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,54 +11,50 @@ use super::options::ExecOptions;
 use model::{Command, CommandId, CommandStatus, Moment, SessionId};
 use store::Outputs;
 
-/// How far a command is, seen from here.
+/// How far a command has come.
 #[derive(Debug, Clone)]
-pub enum Stage {
-    /// It waits or runs.
+pub enum CommandStage {
+    /// Queued or running.
     Open(Box<Command>),
-    /// It has ended; its receipt is not on stable storage yet.
-    Ended(Arc<Ended>),
-    /// Its receipt is on stable storage.
-    Recorded(Arc<Ended>),
-    /// Its receipt could not be written; it is tried again.
+    /// Ended; the receipt is not stored yet.
+    Ended(Arc<EndedCommand>),
+    /// The receipt is on stable storage.
+    Recorded(Arc<EndedCommand>),
+    /// The receipt could not be stored, for this reason; the scribe retries.
     Failed(String),
-    /// The host that ran it is gone.
+    /// Its host is gone.
     Lost,
 }
 
-/// A command that has ended.
 #[derive(Debug)]
-pub struct Ended {
-    /// It.
+pub struct EndedCommand {
     pub command: Command,
-    /// All it wrote, if that is little.
+    /// Its whole output, if that is small.
     pub output: Option<Outputs>,
 }
 
 struct Flight {
     command: Command,
     touch: Option<(SessionId, Moment)>,
-    stage: watch::Sender<Stage>,
-    /// The host it was handed to.
+    stage: watch::Sender<CommandStage>,
+    /// The boot id of the host it was handed to.
     host: String,
-    /// What it takes to hand it to another, until it begins.
+    /// Needed to hand it to another host; `None` once it has started.
     options: Option<Arc<ExecOptions>>,
-    /// Its caller has left, and it is not to begin.
+    /// Its caller left, so it must not start.
     abandoned: bool,
 }
 
-/// All commands in flight.
 #[derive(Default)]
 pub struct Flights(Mutex<HashMap<CommandId, Flight>>);
 
 impl Flights {
-    /// A command was asked for.
     pub fn begin(
         &self,
         command: Command,
         options: Option<Arc<ExecOptions>>,
-    ) -> watch::Receiver<Stage> {
-        let (stage, receiver) = watch::channel(Stage::Open(command.clone().into()));
+    ) -> watch::Receiver<CommandStage> {
+        let (stage, receiver) = watch::channel(CommandStage::Open(command.clone().into()));
         let touch = options.as_ref().and_then(|options| options.touch.clone());
         let id = command.command_id.clone();
         let host = String::new();
@@ -67,27 +63,25 @@ impl Flights {
         receiver
     }
 
-    /// Its caller has left: if it has not begun, it is not to.
+    /// Its caller left: it must not start if it has not.
     pub fn abandon(&self, id: &CommandId) {
         if let Some(flight) = self.0.lock().get_mut(id) {
             flight.abandoned = true;
         }
     }
 
-    /// Whether its caller has left and it is not to begin.
     pub fn is_abandoned(&self, id: &CommandId) -> bool {
         self.0.lock().get(id).is_some_and(|flight| flight.abandoned)
     }
 
-    /// It is being handed to this host.
+    /// Notes the host that it is being handed to.
     pub fn handed_to(&self, id: &CommandId, host: &str) {
         if let Some(flight) = self.0.lock().get_mut(id) {
             flight.host = host.to_owned();
         }
     }
 
-    /// The commands that were handed to this host and have not ended, oldest first, with what it
-    /// takes to hand them to another.
+    /// Returns the commands on this host that have not ended, oldest first, with their options.
     pub fn on(&self, host: &str) -> Vec<(Command, Option<Arc<ExecOptions>>)> {
         let flights = self.0.lock();
         let open = flights.values().filter(|it| it.host == host && !it.command.status.is_end());
@@ -96,43 +90,39 @@ impl Flights {
         open
     }
 
-    /// It began to run.
     pub fn started(&self, id: &CommandId, at: Timestamp, offset: u64) {
         if let Some(flight) = self.0.lock().get_mut(id)
             && let Ok(command) = flight.command.start(at, offset)
         {
             flight.command = command.clone();
             flight.options = None;
-            flight.stage.send_replace(Stage::Open(command.into()));
+            flight.stage.send_replace(CommandStage::Open(command.into()));
         }
     }
 
-    /// It got this far.
-    pub fn stage(&self, id: &CommandId, stage: Stage) {
+    pub fn stage(&self, id: &CommandId, stage: CommandStage) {
         if let Some(flight) = self.0.lock().get_mut(id) {
-            if let Stage::Ended(ended) | Stage::Recorded(ended) = &stage {
+            if let CommandStage::Ended(ended) | CommandStage::Recorded(ended) = &stage {
                 flight.command = ended.command.clone();
             }
             flight.stage.send_replace(stage);
         }
     }
 
-    /// The command as it is known here.
     pub fn command(&self, id: &CommandId) -> Option<Command> {
         self.0.lock().get(id).map(|flight| flight.command.clone())
     }
 
-    /// Its stage, to be waited on.
-    pub fn watch(&self, id: &CommandId) -> Option<watch::Receiver<Stage>> {
+    pub fn watch(&self, id: &CommandId) -> Option<watch::Receiver<CommandStage>> {
         self.0.lock().get(id).map(|flight| flight.stage.subscribe())
     }
 
-    /// What its end counts as activity of.
+    /// Returns the session that its end counts as activity of.
     pub fn touch(&self, id: &CommandId) -> Option<(SessionId, Moment)> {
         self.0.lock().get(id).and_then(|flight| flight.touch.clone())
     }
 
-    /// How much it had written when it ended.
+    /// Returns the bytes of standard output and standard error.
     pub fn lengths(&self, id: &CommandId) -> Option<(u64, u64)> {
         self.0
             .lock()
@@ -140,12 +130,11 @@ impl Flights {
             .map(|flight| (flight.command.stdout_bytes, flight.command.stderr_bytes))
     }
 
-    /// It is over and done with.
     pub fn forget(&self, id: &CommandId) {
         self.0.lock().remove(id);
     }
 
-    /// The host of these terminals is gone: whatever ran there has no end.
+    /// Marks commands as lost, because their host is gone. Returns those that had not ended.
     pub fn lose(&self, of: impl Fn(&Command) -> bool) -> Vec<Command> {
         let mut flights = self.0.lock();
         let lost: Vec<CommandId> = flights
@@ -157,11 +146,14 @@ impl Flights {
         for id in lost {
             if let Some(flight) = flights.remove(&id) {
                 flight.stage.send_if_modified(|stage| match stage {
-                    Stage::Open(_) => {
-                        *stage = Stage::Lost;
+                    CommandStage::Open(_) => {
+                        *stage = CommandStage::Lost;
                         true
                     }
-                    Stage::Ended(_) | Stage::Recorded(_) | Stage::Failed(_) | Stage::Lost => false,
+                    CommandStage::Ended(_)
+                    | CommandStage::Recorded(_)
+                    | CommandStage::Failed(_)
+                    | CommandStage::Lost => false,
                 });
                 if !flight.command.status.is_end() {
                     open.push(flight.command);
@@ -171,7 +163,7 @@ impl Flights {
         open
     }
 
-    /// How many commands of a terminal wait or run.
+    /// Returns how many matching commands are queued or running.
     pub fn open(&self, of: impl Fn(&Command) -> bool) -> usize {
         let open = |flight: &&Flight| {
             matches!(flight.command.status, CommandStatus::Queued | CommandStatus::Running)

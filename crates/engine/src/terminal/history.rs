@@ -1,5 +1,5 @@
-//! What a terminal's log says: to rebuild a screen, to fill in what a client missed, and as a
-//! recording. Reads files and so runs on blocking threads.
+//! Reads a terminal's log: to rebuild a screen, to send a client what it missed, and as a recording. Runs
+//! on blocking threads.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use tokio::sync::mpsc;
 use vt::{Screen, Size};
 
 use super::utf8;
-use super::window::Event;
+use super::window::WatchEvent;
 
-/// Bytes taken from the log at once.
-const CHUNK: usize = 256 << 10;
+/// Bytes that are read from the log at once.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// Feeds `screen` what the log has from `from` up to `to`. Nothing in it is answered: whoever
-/// asked has long got an answer, or given up.
+/// Feeds `screen` the log from `from` up to `to`. Terminal queries in it are not answered: they were
+/// answered when they were printed.
 pub async fn replay(directory: &Path, from: u64, to: u64, screen: &mut Screen) -> io::Result<()> {
     let mut next = Some(Reader::open(directory.join("log"), from));
     while let Some(mut reader) = next.take() {
         let (entries, reader) = blocking(move || {
-            let entries = reader.read(CHUNK)?;
+            let entries = reader.read(CHUNK_BYTES)?;
             Ok((entries, reader))
         })
         .await?;
@@ -31,13 +31,13 @@ pub async fn replay(directory: &Path, from: u64, to: u64, screen: &mut Screen) -
         }
         for event in entries.into_iter().filter_map(|entry| cut(entry, to)) {
             match event {
-                Event::Output { bytes, .. } => drop(screen.feed(&bytes)),
-                Event::Resize { cols, rows } => screen.resize(Size { cols, rows }),
-                Event::Gap { .. }
-                | Event::Title(_)
-                | Event::Notice(_)
-                | Event::Driver(_)
-                | Event::Exit { .. } => {}
+                WatchEvent::Output { bytes, .. } => drop(screen.feed(&bytes)),
+                WatchEvent::Resize { cols, rows } => screen.resize(Size { cols, rows }),
+                WatchEvent::Gap { .. }
+                | WatchEvent::Title(_)
+                | WatchEvent::Notice(_)
+                | WatchEvent::Driver(_)
+                | WatchEvent::Exit { .. } => {}
             }
         }
         if reader.offset() < to {
@@ -48,22 +48,21 @@ pub async fn replay(directory: &Path, from: u64, to: u64, screen: &mut Screen) -
     Ok(())
 }
 
-/// What the log has from `from` on, up to `to` at most and not much at once; `None` if the first
-/// of it is missing.
-pub async fn events(directory: &Path, from: u64, to: u64) -> io::Result<Option<Vec<Event>>> {
+/// Returns a chunk of the log from `from` on, at most up to `to`; `None` if its first byte is missing.
+pub async fn events(directory: &Path, from: u64, to: u64) -> io::Result<Option<Vec<WatchEvent>>> {
     let mut reader = Reader::open(directory.join("log"), from);
     blocking(move || {
         let mut events = Vec::new();
         let mut end = from;
-        for event in reader.read(CHUNK)?.into_iter().filter_map(|entry| cut(entry, to)) {
+        for event in reader.read(CHUNK_BYTES)?.into_iter().filter_map(|entry| cut(entry, to)) {
             match &event {
-                Event::Output { offset, bytes } if *offset == end => end += bytes.len() as u64,
-                Event::Output { .. } | Event::Gap { .. } => break,
-                Event::Resize { .. }
-                | Event::Title(_)
-                | Event::Notice(_)
-                | Event::Driver(_)
-                | Event::Exit { .. } => {}
+                WatchEvent::Output { offset, bytes } if *offset == end => end += bytes.len() as u64,
+                WatchEvent::Output { .. } | WatchEvent::Gap { .. } => break,
+                WatchEvent::Resize { .. }
+                | WatchEvent::Title(_)
+                | WatchEvent::Notice(_)
+                | WatchEvent::Driver(_)
+                | WatchEvent::Exit { .. } => {}
             }
             events.push(event);
         }
@@ -72,17 +71,15 @@ pub async fn events(directory: &Path, from: u64, to: u64) -> io::Result<Option<V
     .await
 }
 
-/// Whether each output of a recording says where in the terminal's output it ends, which the format
-/// has no room for.
+/// Whether the lines of a recording carry output offsets, which asciicast does not define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offsets {
-    /// The format as it is.
-    Untold,
-    /// As a fourth value of each line.
-    Told,
+    Omit,
+    /// The offset after the output is a fourth value of each line.
+    Include,
 }
 
-/// The log as asciicast v2, line by line. `size` is the one before the first resize.
+/// Returns the log as asciicast v2, line by line. `size` is the size before the first resize.
 pub fn recording(
     directory: PathBuf,
     size: (u16, u16),
@@ -109,7 +106,7 @@ fn record(
     let mut start = None;
     let mut text = utf8::Cutter::default();
     loop {
-        let entries = reader.read(CHUNK)?;
+        let entries = reader.read(CHUNK_BYTES)?;
         let mut out = String::new();
         for entry in &entries {
             let Entry::Record(record) = entry else { continue };
@@ -127,11 +124,11 @@ fn record(
             let line = match resized {
                 Some((cols, rows)) => serde_json::json!([seconds, "r", format!("{cols}x{rows}")]),
                 None => {
-                    let said = text.lossy(&record.data);
+                    let output = text.lossy(&record.data);
                     let end = record.offset + record.data.len() as u64 - text.held() as u64;
                     match offsets {
-                        Offsets::Untold => serde_json::json!([seconds, "o", said]),
-                        Offsets::Told => serde_json::json!([seconds, "o", said, end]),
+                        Offsets::Omit => serde_json::json!([seconds, "o", output]),
+                        Offsets::Include => serde_json::json!([seconds, "o", output, end]),
                     }
                 }
             };
@@ -141,7 +138,7 @@ fn record(
         if entries.is_empty() && start.is_none() {
             out = header(size, 0, title);
         }
-        // Nobody listens any more, or all has been said.
+        // The receiver is gone, or the log is at its end.
         if (!out.is_empty() && lines.blocking_send(out.into()).is_err()) || entries.is_empty() {
             return Ok(());
         }
@@ -152,25 +149,27 @@ fn header((width, height): (u16, u16), time_ms: u64, title: &str) -> String {
     let header = serde_json::json!({
         "version": 2, "width": width, "height": height, "timestamp": time_ms / 1000,
         "title": title, "env": {"TERM": "xterm-256color"},
-        // The format's own time is in whole seconds; players pass over what they do not know.
+        // The timestamp of the format is in whole seconds; players ignore unknown keys.
         "stead": {"began_ms": time_ms},
     });
     format!("{header}\n")
 }
 
-/// An entry as an event, without what lies at or after `to`.
-fn cut(entry: Entry, to: u64) -> Option<Event> {
+/// Converts a log entry to an event and cuts it at `to`.
+fn cut(entry: Entry, to: u64) -> Option<WatchEvent> {
     match entry {
-        Entry::Gap { from, to: end } => (from < to).then_some(Event::Gap { from, to: end.min(to) }),
+        Entry::Gap { from, to: end } => {
+            (from < to).then_some(WatchEvent::Gap { from, to: end.min(to) })
+        }
         Entry::Record(record) if record.offset > to => None,
         Entry::Record(record) => match record.size() {
-            Some((cols, rows)) => Some(Event::Resize { cols, rows }),
+            Some((cols, rows)) => Some(WatchEvent::Resize { cols, rows }),
             None if record.kind == RecordKind::Resize => None,
             None => {
                 let keep = (to - record.offset).min(record.data.len() as u64) as usize;
                 let mut bytes = Bytes::from(record.data);
                 bytes.truncate(keep);
-                (keep > 0).then_some(Event::Output { offset: record.offset, bytes })
+                (keep > 0).then_some(WatchEvent::Output { offset: record.offset, bytes })
             }
         },
     }

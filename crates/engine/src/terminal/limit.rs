@@ -1,20 +1,20 @@
-//! Which limit of its instance a command met, as told by how often the kernel refused or killed.
+//! Which limit of its instance a command reached, by the kernel's counters of refusals and kills.
 //!
-//! The counters are the instance's: what is counted while a command runs may be another's doing, so
-//! only a command that failed is said to have met a limit. The screen is told either way.
+//! The counters belong to the instance: another program may have caused an increment, so only a command
+//! that failed gets a limit. The screen shows the message either way.
 
 use host::wire::Request;
 
-use super::link::Link;
+use super::link::HostLink;
 use crate::lease::Leases;
 use model::{Command, LeaseId, Limit, TerminalId};
 use provider::Exceeded;
 use store::Outputs;
 
-/// What programs say when a disk is full; no counter of the kernel tells it.
+/// The message of programs on a full disk, for which the kernel has no counter.
 const NO_SPACE: &[u8] = b"No space left on device";
 
-/// The counters of a terminal's instance, as they were last seen.
+/// The counters of a terminal's instance at the last check.
 pub(super) struct Limits {
     leases: Leases,
     lease: LeaseId,
@@ -22,34 +22,33 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The counters as they are now.
     pub(super) fn new(leases: Leases, lease: LeaseId) -> Self {
         let seen = leases.exceeded(&lease);
         Self { leases, lease, seen }
     }
 
-    /// What was met since this was asked last.
-    pub(super) fn met(&mut self) -> Option<Limit> {
+    /// Returns the limit that was reached since the last check.
+    pub(super) fn reached(&mut self) -> Option<Limit> {
         let now = self.leases.exceeded(&self.lease);
         let before = std::mem::replace(&mut self.seen, now).or(now)?;
         grown(before, now?)
     }
 
-    /// Notes what a command that has ended met.
+    /// Sets the limit that an ended command reached.
     pub(super) fn note(
         &mut self,
         command: &mut Command,
         output: Option<&Outputs>,
     ) -> Option<Limit> {
-        let met = self.met();
+        let reached = self.reached();
         if command.exit_code == Some(0) {
-            return met;
+            return reached;
         }
         let says_full = |output: &Outputs| {
             output.stderr.windows(NO_SPACE.len()).any(|window| window == NO_SPACE)
         };
         let full = self.seen.is_some() && output.is_some_and(says_full);
-        command.limit_reached = met.or(full.then_some(Limit::DiskFull));
+        command.limit_reached = reached.or(full.then_some(Limit::DiskFull));
         command.limit_reached
     }
 }
@@ -66,15 +65,15 @@ fn grown(before: Exceeded, now: Exceeded) -> Option<Limit> {
     }
 }
 
-/// Writes on the screen which limit was met: on a line of its own above the one the cursor is on,
-/// which may be a prompt with something half typed.
-pub(super) fn show(link: &Link, terminal: &TerminalId, limit: Limit) {
+/// Prints which limit was reached, on a line of its own above the cursor's line, which may be a prompt with
+/// unfinished input.
+pub(super) fn show(link: &HostLink, terminal: &TerminalId, limit: Limit) {
     let why = match limit {
         Limit::OutOfMemory => "out of memory: a process was killed at the memory limit",
         Limit::Processes => "process limit: no more processes can be made",
         Limit::DiskFull => "disk full: no more may be written",
     };
-    // A line is made below first, so that there is one to move the cursor's to.
+    // Adds a line below first, so that the cursor's line can move down.
     let text = format!("\n\x1b[A\x1b7\r\x1b[L\x1b[33m── {why} ──\x1b[0m\x1b8\x1b[B");
     let terminal = terminal.to_string();
     link.post(|seq| Request::Show { seq, terminal, data: text.into_bytes() });

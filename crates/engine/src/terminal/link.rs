@@ -1,19 +1,19 @@
 //! One connection to a host, shared by all terminals on it.
 //!
-//! Requests go out with a number and come back by it. What happens in a terminal goes to that
-//! terminal's own channels and never waits for them: output that does not fit is dropped here
-//! and asked for again by offset, so that one busy terminal cannot delay another.
+//! Requests carry a number, and replies are matched by it. Events of a terminal go to the terminal's own
+//! channels without waiting: output that does not fit is dropped here and requested again by offset, so
+//! that a busy terminal cannot delay another.
 //!
-//! While an answer or the end of a command is awaited, a silent host is pinged. One that stays silent
-//! is unreachable: every call fails at once with [`LinkError::Unreachable`], the connection stays, and
-//! the first byte from the host makes it reachable again.
+//! While a reply or the end of a command is awaited, a silent host is pinged. A host that stays silent is
+//! unreachable: every call fails at once with [`LinkError::Unreachable`], the connection is kept, and the
+//! first byte from the host makes it reachable again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use host::wire::{Code, Decoder, Event, FEATURES, Request, TerminalInfo, VERSION};
+use host::wire::{Code, Decoder, Event, FEATURES, Request, Stream, TerminalInfo, VERSION};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,86 +22,73 @@ use tokio_util::sync::CancellationToken;
 use base::outbound::bounded;
 use model::LeaseId;
 
-/// Frames waiting to be written; a caller beyond that waits.
-const OUTGOING: usize = 256;
-/// The limit of one call to a host that keeps answering pings.
+/// Frames that wait to be written; a further caller waits for room.
+const OUTGOING_FRAMES: usize = 256;
+/// The timeout of one call to a host that answers pings.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for a script, which waits until the shell is at its prompt.
+/// The timeout of a script, which waits until the shell is at its prompt.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(600);
-/// Bytes taken from the socket at once.
-const READ: usize = 256 << 10;
+const READ_BUFFER_BYTES: usize = 256 << 10;
 
-/// A request the host could not be asked, or did not grant.
+/// Why a request to a host failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
-    /// The connection is gone; whether the request was carried out is not known.
+    /// The connection is closed; it is unknown whether the request was executed.
     #[error("the connection to the host is gone")]
     Closed,
-    /// The host has been silent for too long; whether the request was carried out is not known.
+    /// The host has been silent for too long; it is unknown whether the request was executed.
     #[error("the host of lease {lease} does not answer")]
-    Unreachable {
-        /// Whose host it is.
-        lease: LeaseId,
-    },
-    /// The host said no.
+    Unreachable { lease: LeaseId },
     #[error("the host refused: {message}")]
-    Refused {
-        /// Which of the protocol's reasons.
-        code: Code,
-        /// In its words.
-        message: String,
-    },
-    /// The host answered with something else than was asked for, or a message is too large.
+    Refused { code: Code, message: String },
+    /// The reply has an unexpected type, or a message is too large.
     #[error("the host cannot be understood: {0}")]
     Protocol(String),
 }
 
-/// What the link hands to a terminal.
+/// The channels from the link to a terminal.
 #[derive(Debug)]
 pub struct Feed {
-    /// Output and what is ordered with it; may be dropped and asked for again.
+    /// Output and the events ordered with it; may be dropped and requested again.
     pub output: mpsc::Sender<Box<Event>>,
-    /// Ends of commands and changes of state; when it is full, `resync` is raised instead.
+    /// Ends of commands and changes of state; when it is full, `resync` is set instead.
     pub records: mpsc::Sender<Box<Event>>,
-    /// Raised when a record was dropped.
+    /// Set when a record was dropped.
     pub resync: watch::Sender<bool>,
 }
 
 struct Listener {
     feed: Feed,
-    /// Output was dropped: nothing more is passed on until it is attached again.
+    /// Output was dropped: no output is forwarded until the terminal is attached again.
     behind: bool,
 }
 
-/// What is known of a command that runs in the host, as a level that can be waited for.
+/// The progress of a command on its host; callers wait on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of standard output so far.
     pub stdout: u64,
     /// Bytes of standard error so far.
     pub stderr: u64,
-    /// It began.
     pub started: bool,
-    /// It waits for somebody to type.
+    /// The command waits for input.
     pub waiting: bool,
-    /// Nothing holds its streams any more.
+    /// All writers of its output streams have closed them.
     pub sealed: bool,
 }
 
-/// A command that was not forgotten.
 struct Followed {
     terminal: String,
     progress: watch::Sender<Progress>,
 }
 
-/// How long a host may be silent while something is awaited from it.
+/// How long a host may be silent while a reply is awaited.
 #[derive(Debug, Clone, Copy)]
 pub struct Silence {
-    /// When it is pinged.
     pub ping_after: Duration,
-    /// When it counts as unreachable.
+    /// When a stopped process counts as unreachable.
     pub limit: Duration,
-    /// The same for one that is not known to be stopped: a disk may hold it up for seconds.
+    /// When any other process counts as unreachable: a slow disk may block it for seconds.
     pub busy_limit: Duration,
 }
 
@@ -133,21 +120,21 @@ struct Inner {
     silence: Silence,
     born: Instant,
     /// Milliseconds from `born` to the last byte from the host.
-    heard: AtomicU64,
+    last_received: AtomicU64,
     reachable: watch::Sender<bool>,
-    /// Calls without an answer and commands without an end.
+    /// Calls without a reply and commands without an end.
     awaited: watch::Sender<usize>,
 }
 
 impl Inner {
-    fn note_heard(&self) {
+    fn note_received(&self) {
         let since = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard.store(since, Ordering::Relaxed);
+        self.last_received.store(since, Ordering::Relaxed);
         self.reachable.send_if_modified(|reachable| !std::mem::replace(reachable, true));
     }
 
-    fn last_heard(&self) -> Instant {
-        self.born + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    fn last_received(&self) -> Instant {
+        self.born + Duration::from_millis(self.last_received.load(Ordering::Relaxed))
     }
 
     fn recount(&self) {
@@ -156,7 +143,7 @@ impl Inner {
     }
 }
 
-/// One call that waits for its answer; forgotten when its caller leaves.
+/// A call that waits for its reply; removed when the caller stops waiting.
 struct Call<'a> {
     inner: &'a Inner,
     seq: u32,
@@ -171,16 +158,15 @@ impl Drop for Call<'_> {
 
 /// A live connection to a host. Cheap to clone.
 #[derive(Clone)]
-pub struct Link(Arc<Inner>);
+pub struct HostLink(Arc<Inner>);
 
-impl Link {
-    /// Greets the host at the other end of `stream` and starts to listen to it. Waits for the host's
-    /// greeting for as long as the caller does.
+impl HostLink {
+    /// Waits for the greeting of the host and starts to receive its events. The caller sets the timeout.
     pub async fn greet<S>(
         mut stream: S,
         lease: LeaseId,
         silence: Silence,
-    ) -> Result<Link, LinkError>
+    ) -> Result<HostLink, LinkError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -200,7 +186,7 @@ impl Link {
             }
         };
         let (reader, writer) = tokio::io::split(stream);
-        let (outgoing, frames) = mpsc::channel(OUTGOING);
+        let (outgoing, frames) = mpsc::channel(OUTGOING_FRAMES);
         let inner = Arc::new(Inner {
             outgoing,
             seq: AtomicU32::new(1),
@@ -213,47 +199,45 @@ impl Link {
             lease,
             silence,
             born: Instant::now(),
-            heard: AtomicU64::new(0),
+            last_received: AtomicU64::new(0),
             reachable: watch::channel(true).0,
             awaited: watch::channel(0).0,
         });
         tokio::spawn(write(writer, frames, inner.closed.clone()));
         tokio::spawn(read(reader, decoder, inner.clone()));
-        let link = Link(inner);
+        let link = HostLink(inner);
         tokio::spawn(monitor(link.clone()));
         link.send(Request::Hello { version: VERSION, features: FEATURES }).await?;
         Ok(link)
     }
 
-    /// The host's own id, random at each of its starts.
+    /// Returns the id of this run of the host: random at each of its starts.
     pub fn boot_id(&self) -> &str {
         &self.0.boot_id
     }
 
-    /// The host's process id.
     pub fn pid(&self) -> u32 {
         self.0.pid
     }
 
-    /// Fires when the connection is gone.
+    /// Cancelled when the connection is closed.
     pub fn closed(&self) -> CancellationToken {
         self.0.closed.clone()
     }
 
-    /// Ends the connection.
     pub fn close(&self) {
         self.0.closed.cancel();
     }
 
-    /// Whether the host answers, as a level that can be waited for.
+    /// Returns whether the host answers, as a value to wait on.
     pub fn reachable(&self) -> watch::Receiver<bool> {
         self.0.reachable.subscribe()
     }
 
-    /// Sends a request and waits for its answer, within the request's limit and for no longer than the
-    /// host may be silent. `make` gets the number the request has to carry.
+    /// Sends a request and waits for its reply, at most for the timeout of the request and only while the
+    /// host is reachable. `make` gets the number of the request.
     pub async fn call(&self, make: impl FnOnce(u32) -> Request) -> Result<Event, LinkError> {
-        // A host that was paused a moment ago gets the chance to say that it runs again.
+        // A host that was just resumed gets time to answer.
         let mut reachable = self.reachable();
         let waited = tokio::time::timeout(Silence::NEAR.limit, reachable.wait_for(|it| *it));
         if !matches!(waited.await, Ok(Ok(_))) {
@@ -284,7 +268,6 @@ impl Link {
         }
     }
 
-    /// Every terminal the host holds.
     pub async fn list(&self) -> Result<Vec<TerminalInfo>, LinkError> {
         match self.call(|seq| Request::List { seq }).await? {
             Event::Terminals { terminals, .. } => Ok(terminals),
@@ -292,18 +275,18 @@ impl Link {
         }
     }
 
-    /// From now on what happens in `terminal` goes to `feed`.
+    /// Forwards the events of `terminal` to `feed`.
     pub fn listen(&self, terminal: &str, feed: Feed) {
         let listener = Listener { feed, behind: false };
         self.0.terminals.lock().insert(terminal.to_owned(), listener);
     }
 
-    /// Nobody listens to `terminal` any more.
+    /// Stops forwarding the events of `terminal`.
     pub fn unlisten(&self, terminal: &str) {
         self.0.terminals.lock().remove(terminal);
     }
 
-    /// Asks for the output of `terminal` from an offset on.
+    /// Requests the output of `terminal` from an offset on.
     pub async fn attach(&self, terminal: &str, from: u64) -> Result<(), LinkError> {
         if let Some(listener) = self.0.terminals.lock().get_mut(terminal) {
             listener.behind = false;
@@ -312,21 +295,21 @@ impl Link {
         self.call(|seq| Request::Attach { seq, terminal, from }).await.map(drop)
     }
 
-    /// Was output of `terminal` dropped since it was attached?
+    /// Returns whether output of `terminal` was dropped since it was attached.
     pub fn is_behind(&self, terminal: &str) -> bool {
         self.0.terminals.lock().get(terminal).is_some_and(|listener| listener.behind)
     }
 
-    /// Asks without waiting for the answer. Said once: what does not fit is not sent.
+    /// Sends a request without waiting for a reply. It is dropped if the queue is full.
     pub fn post(&self, make: impl FnOnce(u32) -> Request) {
         let seq = self.0.seq.fetch_add(1, Ordering::Relaxed);
         let mut frame = Vec::new();
         if make(seq).encode(&mut frame).is_ok() && self.0.outgoing.try_send(frame).is_err() {
-            tracing::warn!("the host takes no more requests; one was dropped");
+            tracing::warn!("dropped a request to a host whose queue is full");
         }
     }
 
-    /// What happens to `command` from now on is told to `terminal` and to whoever follows it.
+    /// Tracks the progress of `command`, and forwards its records to `terminal`.
     pub fn follow(&self, command: &str, terminal: &str) -> watch::Receiver<Progress> {
         let mut commands = self.0.commands.lock();
         let followed = commands.entry(command.to_owned()).or_insert_with(|| Followed {
@@ -339,12 +322,12 @@ impl Link {
         progress
     }
 
-    /// How far `command` is, as a level to wait on; `None` if it is over or not of this host.
+    /// Returns the progress of `command`; `None` if it has ended or is not on this host.
     pub fn progress(&self, command: &str) -> Option<watch::Receiver<Progress>> {
         self.0.commands.lock().get(command).map(|followed| followed.progress.subscribe())
     }
 
-    /// `command` is over and done with.
+    /// Stops tracking `command`.
     pub fn forget(&self, command: &str) {
         self.0.commands.lock().remove(command);
         self.0.recount();
@@ -361,7 +344,7 @@ impl Link {
     }
 }
 
-/// The name of a call in logs and metrics, and how long its answer may take.
+/// Returns the name of a call in logs and metrics, and its timeout.
 fn limit_of(request: &Request) -> (&'static str, Duration) {
     let name = match request {
         Request::Hello { .. } => "host.hello",
@@ -398,9 +381,9 @@ fn limit_of(request: &Request) -> (&'static str, Duration) {
     (name, CALL_TIMEOUT)
 }
 
-/// Pings a host that is silent while something is awaited from it, and declares it unreachable when it
-/// stays silent. Reachable again is whatever the reader hears from: the pings are in the host's socket.
-async fn monitor(link: Link) {
+/// Pings a silent host while a reply is awaited, and marks it unreachable if it stays silent. The reader
+/// marks it reachable again with the next byte; the pings are queued in the host's socket.
+async fn monitor(link: HostLink) {
     let inner = &link.0;
     let Silence { ping_after, limit, busy_limit } = inner.silence;
     let mut awaited = inner.awaited.subscribe();
@@ -412,7 +395,7 @@ async fn monitor(link: Link) {
         let began = Instant::now();
         let mut pinged = None;
         loop {
-            let since = inner.last_heard().max(began);
+            let since = inner.last_received().max(began);
             let silent = since.elapsed();
             let next = if silent < ping_after {
                 ping_after
@@ -432,7 +415,7 @@ async fn monitor(link: Link) {
                 _ = awaited.wait_for(|count| *count == 0) => break,
             }
         }
-        // From here on the reader tells.
+        // The reader notices when the host answers again.
         let mut reachable = inner.reachable.subscribe();
         tokio::select! {
             () = inner.closed.cancelled() => return,
@@ -441,16 +424,16 @@ async fn monitor(link: Link) {
     }
 }
 
-/// Whether a process of this machine is stopped. A host that is shut in has another number here, and is
-/// then taken for one that is busy.
+/// Returns whether a process of this machine is stopped. A host in a PID namespace has another id here, and
+/// counts as busy instead.
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
-/// An answer of another kind than the request's.
+/// The error for a reply of an unexpected type.
 pub fn unexpected(event: &Event) -> LinkError {
-    LinkError::Protocol(format!("unexpected answer {event:?}"))
+    LinkError::Protocol(format!("unexpected reply {event:?}"))
 }
 
 async fn write<W: AsyncWrite + Unpin>(
@@ -471,18 +454,18 @@ async fn write<W: AsyncWrite + Unpin>(
 }
 
 async fn read<R: AsyncRead + Unpin>(mut reader: R, mut decoder: Decoder, inner: Arc<Inner>) {
-    let mut buffer = vec![0; READ];
-    let link = Link(inner.clone());
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
+    let link = HostLink(inner.clone());
     loop {
         match drain(&mut decoder, &inner) {
             Ok(behind) => {
                 for terminal in behind {
-                    // The owner attaches again when it has caught up.
+                    // The owner attaches again when it has processed its queue.
                     link.post(|seq| Request::Detach { seq, terminal });
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "the host's stream cannot be read on");
+                tracing::error!(%error, "cannot decode the stream of a host");
                 break;
             }
         }
@@ -490,17 +473,17 @@ async fn read<R: AsyncRead + Unpin>(mut reader: R, mut decoder: Decoder, inner: 
             () = inner.closed.cancelled() => break,
             read = reader.read(&mut buffer) => match read { Ok(0) | Err(_) => break, Ok(n) => n },
         };
-        inner.note_heard();
+        inner.note_received();
         decoder.feed(&buffer[..count]);
     }
     inner.closed.cancel();
     inner.calls.lock().clear();
-    // Dropping the senders tells every owner that the runtime is out of reach.
+    // Dropping the senders tells every owner that the connection is closed.
     inner.terminals.lock().clear();
     inner.commands.lock().clear();
 }
 
-/// Passes on every whole frame; answers the terminals that have fallen behind just now.
+/// Forwards every complete frame. Returns the terminals whose output was dropped.
 fn drain(decoder: &mut Decoder, inner: &Inner) -> Result<Vec<String>, LinkError> {
     let mut behind = Vec::new();
     while let Some(frame) =
@@ -511,22 +494,22 @@ fn drain(decoder: &mut Decoder, inner: &Inner) -> Result<Vec<String>, LinkError>
         else {
             continue;
         };
-        if let Some(terminal) = pass_on(event, inner) {
+        if let Some(terminal) = forward(event, inner) {
             behind.push(terminal);
         }
     }
     Ok(behind)
 }
 
-/// Passes one event on; answers the terminal if it has just fallen behind.
-fn pass_on(event: Event, inner: &Inner) -> Option<String> {
+/// Forwards one event. Returns the terminal if its output was dropped.
+fn forward(event: Event, inner: &Inner) -> Option<String> {
     if let Some(seq) = event.answers() {
         if let Some(call) = inner.calls.lock().remove(&seq) {
             let _ = call.send(event);
         }
         return None;
     }
-    note(&event, inner);
+    update_progress(&event, inner);
     let sealed;
     let terminal = match &event {
         Event::Output { terminal, .. }
@@ -580,8 +563,8 @@ fn pass_on(event: Event, inner: &Inner) -> Option<String> {
     None
 }
 
-/// Raises the level of the command an event is about, if anybody follows it.
-fn note(event: &Event, inner: &Inner) {
+/// Updates the progress of the command that an event is about.
+fn update_progress(event: &Event, inner: &Inner) {
     let change = |command: &str, change: &dyn Fn(&mut Progress)| {
         if let Some(followed) = inner.commands.lock().get(command) {
             followed.progress.send_modify(change);
@@ -592,8 +575,8 @@ fn note(event: &Event, inner: &Inner) {
         Event::CommandOutput { command, stream, offset, bytes } => {
             let end = offset + bytes.len() as u64;
             change(command, &|p| match stream {
-                host::wire::Stream::Stderr => p.stderr = p.stderr.max(end),
-                _ => p.stdout = p.stdout.max(end),
+                Stream::Stderr => p.stderr = p.stderr.max(end),
+                Stream::Stdout | Stream::Other(_) => p.stdout = p.stdout.max(end),
             });
         }
         Event::Waiting { command, waiting } => change(command, &|p| p.waiting = *waiting),

@@ -1,63 +1,60 @@
-//! Making a terminal: the row and the shell at the same time.
+//! Creates a terminal: its row and its shell at the same time.
 //!
-//! A shell takes about as long to start as a row to reach the disk. Whichever of the two fails
-//! takes the other back; after a crash in between, a row without a shell is restorable, and a
-//! shell without a row is ended when its host is found again.
-
-use std::collections::BTreeMap;
+//! A shell takes about as long to start as a row to reach the disk. If one of the two fails, the other is
+//! undone. After a crash in between, a row without a shell is restorable, and a shell without a row is
+//! ended when its host is found again.
 
 use jiff::Timestamp;
 
 use super::error::TerminalError;
 use super::options::Resume;
 use super::terminals::Terminals;
-use base::event::Happened;
+use base::event::EventKind;
 use model::{Env, LeaseId, ShellKind, Terminal, TerminalId, TerminalStatus, ThreadId};
 
-/// What a new terminal is to be.
 #[derive(Debug, Clone)]
 pub struct NewTerminal {
-    /// The thread it belongs to.
     pub thread_id: ThreadId,
-    /// The compute it stands on.
     pub lease_id: LeaseId,
     /// The program; empty means the shell.
     pub argv: Vec<String>,
-    /// Which shell; decided by the program if it is not said.
+    /// The kind of shell; by default derived from the program.
     pub shell: Option<ShellKind>,
-    /// Columns and rows.
     pub size: (u16, u16),
     /// Where it starts; empty means the thread's directory.
     pub cwd: String,
-    /// What its environment has beyond the thread's.
+    /// Variables in addition to the thread's.
     pub env: Env,
 }
 
 impl Terminals {
-    /// Makes a terminal and starts its program.
+    /// Creates a terminal and starts its program.
     pub async fn open(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
         let terminal = Terminal { status: TerminalStatus::Live, ..self.plan(new).await? };
         let live = self.live_at(&terminal, 0);
-        // The row is asked for first: what the shell leads to is written after it.
+        // The row is requested first: everything the shell causes is written after it.
         let (added, started) = tokio::join!(self.add(&terminal), self.alive_new(&terminal, &live));
         match (added, started) {
             (Ok(()), Ok(_)) => Ok(terminal),
             (added, started) => {
-                self.take_back(&terminal.terminal_id, added.is_ok()).await?;
+                self.close(&terminal.terminal_id).await.ok();
+                if added.is_ok() {
+                    self.delete_row(&terminal.terminal_id).await?;
+                }
                 added?;
                 Err(started.err().unwrap_or(TerminalError::Gone))
             }
         }
     }
 
-    /// What a new terminal's row says, if there may be one more.
+    /// Returns the row of a new terminal. Refused at the limit of terminals.
     pub(super) async fn plan(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
         let settings = &self.0.settings;
         let present = self.0.store.count_terminals(&new.thread_id).await?;
         if present >= settings.max_per_thread {
-            let most = settings.max_per_thread;
+            let limit = settings.max_per_thread;
             return Err(TerminalError::TooMany(format!(
-                "thread {} has {present} terminals, and {most} are allowed; delete one first",
+                "thread {} has {present} terminals, and {limit} are allowed; delete one first",
                 new.thread_id
             )));
         }
@@ -70,62 +67,48 @@ impl Terminals {
         let now = Timestamp::now();
         let (argv, shell) = program(new.argv, new.shell);
         Ok(Terminal {
-            terminal_id: TerminalId::fresh(),
-            thread_id: new.thread_id,
-            lease_id: new.lease_id,
-            is_default: false,
             argv,
             shell,
             cols: new.size.0,
             rows: new.size.1,
             env: new.env,
             cwd: new.cwd,
-            env_delta: BTreeMap::new(),
-            version: 0,
-            title: String::new(),
-            status: TerminalStatus::Restorable,
-            created_at: now,
-            updated_at: now,
-            last_activity_at: now,
-            revision: 0,
+            ..Terminal::fresh(TerminalId::fresh(), new.thread_id, new.lease_id, now)
         })
     }
 
-    /// Makes the row of a terminal.
+    /// Stores the row of a terminal.
     pub(super) async fn add(&self, terminal: &Terminal) -> Result<(), TerminalError> {
         self.0.store.add_terminal(terminal).await?;
-        self.0.events.tell(Happened::TerminalCreated {
+        self.0.events.publish(EventKind::TerminalCreated {
             thread_id: terminal.thread_id.clone(),
             terminal_id: terminal.terminal_id.clone(),
         });
         Ok(())
     }
 
-    /// Starts the program of a terminal that has just been made; without it the row goes again.
+    /// Starts the program of a terminal that was just created. Deletes the row if that fails.
     pub(super) async fn begin(&self, id: &TerminalId) -> Result<Terminal, TerminalError> {
         let row = self.0.store.terminal(id).await?;
         let terminal = row.ok_or(TerminalError::Gone)?;
         let live = self.live(&terminal).await;
         if let Err(error) = self.alive(&terminal, &live, Resume::Yes).await {
-            self.take_back(id, true).await?;
+            self.close(id).await.ok();
+            self.delete_row(id).await?;
             return Err(error);
         }
         let row = self.0.store.terminal(id).await?;
         row.ok_or(TerminalError::Gone)
     }
 
-    /// Ends what there is of a terminal that could not be made whole.
-    async fn take_back(&self, id: &TerminalId, row: bool) -> Result<(), TerminalError> {
-        let _ = self.close(id).await;
-        if row {
-            self.0.store.delete_terminal(id, Timestamp::now()).await?;
-        }
+    async fn delete_row(&self, id: &TerminalId) -> Result<(), TerminalError> {
+        self.0.store.delete_terminal(id, Timestamp::now()).await?;
         Ok(())
     }
 }
 
-/// What to run, and how commands are driven into it. A plain call of a shell we know is that
-/// shell; anything else is just a program.
+/// Returns the program and the kind of shell that drives commands in it. An interactive call of a known
+/// shell is that shell; everything else is a plain program.
 fn program(argv: Vec<String>, shell: Option<ShellKind>) -> (Vec<String>, ShellKind) {
     if let Some(shell) = shell {
         return (argv, shell);

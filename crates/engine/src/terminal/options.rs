@@ -9,80 +9,70 @@ use crate::lease::IfPaused;
 use model::{CommandId, Env, Moment, SessionId};
 use store::StoreError;
 
-/// Bytes kept at least from either end of each stream.
-const KEEP: u64 = 8 << 20;
-/// The most output one answer carries of each stream.
+/// The host keeps at least this many bytes from both ends of each stream.
+const MIN_KEPT_BYTES: u64 = 8 << 20;
+/// The maximum output of each stream in one response.
 pub const MAX_OUTPUT: u64 = 64 << 20;
 
-/// What a command reads.
+/// The standard input of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stdin {
-    /// Nothing.
     Null,
-    /// These bytes, then the end.
+    /// These bytes, then end of file.
     Given(Vec<u8>),
-    /// What is sent later.
+    /// Bytes that are sent later.
     Open,
 }
 
-/// What to do when something else runs in the shell.
+/// What to do when another command runs in the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfBusy {
-    /// Wait in the queue.
     Wait,
-    /// Say so.
     Fail,
 }
 
-/// A command and everything that holds for it alone.
+/// A command with its options.
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
-    /// What to run.
     pub text: String,
-    /// When to end it.
     pub timeout: Option<Duration>,
-    /// What it reads.
     pub stdin: Stdin,
-    /// Variables for it alone.
+    /// Variables for this command only.
     pub env: Env,
-    /// A directory for it alone.
+    /// The working directory of this command only.
     pub cwd: Option<String>,
-    /// How much of each stream the answer is to carry.
+    /// How many bytes of each stream the response carries.
     pub max_output: u64,
-    /// What to do when something else runs.
     pub if_busy: IfBusy,
-    /// Whether a paused lease is resumed.
     pub resume: Resume,
-    /// The session its end counts as activity of.
+    /// The session that counts its end as activity.
     pub touch: Option<(SessionId, Moment)>,
-    /// Whether the caller may ask again and must then find this command.
+    /// Whether the caller has an idempotency key, under which a repeated request finds this command.
     pub keyed: bool,
-    /// What happens to it if the caller leaves before it has begun.
     pub if_abandoned: IfAbandoned,
 }
 
-/// What happens to a queued command whose caller has left.
+/// What happens to a queued command whose caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfAbandoned {
-    /// It never starts: nobody would learn that it ran.
+    /// It never starts, because no caller would learn its result.
     Withdraw,
-    /// It stays queued, for the caller to come back to.
+    /// It stays queued; the caller can return to it.
     Keep,
 }
 
-/// Records a command's id before anything runs.
+/// Stores the id of a command before it starts.
 pub type Naming = Box<
     dyn FnOnce(CommandId) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send,
 >;
 
-/// What to do about a lease that is paused.
+/// What to do when the lease is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
-    /// Resume it.
     Yes,
-    /// Leave it and say so.
+    /// Fail.
     No,
-    /// Resume it; but where the instance was stopped, look at what is kept and start nothing.
+    /// Resume it, but start nothing if the instance was stopped.
     UnlessStopped,
 }
 
@@ -122,8 +112,8 @@ impl ExecOptions {
                 IfBusy::Wait => host::wire::IfBusy::Wait,
                 IfBusy::Fail => host::wire::IfBusy::Fail,
             },
-            keep_head: self.max_output.clamp(KEEP, MAX_OUTPUT),
-            keep_tail: KEEP,
+            keep_head: self.max_output.clamp(MIN_KEPT_BYTES, MAX_OUTPUT),
+            keep_tail: MIN_KEPT_BYTES,
         }
     }
 }

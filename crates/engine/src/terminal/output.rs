@@ -9,7 +9,7 @@ use super::terminals::Terminals;
 use model::{Command, Terminal};
 
 impl Terminals {
-    /// Bytes of one stream of a command, whether or not it still runs.
+    /// Reads bytes of one stream of a command, whether or not it is still running.
     pub async fn output(
         &self,
         terminal: &Terminal,
@@ -20,8 +20,8 @@ impl Terminals {
     ) -> Result<Chunk, TerminalError> {
         let live = self.live(terminal).await;
         let link = live.runtime.lock().await.as_ref().map(|alive| alive.link.clone());
-        // While its host follows a command, more may come. After that the copy beside the receipt is the
-        // more durable one, where it is whole: the files of a host are not synced.
+        // While its host tracks a command, more output may follow. Afterwards the copy beside the receipt is
+        // preferred if it is complete: the files of a host are not synced.
         let followed =
             link.as_ref().is_some_and(|link| link.progress(command.command_id.as_str()).is_some());
         let mut copy = None;
@@ -39,7 +39,7 @@ impl Terminals {
         if let Some(link) = link {
             match from_host(&link, &command.command_id, stream, from, limit).await {
                 Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
-                // What has ended may be here whole all the same.
+                // The output of an ended command may be complete here.
                 Err(error @ TerminalError::Unreachable { .. }) if command.status.is_end() => {
                     unreachable = Some(error);
                 }
@@ -57,7 +57,7 @@ impl Terminals {
             Err(TerminalError::NotKept) if unreachable.is_some() => {
                 Err(unreachable.unwrap_or(TerminalError::NotKept))
             }
-            // Nothing was written, or little that went with its host.
+            // It wrote nothing, or little that was lost with its host.
             Err(TerminalError::NotKept) if total(command, stream) == 0 => {
                 Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() })
             }
@@ -65,7 +65,7 @@ impl Terminals {
         }
     }
 
-    /// The command with the lengths of what its host, which is gone, left of its output.
+    /// Returns the command with the lengths of the output that its lost host left in files.
     pub(super) async fn with_lengths(&self, command: &Command) -> Command {
         let directory = self.directory(&command.terminal_id);
         let id = command.command_id.clone();

@@ -6,26 +6,25 @@ use host::shell::{Output, Piece};
 use host::wire::{Event, MAX_DATA, Request, Stream};
 
 use super::error::TerminalError;
-use super::link::{Link, unexpected};
+use super::link::{HostLink, unexpected};
 use model::{Command, CommandId};
 use store::Outputs;
 
-/// A piece of a stream.
+/// Consecutive bytes of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Of the first byte; beyond the one asked for where bytes were not kept.
+    /// The offset of the first byte; greater than requested if bytes were not kept.
     pub offset: u64,
-    /// Where to read on.
+    /// The offset at which to continue.
     pub next: u64,
-    /// Nothing will ever come after `next`.
+    /// No bytes will follow `next`.
     pub end: bool,
-    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Asks the host for bytes of a stream.
+/// Reads bytes of a stream from its host.
 pub async fn from_host(
-    link: &Link,
+    link: &HostLink,
     command: &CommandId,
     stream: Stream,
     from: u64,
@@ -39,23 +38,23 @@ pub async fn from_host(
     }
 }
 
-/// The first `most` bytes of a stream, or as many of them as were kept without a gap.
+/// Reads the first `max_bytes` of a stream, or as many as were kept without a gap.
 pub async fn head(
-    link: &Link,
+    link: &HostLink,
     command: &CommandId,
     stream: Stream,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<Vec<u8>, TerminalError> {
     let mut all = Vec::new();
     loop {
         let from = all.len() as u64;
-        let limit = (most - from).min(MAX_DATA as u64) as u32;
+        let limit = (max_bytes - from).min(MAX_DATA as u64) as u32;
         if limit == 0 {
             return Ok(all);
         }
         let chunk = match from_host(link, command, stream, from, limit).await {
             Ok(chunk) => chunk,
-            // Forgotten without having written anything.
+            // The command wrote nothing.
             Err(TerminalError::NotKept) => return Ok(all),
             Err(error) => return Err(error),
         };
@@ -88,7 +87,7 @@ pub fn total(command: &Command, stream: Stream) -> u64 {
     }
 }
 
-/// The host is gone: whatever reached its file is there.
+/// Reads bytes of a stream from the files that a lost host left.
 pub fn from_files(
     directory: &Path,
     command: &CommandId,
@@ -103,7 +102,7 @@ pub fn from_files(
     Ok(Chunk { offset, next, end: next >= output.written(), bytes })
 }
 
-/// Removes what a command wrote.
+/// Removes the output files of a command.
 pub fn remove(directory: &Path, command: &CommandId) {
     for stream in [Stream::Stdout, Stream::Stderr] {
         let _ = std::fs::remove_file(file(directory, command, stream));

@@ -1,14 +1,14 @@
 //! The one task that owns a terminal's screen, its window and its seat.
 //!
 //! ```text
-//!             output arrives, or somebody looks
+//!             output arrives, or a picture is needed
 //!   Asleep ───────────────────────────────────────▶ Awake(screen)
 //!      ▲                                                │
-//!      └── nobody watches, nothing is said, all is on disk ┘
+//!      └── no watcher, no output, checkpoint written ───┘
 //! ```
-//! Picture and place are taken in one step here, so that a watcher gets a picture and then
-//! exactly what comes after it. The screen can always be made again from the checkpoint and the
-//! log; bytes fed for that are never answered.
+//! Picture and position are taken in one step, so that a watcher gets a picture and then exactly what
+//! follows it. The screen can always be rebuilt from the checkpoint and the log; replayed bytes are never
+//! answered.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,165 +23,151 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use vt::{Screen, Size};
 
-use super::drive::{Change, ClientId, Mode, Seat};
-use super::link::Link;
-use super::window::{Event, Window};
+use super::drive::{Change, ClientId, ClientMode, Seat};
+use super::link::HostLink;
+use super::window::{WatchEvent, Window};
 use super::{checkpoint, history};
 use base::metrics::Metrics;
 
-/// A terminal that was silent for so long and that nobody watches needs no screen in memory.
+/// The screen of a terminal without watchers is dropped after this time without output.
 const SLEEP_AFTER: Duration = Duration::from_secs(5);
-/// A changed picture is on disk after so long at the latest…
+/// A changed screen is checkpointed after this time at the latest…
 const CHECKPOINT_AFTER: Duration = Duration::from_secs(2);
-/// …and earlier when so much was printed, though not oftener than [`CHECKPOINT_SPACING`].
+/// …and earlier after this much output, but at least [`CHECKPOINT_SPACING`] apart.
 const CHECKPOINT_BYTES: u64 = 256 << 10;
 const CHECKPOINT_SPACING: Duration = Duration::from_millis(250);
-/// How long after a screen was let go its memory is given back, with that of others.
-const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
-/// Output events taken from the link at once.
-const BATCH: usize = 64;
+/// How long freed screens are collected before their memory is returned to the system.
+const TRIM_DELAY: Duration = Duration::from_secs(1);
+/// Output events that are taken from the link at once.
+const BATCH_EVENTS: usize = 64;
 
-/// What does not change while the server runs.
+/// Settings that are the same for all owners.
 #[derive(Clone)]
-pub struct Settings {
-    /// Lines kept above the screen.
+pub struct OwnerSettings {
+    /// Lines of scrollback.
     pub scrollback: usize,
     /// Bytes of recent output kept in memory for watchers.
     pub window: usize,
-    /// Whether DECRQCRA is answered.
+    /// Whether to answer DECRQCRA.
     pub checksum_reports: bool,
-    /// How many checkpoints are written at the same time.
+    /// Limits the checkpoints that are written at the same time.
     pub writers: Arc<Semaphore>,
-    /// Told when a screen was let go.
+    /// Notified when a screen was dropped.
     pub dropped: Arc<Notify>,
-    /// Where snapshots are counted.
     pub metrics: Metrics,
 }
 
-/// What anybody may know without asking the owner.
+/// What can be read without a request to the owner.
 #[derive(Debug, Clone)]
-pub struct Facts {
-    /// Columns.
+pub struct TerminalFacts {
     pub cols: u16,
-    /// Rows.
     pub rows: u16,
     /// The window title the program set.
     pub title: String,
     /// When there was last input or output.
     pub last_activity_at: Timestamp,
-    /// How the program ended, if it did.
+    /// Exit code and signal, if the program ended.
     pub exit: Option<(Option<i32>, Option<i32>)>,
-    /// How many clients are connected.
+    /// Connected clients, guests included.
     pub clients: usize,
-    /// How many of them keep it in use; guests do not.
+    /// Connected clients that keep the terminal in use; guests do not.
     pub attending: usize,
-    /// Who has the keyboard, by name.
+    /// The name of the client that may type.
     pub driver: Option<String>,
-    /// Who has the keyboard.
+    /// The client that may type.
     pub driving: Option<ClientId>,
     /// The offset after the last byte.
     pub offset: u64,
-    /// Whether a program stands behind it.
+    /// Whether its program is running.
     pub live: bool,
 }
 
-/// What watchers share with the owner.
+/// State that the owner shares with watchers.
 pub struct Shared {
     /// Recent output.
     pub window: Mutex<Window>,
-    /// The place after the last event in the window.
+    /// The position after the last event in the window.
     pub head: watch::Sender<u64>,
-    /// See [`Facts`].
-    pub facts: Mutex<Facts>,
+    pub facts: Mutex<TerminalFacts>,
 }
 
 impl Shared {
-    /// The facts as they are.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> TerminalFacts {
         self.facts.lock().clone()
     }
 
-    /// Changes the facts.
-    pub fn note(&self, change: impl FnOnce(&mut Facts)) {
+    pub fn note(&self, change: impl FnOnce(&mut TerminalFacts)) {
         change(&mut self.facts.lock());
     }
 
-    fn push(&self, event: Event) {
+    fn push(&self, event: WatchEvent) {
         self.window.lock().push(event);
     }
 }
 
-/// A picture and the place at which it was taken.
+/// A picture of the screen and the position at which it was taken.
 #[derive(Debug, Clone)]
 pub struct Picture {
-    /// Bytes that make the same terminal.
+    /// The picture in the requested format.
     pub data: Bytes,
-    /// The offset up to which output is in it.
+    /// The offset of the output after the picture.
     pub offset: u64,
-    /// The place in the window from which to go on.
+    /// The position in the window at which to continue.
     pub place: u64,
-    /// Columns.
     pub cols: u16,
-    /// Rows.
     pub rows: u16,
-    /// Cursor column and row, from 0, and whether it shows.
+    /// Cursor column and row, counted from 0, and whether it is visible.
     pub cursor: (u16, u16, bool),
-    /// The window title.
     pub title: String,
     /// Whether the alternate screen is shown.
     pub alt_screen: bool,
 }
 
-/// How a picture is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Escape sequences.
     Ansi,
-    /// Plain text.
     Text,
-    /// HTML.
     Html,
 }
 
-/// A live end of the terminal.
+/// A terminal's connection to its running program.
 pub struct Runtime {
     /// The host it is on.
-    pub link: Link,
-    /// Its output, from `offset` on.
+    pub link: HostLink,
+    /// The output from `offset` on.
     pub output: mpsc::Receiver<Box<wire::Event>>,
-    /// The offset at which it was attached.
     pub offset: u64,
-    /// Columns.
     pub cols: u16,
-    /// Rows.
     pub rows: u16,
 }
 
-/// What the owner can be asked for.
-pub enum Ask {
-    /// A picture of now.
-    Picture { format: Format, scrollback: Option<usize>, answer: oneshot::Sender<Picture> },
-    /// A client comes.
-    Enter { client: ClientId, name: String, mode: Mode },
-    /// A client goes.
+pub enum OwnerRequest {
+    Picture {
+        format: Format,
+        scrollback: Option<usize>,
+        answer: oneshot::Sender<Picture>,
+    },
+    Enter {
+        client: ClientId,
+        name: String,
+        mode: ClientMode,
+    },
     Leave(ClientId),
-    /// A client takes the keyboard.
+    /// The client becomes the driver.
     TakeOver(ClientId),
-    /// A client gives the keyboard away.
+    /// The client stops driving.
     HandBack(ClientId),
-    /// A client's window has this size.
+    /// The size of the client's window changed.
     Resize(ClientId, (u16, u16)),
-    /// There is a program beneath (again).
+    /// The program was started or found again.
     Runtime(Runtime),
-    /// The program beneath cannot be reached any more.
+    /// The program is lost, for this reason.
     Lost(String),
-    /// Something to tell the watchers.
-    Notice(String),
-    /// Write the checkpoint and end.
+    /// Write the checkpoint and stop.
     Stop(oneshot::Sender<()>),
 }
 
-/// Events as the channel, which is to be small, hands them over.
+/// Boxed, to keep the channel small.
 type Batch = Vec<Box<wire::Event>>;
 
 enum View {
@@ -189,20 +175,19 @@ enum View {
     Awake(Box<Screen>),
 }
 
-/// The task. See the module.
 pub struct Owner {
     id: String,
     directory: PathBuf,
-    settings: Settings,
+    settings: OwnerSettings,
     shared: Arc<Shared>,
-    asks: mpsc::Receiver<Box<Ask>>,
-    link: Option<Link>,
+    asks: mpsc::Receiver<Box<OwnerRequest>>,
+    link: Option<HostLink>,
     output: Option<mpsc::Receiver<Box<wire::Event>>>,
     view: View,
     seat: Seat,
     offset: u64,
     size: Size,
-    /// The offset of the picture on disk, if it is known.
+    /// The offset of the checkpoint on disk, if known.
     saved: Option<u64>,
     saving: Option<oneshot::Receiver<Option<u64>>>,
     dirty_since: Option<Instant>,
@@ -213,20 +198,20 @@ pub struct Owner {
 enum Turn {
     Output,
     Unreachable,
-    Ask(Ask),
+    Request(OwnerRequest),
     Saved(Option<u64>),
     Due,
     Over,
 }
 
 impl Owner {
-    /// An owner of a terminal that ends at `offset`, asleep.
+    /// The screen is not loaded until it is needed.
     pub fn new(
         id: String,
         directory: PathBuf,
-        settings: Settings,
+        settings: OwnerSettings,
         shared: Arc<Shared>,
-        asks: mpsc::Receiver<Box<Ask>>,
+        asks: mpsc::Receiver<Box<OwnerRequest>>,
     ) -> Owner {
         let facts = shared.facts();
         Owner {
@@ -249,14 +234,14 @@ impl Owner {
         }
     }
 
-    /// Runs until it is stopped or nobody can ask any more.
+    /// Runs until it is stopped or every handle is dropped.
     pub async fn run(mut self) {
         let mut batch = Vec::new();
         loop {
             let due = self.due();
             let turn = tokio::select! {
                 biased;
-                ask = self.asks.recv() => ask.map_or(Turn::Over, |ask| Turn::Ask(*ask)),
+                ask = self.asks.recv() => ask.map_or(Turn::Over, |ask| Turn::Request(*ask)),
                 count = receive(&mut self.output, &mut batch) =>
                     if count == 0 { Turn::Unreachable } else { Turn::Output },
                 saved = finished(&mut self.saving) => Turn::Saved(saved),
@@ -264,22 +249,22 @@ impl Owner {
             };
             match turn {
                 Turn::Output => self.take(&mut batch).await,
-                // Nobody sends any more, or somebody listens in our place: nothing to take back.
+                // The sender is gone, or another owner replaced this one in the link.
                 Turn::Unreachable => {
                     self.link = None;
                     self.lose("the host cannot be reached");
                 }
-                Turn::Ask(Ask::Stop(answer)) => {
+                Turn::Request(OwnerRequest::Stop(answer)) => {
                     Box::pin(self.save_now()).await;
                     let _ = answer.send(());
                     break;
                 }
-                Turn::Ask(ask) => self.answer(ask).await,
+                Turn::Request(ask) => self.answer(ask).await,
                 Turn::Saved(offset) => self.saved_at(offset),
                 Turn::Due => {
                     self.tidy_up();
                     if matches!(self.view, View::Asleep) {
-                        // A full batch is tens of kilobytes, and most terminals are silent.
+                        // Frees tens of kilobytes; most terminals are silent.
                         batch = Vec::new();
                     }
                 }
@@ -323,14 +308,14 @@ impl Owner {
         }
     }
 
-    /// One event from the host, in order. Replies to queries are gathered in `replies`.
+    /// Applies one event from the host. Replies to terminal queries are collected in `replies`.
     fn apply(&mut self, event: wire::Event, replies: &mut Vec<u8>) {
         match event {
             wire::Event::Output { offset, bytes, .. } => {
                 let mut bytes = Bytes::from(bytes);
                 if offset > self.offset {
-                    // What is really missing the host says with a gap. This was sent before the
-                    // host heard that we go on from `self.offset`; it comes again, in order.
+                    // The host reports lost bytes as a gap. This output was sent before the host received
+                    // our attach at `self.offset`, and is sent again in order.
                     return;
                 }
                 let known = self.offset.saturating_sub(offset);
@@ -347,12 +332,12 @@ impl Owner {
                     });
                     if let Some(title) = title {
                         self.shared.note(|facts| facts.title.clone_from(&title));
-                        self.shared.push(Event::Title(title));
+                        self.shared.push(WatchEvent::Title(title));
                     }
                 }
                 let at = self.offset;
                 self.offset += bytes.len() as u64;
-                self.shared.push(Event::Output { offset: at, bytes });
+                self.shared.push(WatchEvent::Output { offset: at, bytes });
             }
             wire::Event::Resized { cols, rows, .. } => {
                 if (Size { cols, rows }) != self.size {
@@ -361,7 +346,7 @@ impl Owner {
                         screen.resize(self.size);
                     }
                     self.shared.note(|facts| (facts.cols, facts.rows) = (cols, rows));
-                    self.shared.push(Event::Resize { cols, rows });
+                    self.shared.push(WatchEvent::Resize { cols, rows });
                 }
             }
             wire::Event::Gap { to, .. } => {
@@ -372,18 +357,18 @@ impl Owner {
             wire::Event::Exited { code, signal, .. } => {
                 let exit = ((signal == 0).then_some(code), (signal != 0).then_some(signal));
                 self.shared.note(|facts| (facts.exit, facts.live) = (Some(exit), false));
-                self.shared.push(Event::Exit { code: exit.0, signal: exit.1 });
+                self.shared.push(WatchEvent::Exit { code: exit.0, signal: exit.1 });
             }
             other => tracing::warn!(terminal = self.id, ?other, "not part of a terminal's output"),
         }
     }
 
     fn skip(&mut self, to: u64) {
-        self.shared.push(Event::Gap { from: self.offset, to });
+        self.shared.push(WatchEvent::Gap { from: self.offset, to });
         self.offset = to;
     }
 
-    /// Makes the screen again from the checkpoint and the log, as of `self.offset`.
+    /// Rebuilds the screen at `self.offset` from the checkpoint and the log.
     async fn wake(&mut self) {
         let directory = self.directory.clone();
         let loaded = tokio::task::spawn_blocking(move || checkpoint::load(&directory)).await;
@@ -397,7 +382,7 @@ impl Owner {
         };
         screen.set_checksum_reports(self.settings.checksum_reports);
         if let Err(error) = history::replay(&self.directory, from, self.offset, &mut screen).await {
-            tracing::warn!(terminal = self.id, %error, "the log cannot be read back whole");
+            tracing::warn!(terminal = self.id, %error, "the log of a terminal cannot be read completely");
         }
         if screen.size() != self.size {
             screen.resize(self.size);
@@ -406,38 +391,34 @@ impl Owner {
         self.view = View::Awake(Box::new(screen));
     }
 
-    async fn answer(&mut self, ask: Ask) {
+    async fn answer(&mut self, ask: OwnerRequest) {
         match ask {
-            Ask::Picture { format, scrollback, answer } => {
+            OwnerRequest::Picture { format, scrollback, answer } => {
                 let _ = answer.send(self.picture(format, scrollback).await);
             }
-            Ask::Enter { client, name, mode } => {
+            OwnerRequest::Enter { client, name, mode } => {
                 let change = self.seat.enter(client, name, mode);
                 self.changed(change);
             }
-            Ask::Leave(client) => {
+            OwnerRequest::Leave(client) => {
                 let change = self.seat.leave(client);
                 self.changed(change);
             }
-            Ask::TakeOver(client) => {
+            OwnerRequest::TakeOver(client) => {
                 let change = self.seat.take_over(client);
                 self.changed(change);
             }
-            Ask::HandBack(client) => {
+            OwnerRequest::HandBack(client) => {
                 let change = self.seat.hand_back(client);
                 self.changed(change);
             }
-            Ask::Resize(client, size) => {
+            OwnerRequest::Resize(client, size) => {
                 let change = self.seat.resize(client, size);
                 self.changed(change);
             }
-            Ask::Runtime(runtime) => self.begin(runtime),
-            Ask::Lost(why) => self.lose(&why),
-            Ask::Notice(text) => {
-                self.shared.push(Event::Notice(text));
-                self.announce();
-            }
-            Ask::Stop(answer) => drop(answer),
+            OwnerRequest::Runtime(runtime) => self.begin(runtime),
+            OwnerRequest::Lost(why) => self.lose(&why),
+            OwnerRequest::Stop(answer) => drop(answer),
         }
     }
 
@@ -452,7 +433,7 @@ impl Owner {
             facts.driving = driving;
         });
         if change.driver {
-            self.shared.push(Event::Driver(driver));
+            self.shared.push(WatchEvent::Driver(driver));
             self.announce();
         }
         if let (Some((cols, rows)), Some(link)) = (change.size, &self.link)
@@ -468,7 +449,7 @@ impl Owner {
         if matches!(self.view, View::Asleep) {
             Box::pin(self.wake()).await;
         }
-        let View::Awake(screen) = &self.view else { unreachable!("it was woken just now") };
+        let View::Awake(screen) = &self.view else { unreachable!("the screen was just loaded") };
         let lines = scrollback.unwrap_or(usize::MAX);
         let data = match format {
             Format::Ansi => screen.snapshot_with(lines),
@@ -493,7 +474,7 @@ impl Owner {
 
     fn begin(&mut self, runtime: Runtime) {
         if runtime.offset > self.offset {
-            // Printed while nobody listened: the log has it, and the next look reads it.
+            // Printed while the server was disconnected: the next picture is built from the log.
             self.view = View::Asleep;
             self.skip_silently(runtime.offset);
         }
@@ -510,7 +491,7 @@ impl Owner {
         self.output = Some(runtime.output);
     }
 
-    /// Moves the end without an event: watchers that are there get a new picture.
+    /// Moves the end without an event: connected watchers get a new picture.
     fn skip_silently(&mut self, to: u64) {
         let mut window = self.shared.window.lock();
         window.restart(to);
@@ -527,7 +508,7 @@ impl Owner {
         let exited = self.shared.facts().exit.is_some();
         self.shared.note(|facts| facts.live = false);
         if !exited {
-            self.shared.push(Event::Notice(why.to_owned()));
+            self.shared.push(WatchEvent::Notice(why.to_owned()));
             self.announce();
         }
     }
@@ -580,10 +561,10 @@ impl Owner {
             let saved = tokio::task::spawn_blocking(move || checkpoint::save(&directory, &bytes));
             let result = match saved.await {
                 Ok(Ok(())) => Some(offset),
-                // Its directory went with the terminal, which somebody still watches.
+                // The directory was deleted with the terminal, which still has watchers.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Some(offset),
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot write a checkpoint; it is tried again");
+                    tracing::warn!(%error, "cannot write a checkpoint; retrying");
                     None
                 }
                 Err(_) => None,
@@ -613,24 +594,24 @@ impl Owner {
     }
 }
 
-/// Gives memory back to the system after screens were let go, until it is told to stop.
-pub async fn give_back(dropped: Arc<Notify>, stop: CancellationToken) {
+/// Returns memory to the system after screens were dropped, until `stop`.
+pub async fn return_memory(dropped: Arc<Notify>, stop: CancellationToken) {
     let round = async || {
         dropped.notified().await;
-        // Terminals that fell silent together fall asleep together.
-        tokio::time::sleep(GIVE_BACK_AFTER).await;
+        // Screens are often dropped together.
+        tokio::time::sleep(TRIM_DELAY).await;
         let _ = tokio::task::spawn_blocking(host::give_back_memory).await;
     };
     while stop.run_until_cancelled(round()).await.is_some() {}
 }
 
-/// The next events of a live terminal; waits for ever when there is none, 0 when it is cut off.
+/// Receives the next events. Waits forever without a program; returns 0 when the connection is closed.
 async fn receive(
     output: &mut Option<mpsc::Receiver<Box<wire::Event>>>,
     batch: &mut Batch,
 ) -> usize {
     match output {
-        Some(output) => output.recv_many(batch, BATCH).await,
+        Some(output) => output.recv_many(batch, BATCH_EVENTS).await,
         None => std::future::pending().await,
     }
 }

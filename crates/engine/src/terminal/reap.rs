@@ -1,4 +1,4 @@
-//! Removes what terminals leave behind that have no row any more: shells on a host, directories.
+//! Removes the shells and directories of terminals whose row was deleted.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,36 +7,37 @@ use futures_util::{StreamExt, stream};
 use host::wire::Request;
 
 use super::error::TerminalError;
-use super::link::Link;
-use super::owner::Ask;
+use super::link::HostLink;
+use super::owner::OwnerRequest;
 use super::recovery::Found;
 use super::terminals::Terminals;
 use model::{LeaseId, LeaseState, TerminalId};
 
-/// Hosts that are asked at the same time.
+/// Hosts that are checked at the same time.
 const CONCURRENT_HOSTS: usize = 16;
-/// How long one host may take to say what it holds and to end what has no row.
+/// The timeout for checking one host.
 const HOST_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Terminals {
-    /// Lets go of a terminal whose instance is about to be destroyed: its watchers are told, its commands
-    /// are lost. The host is not asked, so it need not answer.
+    /// Drops a terminal whose instance is about to be destroyed. Its watchers are notified and its commands
+    /// are lost. Does not wait for the host.
     pub async fn discard(&self, id: &TerminalId) {
         let live = self.0.live.lock().remove(id);
         if let Some(live) = live {
-            // Held by a task that is starting a shell, which fails when the instance goes.
+            // If a task holds the lock to start a shell, that fails when the instance is destroyed.
             if let Ok(mut runtime) = live.runtime.try_lock()
                 && let Some(alive) = runtime.take()
             {
                 alive.link.unlisten(id.as_str());
             }
-            // Not waited for: the owner's queue may be full of what a watcher has yet to read.
-            let _ = live.asks.try_send(Ask::Lost("the terminal was deleted".into()).into());
+            // `try_send`, because the owner's queue may be full.
+            let _ =
+                live.asks.try_send(OwnerRequest::Lost("the terminal was deleted".into()).into());
         }
         self.lose_commands(id).await;
     }
 
-    /// Removes the directory of a terminal that has no row and no shell any more.
+    /// Removes the directory of a terminal that has neither a row nor a shell.
     pub async fn remove_directory(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let directory = self.directory(id);
         tokio::task::spawn_blocking(move || host::shell::place::remove(&directory))
@@ -45,30 +46,36 @@ impl Terminals {
             .map_err(|source| TerminalError::Remove { terminal: id.clone(), source })
     }
 
-    /// Ends shells that have no row on every host within reach, and removes directories that have none:
-    /// what a server that was killed while it deleted them left. Returns how many there were.
+    /// Ends shells and removes directories without a row, which a server leaves that is killed while it
+    /// deletes them. Returns how many there were.
     pub async fn reap(&self) -> usize {
         let leases = match self.0.store.unsettled_leases().await {
             Ok(leases) => leases,
             Err(error) => {
-                tracing::warn!(%error, "cannot tell which hosts there are");
+                tracing::warn!(%error, "cannot list the hosts to check for deleted terminals");
                 return 0;
             }
         };
         let running = leases.into_iter().filter_map(|lease| match lease.state {
             LeaseState::Running(_) => Some(lease.lease_id),
-            _ => None,
+            LeaseState::Idle
+            | LeaseState::Creating { .. }
+            | LeaseState::Paused(_)
+            | LeaseState::Dead { .. }
+            | LeaseState::Destroyed => None,
         });
         let hosts = stream::iter(running).map(|lease| async move {
             let reaped = tokio::time::timeout(HOST_TIMEOUT, self.reap_lease(&lease)).await;
             match reaped {
                 Ok(Ok(ended)) => ended,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot look for shells without a terminal");
+                    tracing::warn!(%error, "cannot check a host for shells of deleted terminals");
                     0
                 }
                 Err(_) => {
-                    tracing::warn!("a host does not say which shells it holds");
+                    tracing::warn!(
+                        "timed out while checking a host for shells of deleted terminals"
+                    );
                     0
                 }
             }
@@ -78,15 +85,15 @@ impl Terminals {
         match self.reap_directories().await {
             Ok(removed) => ended + removed,
             Err(error) => {
-                tracing::warn!(%error, "cannot look for directories without a terminal");
+                tracing::warn!(%error, "cannot check for directories of deleted terminals");
                 ended
             }
         }
     }
 
     async fn reap_lease(&self, lease: &LeaseId) -> Result<usize, TerminalError> {
-        // Nobody connects to a vendor for this: its instance may cost money, or not answer for long.
-        if self.is_far(lease).await {
+        // Vendors are skipped: connecting may cost money or take long.
+        if self.is_remote(lease).await {
             return Ok(0);
         }
         match self.find(lease).await? {
@@ -95,11 +102,11 @@ impl Terminals {
         }
     }
 
-    async fn reap_host(&self, link: &Link) -> Result<usize, TerminalError> {
+    async fn reap_host(&self, link: &HostLink) -> Result<usize, TerminalError> {
         let mut ended = 0;
         for info in link.list().await? {
             let id = info.terminal.parse::<TerminalId>();
-            // What is known here has a row, or is being opened and its row is on the way.
+            // A terminal that is known here has a row, or its row is being written.
             let known = match &id {
                 Ok(id) => self.is_known(id) || self.0.store.terminal(id).await?.is_some(),
                 Err(_) => false,
@@ -123,7 +130,7 @@ impl Terminals {
             names.filter_map(|name| name.parse::<TerminalId>().ok()).collect::<Vec<_>>()
         });
         let found = found.await.unwrap_or_default();
-        // Read after the directories: the row of a terminal is there before it is forgotten here.
+        // Rows are read after the directories: a row exists before the terminal leaves this map.
         let found: Vec<_> = found.into_iter().filter(|id| !self.is_known(id)).collect();
         let rows: HashSet<_> = self.0.store.terminal_ids().await?.into_iter().collect();
         let mut removed = 0;

@@ -1,12 +1,12 @@
-//! Finding hosts: at the start of the server, after a broken connection, and when one has been silent.
+//! Reconnects to hosts: at the start of the server, after a broken connection, and after a silence.
 //!
 //! ```text
-//!   looked for ──▶ found: its terminals are taken up again
-//!        │  ├────▶ paused: the next use resumes it
-//!        │  └────▶ gone: its terminals are lost, their state is not
-//!        └───────▶ unreachable: shown on its lease, looked for again until it is one of the others
+//!   searching ──▶ found: its terminals are adopted
+//!        │  ├───▶ paused: the next use resumes it
+//!        │  └───▶ gone: its terminals are lost, their state is kept
+//!        └──────▶ unreachable: shown on its lease, retried until it is one of the others
 //! ```
-//! One lease never waits for another: each host is looked for by a task of its own.
+//! One lease never waits for another: each host has a recovery task of its own.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -18,37 +18,36 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
 use super::error::TerminalError;
-use super::link::{Link, Silence};
+use super::link::{HostLink, Silence};
 use super::terminals::Terminals;
 use crate::lease::{LeaseError, RunningInstance};
-use base::event::Happened;
+use base::event::EventKind;
 use base::outbound::bounded;
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
 use provider::ProviderError;
 
-/// The first wait before a host that was cut off is looked for again; it doubles each time.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-/// The longest wait between two tries to reach a host that does not answer.
-const RETRY_MAX: Duration = Duration::from_secs(5);
-/// How long one try to reach an unreachable host waits for its greeting. A host that is continued in that
+/// The first wait between two attempts to reconnect; it doubles with each.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// How long one attempt to reach an unreachable host waits for its greeting. A host that is resumed in that
 /// time answers at once.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(15);
-/// A host that is looked for longer than this is not on this machine.
-const FAR: Duration = Duration::from_secs(5);
-/// Hosts that are greeted at once when the server starts.
-const RECOVERIES: usize = 64;
+/// Providers with a longer reconnect timeout are remote.
+const LOCAL_RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Hosts that are contacted at the same time when the server starts.
+const CONCURRENT_RECOVERIES: usize = 64;
 
-/// What is beneath a lease.
+/// The host of a lease.
 pub(super) enum Found {
-    Running(Link),
+    Running(HostLink),
     Paused,
     Nothing,
 }
 
-/// Who wants a connection to a host.
+/// The purpose of a connection to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seeker {
-    /// A request: it fails fast where the host is known to be unreachable.
+    /// A request: fails at once if the host is known to be unreachable.
     Request,
     /// The task that waits for an unreachable host.
     Recovery,
@@ -60,34 +59,34 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Waits until every host was looked for once.
+    /// Waits until every host was contacted once.
     pub async fn finished(&mut self) {
         let _ = self.left.wait_for(|left| *left == 0).await;
     }
 }
 
 impl Terminals {
-    /// Starts to look for every host that was left running, all of them at once. What concerns one lease
-    /// waits for the first look at that lease (`Terminals::settled`), and for nothing else.
+    /// Starts to reconnect to every host that was left running, in parallel. Requests for a lease wait for
+    /// the first attempt on that lease (`Terminals::settled`), and for nothing else.
     pub async fn recover(&self) -> Result<Recovery, TerminalError> {
-        // Of hosts that were killed.
+        // Removes the files of hosts that were killed.
         let _ = tokio::task::spawn_blocking(host::shell::place::sweep).await;
         let mut leases: BTreeMap<LeaseId, Vec<Terminal>> = BTreeMap::new();
         for terminal in self.0.store.live_terminals().await? {
             leases.entry(terminal.lease_id.clone()).or_default().push(terminal);
         }
-        let places = Arc::new(Semaphore::new(RECOVERIES));
+        let places = Arc::new(Semaphore::new(CONCURRENT_RECOVERIES));
         let (left, all) = watch::channel(leases.len());
         for (lease, terminals) in leases {
-            let (done, first_look) = watch::channel(false);
-            if !self.is_far(&lease).await {
+            let (done, first_attempt) = watch::channel(false);
+            if !self.is_remote(&lease).await {
                 let mut settling = self.0.settling.lock();
-                settling.insert(lease.clone(), first_look);
+                settling.insert(lease.clone(), first_attempt);
             }
             let (this, places, left) = (self.clone(), places.clone(), left.clone());
             self.0.tasks.spawn(async move {
                 let place = places.acquire_owned().await;
-                let looked = || {
+                let tried = || {
                     drop(place);
                     let mut settling = this.0.settling.lock();
                     settling.remove(&lease);
@@ -95,31 +94,31 @@ impl Terminals {
                     done.send_replace(true);
                     left.send_modify(|left| *left -= 1);
                 };
-                this.look_for(None, None, &lease, terminals, looked).await;
+                this.reconnect(None, None, &lease, terminals, tried).await;
             });
         }
         Ok(Recovery { left: all })
     }
 
-    /// Waits until the host of a lease was looked for once after the start of the server, for no longer
-    /// than a silent host is waited for.
+    /// Waits for the first attempt to reach the host of a lease after the start of the server, at most as
+    /// long as a host may be silent.
     pub(super) async fn settled(&self, lease: &LeaseId) {
-        let first_look = {
+        let first_attempt = {
             let settling = self.0.settling.lock();
             settling.get(lease).cloned()
         };
-        if let Some(mut first_look) = first_look {
-            let settled = first_look.wait_for(|done| *done);
+        if let Some(mut first_attempt) = first_attempt {
+            let settled = first_attempt.wait_for(|done| *done);
             let _ = tokio::time::timeout(Silence::NEAR.limit, settled).await;
         }
     }
 
-    /// Since when the host of a lease has not answered; `None` if it does, as far as is known.
+    /// Returns since when the host of a lease has not answered; `None` if it is not known to be unreachable.
     pub fn unreachable_since(&self, lease: &LeaseId) -> Option<Timestamp> {
         self.0.unreachable.borrow().get(lease).copied()
     }
 
-    /// Waits until the host of a lease is known not to answer.
+    /// Waits until the host of a lease is known to be unreachable.
     pub(super) async fn is_unreachable(&self, lease: &LeaseId) {
         let mut unreachable = self.0.unreachable.subscribe();
         let _ = unreachable.wait_for(|all| all.contains_key(lease)).await;
@@ -133,18 +132,18 @@ impl Terminals {
         });
         if added {
             tracing::warn!(%lease, "the host of a lease does not answer");
-            self.0.events.tell(Happened::LeaseUnreachable { lease_id: lease.clone() });
+            self.0.events.publish(EventKind::LeaseUnreachable { lease_id: lease.clone() });
         }
     }
 
     fn note_reachable(&self, lease: &LeaseId) {
         if self.0.unreachable.send_if_modified(|all| all.remove(lease).is_some()) {
             tracing::info!(%lease, "the host of a lease answers again");
-            self.0.events.tell(Happened::LeaseReachable { lease_id: lease.clone() });
+            self.0.events.publish(EventKind::LeaseReachable { lease_id: lease.clone() });
         }
     }
 
-    /// The host of a lease if it has one; makes none.
+    /// Returns the host of a lease, if it has one. Creates none.
     pub(super) async fn find(&self, lease: &LeaseId) -> Result<Found, TerminalError> {
         let lease = self.0.leases.reconcile(lease).await?;
         match lease.state {
@@ -161,10 +160,10 @@ impl Terminals {
         }
     }
 
-    /// Takes up everything a host holds, and ends what nobody knows any more.
-    async fn take_up(
+    /// Adopts the terminals of a host, and ends those that were deleted.
+    async fn adopt_all(
         &self,
-        link: &Link,
+        link: &HostLink,
         missing: &mut Vec<Terminal>,
     ) -> Result<usize, TerminalError> {
         let mut found = 0;
@@ -176,7 +175,7 @@ impl Terminals {
             };
             let Some(terminal) = row else {
                 if id.is_some_and(|id| self.is_known(&id)) {
-                    // Its row is on the way to the disk.
+                    // Its row is being written.
                     continue;
                 }
                 tracing::info!(terminal = info.terminal, "ending a terminal that was deleted");
@@ -188,10 +187,10 @@ impl Terminals {
             let live = self.live_at(&terminal, info.end_offset);
             let mut slot = live.runtime.lock().await;
             if slot.as_ref().is_some_and(|alive| alive.is_on(link)) {
-                // A request has adopted it meanwhile.
+                // A request adopted it meanwhile.
                 continue;
             }
-            // Before the scribe listens: one that has exited meanwhile is recorded as exited last.
+            // Before the scribe starts: an exit in the meantime is recorded after this.
             self.note_status(&terminal, TerminalEvent::Started).await;
             *slot = Some(self.adopt(&live, link, &info).await?);
             drop(slot);
@@ -200,13 +199,13 @@ impl Terminals {
         Ok(found)
     }
 
-    /// A connection to the host of a lease's instance; there is one for all its terminals. Only those who
-    /// want the same instance wait for each other.
+    /// Returns the connection to the host of an instance, which all its terminals share. Only callers for
+    /// the same instance wait for each other.
     pub(super) async fn link(
         &self,
         running: &RunningInstance,
         seeker: Seeker,
-    ) -> Result<Link, TerminalError> {
+    ) -> Result<HostLink, TerminalError> {
         let instance = running.instance.instance_id.clone();
         let lease = &running.lease_id;
         let slot = {
@@ -223,7 +222,7 @@ impl Terminals {
         if seeker == Seeker::Request && self.unreachable_since(lease).is_some() {
             return Err(unreachable());
         }
-        let silence = match self.is_far(lease).await {
+        let silence = match self.is_remote(lease).await {
             true => Silence::FAR,
             false => Silence::NEAR,
         };
@@ -241,7 +240,7 @@ impl Terminals {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut greeting = std::pin::pin!(Link::greet(stream, lease.clone(), silence));
+        let mut greeting = std::pin::pin!(HostLink::greet(stream, lease.clone(), silence));
         let greeted = match bounded("host.greeting", silence.limit, greeting.as_mut()).await {
             Ok(greeted) => greeted?,
             Err(_) if seeker == Seeker::Request => return Err(give_up()),
@@ -261,7 +260,7 @@ impl Terminals {
         Ok(greeted)
     }
 
-    /// Boxed, for looking for a host may end in looking for it again.
+    /// Boxed, because the recovery of a host may start another.
     fn seek(
         self,
         instance: InstanceId,
@@ -270,9 +269,9 @@ impl Terminals {
         Box::pin(async move {
             match self.terminals_on(&lease).await {
                 Ok(terminals) => {
-                    self.look_for(None, Some(&instance), &lease, terminals, || ()).await;
+                    self.reconnect(None, Some(&instance), &lease, terminals, || ()).await;
                 }
-                Err(error) => tracing::error!(%error, "cannot tell which terminals a host has"),
+                Err(error) => tracing::error!(%error, "cannot list the terminals of a host"),
             }
         })
     }
@@ -283,10 +282,10 @@ impl Terminals {
         Ok(all.into_iter().filter(|terminal| terminal.lease_id == *lease).collect())
     }
 
-    /// Boxed, for looking for a host may end in watching it again.
+    /// Boxed, because the recovery of a host may watch it again.
     fn watch_link(
         self,
-        link: Link,
+        link: HostLink,
         instance: InstanceId,
         lease: LeaseId,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -302,11 +301,11 @@ impl Terminals {
                 let answers = *reachable.borrow_and_update();
                 match answers {
                     true => self.note_reachable(&lease),
-                    // A paused host is silent because it was asked to be.
+                    // A paused host is silent by request.
                     false if self.is_paused(&lease).await => {}
                     false => {
                         self.note_unreachable(&lease);
-                        // Silent, or gone without a word: its provider knows.
+                        // Silent or gone: its provider knows which.
                         let asked = self.0.leases.lost(&lease, &instance).await;
                         let there = asked.map_or(true, |lease| match &lease.state {
                             LeaseState::Running(it) | LeaseState::Paused(it) => {
@@ -333,17 +332,17 @@ impl Terminals {
         lease.is_some_and(|lease| matches!(lease.state, LeaseState::Paused(_)))
     }
 
-    /// Whether what is beneath a lease may be out of reach for a while and be there all the same.
-    pub(super) async fn is_far(&self, lease: &LeaseId) -> bool {
+    /// Returns whether the host of a lease is behind a network, where short outages are normal.
+    pub(super) async fn is_remote(&self, lease: &LeaseId) -> bool {
         let lease = self.0.store.lease(lease).await.ok().flatten();
-        lease.is_some_and(|lease| self.0.leases.reconnect_timeout(&lease) > FAR)
+        lease.is_some_and(|lease| self.0.leases.reconnect_timeout(&lease) > LOCAL_RECONNECT_TIMEOUT)
     }
 
-    /// The connection to a host broke: it is looked for, and if it is gone, so are its shells.
-    async fn relink(&self, closed: &Link, instance: &InstanceId, lease: &LeaseId) {
+    /// Reconnects after a broken connection. If the host is gone, its shells are lost.
+    async fn relink(&self, closed: &HostLink, instance: &InstanceId, lease: &LeaseId) {
         {
             let mut links = self.0.links.lock();
-            // A slot that somebody holds is being filled with the next connection.
+            // A locked slot is being filled with the next connection.
             let over = links.get(instance).is_some_and(|slot| {
                 let free = slot.try_lock();
                 free.is_ok_and(|slot| slot.as_ref().is_none_or(|it| it.closed().is_cancelled()))
@@ -358,32 +357,32 @@ impl Terminals {
         match self.terminals_on(lease).await {
             Ok(terminals) => {
                 let before = Some(closed.boot_id());
-                self.look_for(before, Some(instance), lease, terminals, || ()).await;
+                self.reconnect(before, Some(instance), lease, terminals, || ()).await;
             }
-            Err(error) => tracing::error!(%error, "cannot tell which terminals a lost host had"),
+            Err(error) => tracing::error!(%error, "cannot list the terminals of a lost host"),
         }
     }
 
-    /// Looks for the host of a lease, which had this name if that is known, until it is found or known to
-    /// be gone. The terminals that it does not hold are lost. `looked` is called after the first try.
-    async fn look_for(
+    /// Reconnects to the host of a lease until it is found or known to be gone. `before` is its last boot id,
+    /// if known. Terminals that it does not hold are lost. `tried` is called after the first attempt.
+    async fn reconnect(
         &self,
         before: Option<&str>,
         instance: Option<&InstanceId>,
         lease: &LeaseId,
         mut missing: Vec<Terminal>,
-        looked: impl FnOnce() + Send,
+        tried: impl FnOnce() + Send,
     ) {
-        let (patience, keeps) = match self.0.store.lease(lease).await {
+        let (timeout, keeps) = match self.0.store.lease(lease).await {
             Ok(Some(lease)) => {
                 (self.0.leases.reconnect_timeout(&lease), self.0.leases.keeps_programs(&lease))
             }
-            Ok(None) | Err(_) => (FAR, true),
+            Ok(None) | Err(_) => (LOCAL_RECONNECT_TIMEOUT, true),
         };
         let began = Instant::now();
-        let mut looked = Some(looked);
-        let mut deadline = tokio::time::Instant::now() + patience;
-        let (mut same, mut wait) = (false, RETRY_MIN);
+        let mut tried = Some(tried);
+        let mut deadline = tokio::time::Instant::now() + timeout;
+        let (mut same, mut wait) = (false, INITIAL_BACKOFF);
         loop {
             if let Some(instance) = instance {
                 let _ = self.0.leases.lost(lease, instance).await;
@@ -397,15 +396,15 @@ impl Terminals {
                 match first {
                     Some(found) => found,
                     None => {
-                        if let Some(looked) = looked.take() {
-                            looked();
+                        if let Some(tried) = tried.take() {
+                            tried();
                         }
                         found.await
                     }
                 }
             };
             match found {
-                Ok(Found::Running(link)) => match self.take_up(&link, &mut missing).await {
+                Ok(Found::Running(link)) => match self.adopt_all(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
                         self.count_reconnect(began);
@@ -414,22 +413,22 @@ impl Terminals {
                     }
                     Err(error) => tracing::warn!(%lease, %error, "a host was lost again"),
                 },
-                // Its shells are kept; the next use resumes it.
+                // Its shells survive the pause; the next use resumes it.
                 Ok(Found::Paused) if keeps => {
-                    if let Some(looked) = looked.take() {
-                        looked();
+                    if let Some(tried) = tried.take() {
+                        tried();
                     }
                     return self.note_reachable(lease);
                 }
                 Ok(Found::Paused | Found::Nothing) => break,
-                // It is there and holds its shells: it is waited for, however long that takes.
+                // It exists and holds its shells, so there is no deadline.
                 Err(TerminalError::Unreachable { .. }) => {
-                    deadline = tokio::time::Instant::now() + patience;
+                    deadline = tokio::time::Instant::now() + timeout;
                 }
                 Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
             }
-            if let Some(looked) = looked.take() {
-                looked();
+            if let Some(tried) = tried.take() {
+                tried();
             }
             if tokio::time::Instant::now() >= deadline {
                 self.count_failed_recovery();
@@ -439,7 +438,7 @@ impl Terminals {
                 () = tokio::time::sleep(wait) => {}
                 () = self.0.stopping.cancelled() => return,
             }
-            wait = (wait * 2).min((patience / 100).clamp(RETRY_MIN, RETRY_MAX));
+            wait = (wait * 2).min((timeout / 100).clamp(INITIAL_BACKOFF, MAX_BACKOFF));
         }
         self.note_reachable(lease);
         for terminal in missing {
@@ -450,12 +449,12 @@ impl Terminals {
         if let (Some(before), false) = (before, same) {
             self.strand(before).await;
         }
-        if let Some(looked) = looked.take() {
-            looked();
+        if let Some(tried) = tried.take() {
+            tried();
         }
     }
 
-    /// Whether a terminal is on a host that can be reached.
+    /// Returns whether a terminal is on a reachable host.
     async fn is_alive(&self, id: &TerminalId) -> bool {
         let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return false };

@@ -1,8 +1,7 @@
-//! The live end of a terminal: started when it is needed, found again when it is there.
+//! Starts the shell of a terminal, or adopts the one that its host still runs.
 //!
-//! Starting is recovering: whether the server has just come up, the connection broke, or the
-//! instance was made anew, the host is asked what it holds, what it holds is taken up again, and
-//! what it does not hold is opened from the state in the store.
+//! Starting is recovering: after a restart of the server, a broken connection or a new instance, the host
+//! lists its terminals. Those are adopted, and the others are opened from the state in the store.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,63 +13,62 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::alive::Alive;
 use super::error::TerminalError;
 use super::limit::Limits;
-use super::link::{Feed, Link, LinkError};
+use super::link::{Feed, HostLink, LinkError};
 use super::options::Resume;
-use super::owner::{Ask, Format, Runtime};
+use super::owner::{Format, OwnerRequest, Runtime};
 use super::recovery::Seeker;
-use super::scribe::{self, Desk, Order, Scribe};
-use super::shell_start::{Place, argv, environment, inherited, start_directory, wire_shell};
+use super::scribe::{self, Order, Scribe, ScribeChannels};
+use super::shell_start::{ShellSetup, argv, environment, inherited, start_directory, wire_shell};
 use super::terminals::{Live, Terminals};
 use crate::lease::RunningInstance;
-use base::event::Happened;
+use base::event::EventKind;
 use model::{
     Command, CommandEnd, CommandStatus, Terminal, TerminalEvent, TerminalId, TerminalState, Thread,
 };
 
-/// Output events that wait for an owner before the terminal counts as behind.
-const OUTPUT: usize = 128;
-/// Records that wait for a scribe before it has to catch up.
-const RECORDS: usize = 1024;
-/// Orders that wait for a scribe.
-const ORDERS: usize = 16;
+/// Output events that wait for an owner before output is dropped.
+const OUTPUT_QUEUE_LENGTH: usize = 128;
+/// Records that wait for a scribe before it has to resynchronize.
+const RECORD_QUEUE_LENGTH: usize = 1024;
+const ORDER_QUEUE_LENGTH: usize = 16;
 
 impl Live {
-    /// Gives the owner a runtime. It notes in its turn that the terminal lives; whoever looks before
-    /// that must not start it again.
+    /// Gives the owner a runtime. The terminal is marked live at once, so that no other caller starts it
+    /// before the owner handles the request.
     async fn hand(&self, runtime: Runtime) -> Result<(), TerminalError> {
         self.shared.note(|facts| (facts.live, facts.exit) = (true, None));
-        self.ask(Ask::Runtime(runtime)).await
+        self.ask(OwnerRequest::Runtime(runtime)).await
     }
 }
 
 impl Terminals {
-    /// The host a terminal is on; started and hydrated if there is none.
+    /// Returns the host of a terminal. Starts the shell from its state if there is none.
     pub(super) async fn alive(
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
         resume: Resume,
-    ) -> Result<Link, TerminalError> {
+    ) -> Result<HostLink, TerminalError> {
         self.alive_from(terminal, live, resume, None).await
     }
 
-    /// The same for a terminal that no host can hold yet and whose row is only being written.
+    /// Like `alive`, for a new terminal whose row is being written.
     pub(super) async fn alive_new(
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
-    ) -> Result<Link, TerminalError> {
+    ) -> Result<HostLink, TerminalError> {
         self.alive_from(terminal, live, Resume::Yes, Some(TerminalState::default())).await
     }
 
-    /// `state` is what it starts with if that is known to be all there is.
+    /// `state` is given for a terminal that is known to be new.
     async fn alive_from(
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
         resume: Resume,
         state: Option<TerminalState>,
-    ) -> Result<Link, TerminalError> {
+    ) -> Result<HostLink, TerminalError> {
         let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
         let mut slot = live.runtime.lock().await;
         if let Some(alive) = &*slot {
@@ -98,8 +96,8 @@ impl Terminals {
         Ok(link)
     }
 
-    /// Connects to the host of a lease, or to that of its next instance if it is gone, and takes the
-    /// terminal up there.
+    /// Connects to the host of a lease, or of its next instance if that is gone, and opens the terminal
+    /// there.
     async fn bring_back(
         &self,
         terminal: &Terminal,
@@ -111,7 +109,7 @@ impl Terminals {
             Ok(link) => link,
             Err(error @ TerminalError::Unreachable { .. }) => return Err(error),
             Err(error) => {
-                tracing::warn!(lease = %running.lease_id, %error, "a host is not there any more");
+                tracing::warn!(lease = %running.lease_id, %error, "a host is gone");
                 self.0.leases.lost(&running.lease_id, &running.instance.instance_id).await?;
                 *running = self.0.leases.running(&running.lease_id).await?;
                 self.link(running, Seeker::Request).await?
@@ -119,33 +117,32 @@ impl Terminals {
         };
         match state {
             Some(state) => self.start(terminal, live, running, &link, state).await,
-            None => self.again(terminal, live, running, &link).await,
+            None => self.adopt_or_start(terminal, live, running, &link).await,
         }
     }
 
-    /// Counts a terminal or a host that was brought back; the attempt began at `began`.
+    /// Counts a recovered terminal or host; the attempt started at `began`.
     pub(super) fn count_recovery(&self, began: Instant) {
         self.0.settings.metrics.recovery_seconds.observe(began.elapsed().as_secs_f64());
     }
 
-    /// Counts an attempt to bring a terminal or a host back that did not succeed.
     pub(super) fn count_failed_recovery(&self) {
         self.0.settings.metrics.recoveries_failed.inc();
     }
 
-    /// Counts a connection to a host that was made again, `began` being when the search for it began.
+    /// Counts a reconnected host; the attempt started at `began`.
     pub(super) fn count_reconnect(&self, began: Instant) {
         self.0.settings.metrics.reconnects.inc();
         self.count_recovery(began);
     }
 
-    /// Takes up what a host holds of a terminal, or starts it from the state on record.
-    async fn again(
+    /// Adopts the terminal if its host holds it, or starts it from the stored state.
+    async fn adopt_or_start(
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
         running: &RunningInstance,
-        link: &Link,
+        link: &HostLink,
     ) -> Result<Alive, TerminalError> {
         let held = link.list().await?;
         let known = held.into_iter().find(|info| info.terminal == live.id.as_str());
@@ -162,25 +159,24 @@ impl Terminals {
         Ok(alive)
     }
 
-    /// The channel to a terminal's scribe.
     pub(super) async fn orders(&self, live: &Live) -> Option<mpsc::Sender<Order>> {
         live.runtime.lock().await.as_ref().map(|alive| alive.orders.clone())
     }
 
-    /// Starts to listen to a terminal that its host holds.
+    /// Attaches to a terminal that its host holds.
     pub(super) async fn adopt(
         &self,
         live: &Arc<Live>,
-        link: &Link,
+        link: &HostLink,
         info: &TerminalInfo,
     ) -> Result<Alive, TerminalError> {
         let state = self.0.store.terminal_state(&live.id, None).await?;
         let (alive, output) = self.listen(live, link, &state);
         for command in &info.commands {
             link.follow(&command.command, live.id.as_str());
-            // Also one that has ended: until that is on record, whoever asks for it waits.
+            // Also an ended command: callers wait until its receipt is stored.
             self.resume_flight(live, link, &command.command).await;
-            // Tells again what has happened: its end, too, if that is not on record yet.
+            // Repeats its events, including its end if the receipt is not stored yet.
             let id = command.command.clone();
             let (from_out, from_err) = (command.stdout_bytes, command.stderr_bytes);
             link.post(|seq| Request::ExecWatch { seq, command: id, from_out, from_err });
@@ -199,7 +195,7 @@ impl Terminals {
         terminal: &Terminal,
         live: &Arc<Live>,
         running: &RunningInstance,
-        link: &Link,
+        link: &HostLink,
         state: TerminalState,
     ) -> Result<Alive, TerminalError> {
         let thread = self.0.store.thread(&terminal.thread_id).await?;
@@ -211,7 +207,7 @@ impl Terminals {
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {
                 code: Code::Storage,
-                message: format!("the terminal's directory cannot be made: {error}"),
+                message: format!("cannot create the terminal's directory: {error}"),
             })?;
         let needed = provider::Place {
             terminal: live.id.clone(),
@@ -258,38 +254,38 @@ impl Terminals {
         live.hand(runtime).await?;
         if again {
             let (terminal_id, version) = (live.id.clone(), terminal.version);
-            self.0.events.tell(Happened::TerminalRestored { terminal_id, version });
+            self.0.events.publish(EventKind::TerminalRestored { terminal_id, version });
         }
         Ok(alive)
     }
 
-    /// What the screen is told before a shell is started on it again.
+    /// Returns what is printed before a shell is started again on the same screen.
     async fn restored(&self, live: &Live) -> Result<Vec<u8>, TerminalError> {
         let (answer, picture) = oneshot::channel();
-        live.ask(Ask::Picture { format: Format::Text, scrollback: None, answer }).await?;
+        live.ask(OwnerRequest::Picture { format: Format::Text, scrollback: None, answer }).await?;
         let picture = picture.await.map_err(|_| TerminalError::Gone)?;
-        // Leaving the alternate screen moves the cursor, even where it is not shown.
+        // Leaving the alternate screen moves the cursor even if it is not active.
         let first = if picture.alt_screen { LEAVE_ALTERNATE } else { "" };
         Ok([first, LEAVE, RESTORED].concat().into_bytes())
     }
 
-    /// Channels for a terminal, and a scribe at their end.
+    /// Creates the channels of a terminal and starts its scribe.
     fn listen(
         &self,
         live: &Arc<Live>,
-        link: &Link,
+        link: &HostLink,
         state: &TerminalState,
     ) -> (Alive, mpsc::Receiver<Box<host::wire::Event>>) {
-        let (output, output_receiver) = mpsc::channel(OUTPUT);
-        let (records, records_receiver) = mpsc::channel(RECORDS);
+        let (output, output_receiver) = mpsc::channel(OUTPUT_QUEUE_LENGTH);
+        let (records, records_receiver) = mpsc::channel(RECORD_QUEUE_LENGTH);
         let (resync, resync_receiver) = watch::channel(false);
-        let (orders, orders_receiver) = mpsc::channel(ORDERS);
+        let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE_LENGTH);
         link.listen(live.id.as_str(), Feed { output, records, resync });
-        let desk = Desk {
+        let channels = ScribeChannels {
             records: records_receiver,
             orders: orders_receiver,
             resync: resync_receiver,
-            told: live.version.clone(),
+            stored: live.version.clone(),
             limits: Limits::new(self.0.leases.clone(), live.lease.clone()),
         };
         let scribe = Scribe::new(
@@ -299,40 +295,40 @@ impl Terminals {
             self.0.flights.clone(),
             self.0.events.clone(),
             state,
-            desk,
+            channels,
         );
         self.0.tasks.spawn(scribe.run());
         (Alive { link: link.clone(), orders }, output_receiver)
     }
 
-    /// A terminal's shell is gone for good; its state and its output are not.
+    /// Marks the shell of a terminal as lost. State and output are kept.
     pub(super) async fn lost(&self, id: &TerminalId) {
         let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
             *live.runtime.lock().await = None;
             let why = "the shell is gone; the next command or key starts one from its last state";
-            let _ = live.ask(Ask::Lost(why.into())).await;
+            let _ = live.ask(OwnerRequest::Lost(why.into())).await;
         }
         let now = Timestamp::now();
         if let Err(error) = self.0.store.apply_terminal(id, TerminalEvent::RuntimeLost, now).await {
-            tracing::warn!(terminal = %id, %error, "cannot note that a shell is gone");
+            tracing::warn!(terminal = %id, %error, "cannot record that a shell is lost");
         }
         self.lose_rows(id, Vec::new()).await;
     }
 
-    /// Whatever runs in a terminal that is deleted has no end; that is put on record.
+    /// Records the commands of a deleted terminal as lost.
     pub(super) async fn lose_commands(&self, id: &TerminalId) {
         let open = self.0.flights.lose(|command| command.terminal_id == *id);
         self.lose_rows(id, open).await;
     }
 
-    /// Puts on record that commands are lost: these, and those that nobody here knows any more.
+    /// Records commands as lost: these, and stored ones that are not in flight.
     async fn lose_rows(&self, id: &TerminalId, mut open: Vec<Command>) {
         match self.0.store.unfinished_commands(id).await {
             Ok(rows) => open.extend(
                 rows.into_iter().filter(|row| self.0.flights.command(&row.command_id).is_none()),
             ),
-            Err(error) => tracing::warn!(terminal = %id, %error, "cannot look for lost commands"),
+            Err(error) => tracing::warn!(terminal = %id, %error, "cannot list unfinished commands"),
         }
         for command in open {
             let queued = command.status == CommandStatus::Queued;
@@ -342,7 +338,7 @@ impl Terminals {
             if let Ok(lost) = command.end(end, Timestamp::now())
                 && let Err(error) = self.0.store.save_command(&lost).await
             {
-                tracing::warn!(command = %lost.command_id, %error, "cannot note a lost command");
+                tracing::warn!(command = %lost.command_id, %error, "cannot record a lost command");
             }
         }
     }
@@ -350,14 +346,14 @@ impl Terminals {
     pub(super) async fn note_status(&self, terminal: &Terminal, event: TerminalEvent) {
         let now = Timestamp::now();
         if let Err(error) = self.0.store.apply_terminal(&terminal.terminal_id, event, now).await {
-            tracing::warn!(terminal = %terminal.terminal_id, %error, "cannot note its status");
+            tracing::warn!(terminal = %terminal.terminal_id, %error, "cannot record the status of a terminal");
         }
     }
 
-    /// Where a terminal of this thread starts, and what tells it so.
-    async fn place(&self, thread: Option<&Thread>) -> Result<Place, TerminalError> {
+    /// Returns where the shells of a thread's project start.
+    async fn place(&self, thread: Option<&Thread>) -> Result<ShellSetup, TerminalError> {
         let Some(project) = thread.map(|thread| thread.project_id.clone()) else {
-            return Ok(Place::default());
+            return Ok(ShellSetup::default());
         };
         let place = self.0.settings.place.clone();
         tokio::task::spawn_blocking(move || place(&project))
@@ -365,19 +361,19 @@ impl Terminals {
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {
                 code: Code::Storage,
-                message: format!("the project's directory cannot be made: {error}"),
+                message: format!("cannot create the project's directory: {error}"),
             })
     }
 }
 
-/// Leaves whatever the last program had switched on.
+/// Resets the modes that the last program had set.
 const LEAVE: &str = "\x1b[!p\x1b[?1000;1002;1003;1004;1005;1006;1015;1016;2004l\x1b[?25h\x1b[<99u";
 const LEAVE_ALTERNATE: &str = "\x1b[?1049l";
 const RESTORED: &str =
     "\x1b[0m\r\n\x1b[2m── the shell was restored from its last state ──\x1b[0m\r\n";
 
-/// Makes a terminal end with its program. A host that does not know this yet starts another shell.
-async fn end_with_program(link: &Link, id: &TerminalId) -> Result<(), LinkError> {
+/// Makes a terminal end with its program. An older host does not support this and starts another shell.
+async fn end_with_program(link: &HostLink, id: &TerminalId) -> Result<(), LinkError> {
     let terminal = id.to_string();
     match link.call(|seq| Request::EndWithProgram { seq, terminal }).await {
         Ok(_) | Err(LinkError::Refused { code: Code::Unsupported, .. }) => Ok(()),
@@ -385,7 +381,7 @@ async fn end_with_program(link: &Link, id: &TerminalId) -> Result<(), LinkError>
     }
 }
 
-/// A request that was built before its number was known.
+/// Sets the number of a request that was built before.
 fn numbered(mut request: Request, number: u32) -> Request {
     if let Request::Open { seq, .. } = &mut request {
         *seq = number;

@@ -1,8 +1,7 @@
-//! Writes down what happened in a terminal: ends of commands and versions of its state.
+//! Stores what happened in a terminal: receipts of commands and versions of its state.
 //!
-//! One task a live terminal, so that versions rise by exactly one. What cannot be written down
-//! is kept and tried again: the shell has already moved on, and the record has to follow. Only
-//! then is the host told that it may forget.
+//! One task per live terminal, so that versions rise by exactly one. A failed write is retried, because the
+//! shell has already moved on. Only after the write may the host discard its copy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,74 +12,71 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::TerminalError;
-use super::flight::{Ended, Flights, Stage};
+use super::flight::{CommandStage, EndedCommand, Flights};
 use super::limit::{self, Limits};
-use super::link::Link;
+use super::link::HostLink;
 use super::output_source;
-use base::event::{Events, Happened};
+use base::event::{EventKind, Events};
 use model::{
     Cause, Changes, Command, CommandEnd, CommandId, CommandStatus, CwdChange, Env, EnvChange, Exit,
     Limit, Source, TerminalEvent, TerminalId, TerminalState,
 };
 use store::{FinishCommand, Outputs, Section, StateChange, Store, StoreError};
 
-/// The section in which we keep the environment the first shell came up with; no shell sees it.
+/// The section with the environment of the first shell. It is not sent to shells.
 pub const BASE: &str = "stead.base";
-/// So much output is kept with the receipt.
-const SMALL: u64 = 64 << 10;
-/// How long to wait before a write that failed is tried again.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Output up to this size is stored with the receipt.
+const MAX_STORED_OUTPUT_BYTES: u64 = 64 << 10;
+/// How long to wait before a failed write is retried.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a scribe can be told to do between two records.
+/// A change of the state that is requested through the API.
 pub enum Order {
-    /// Run a script quietly in the shell, as a change of its own.
+    /// Run a script in the shell without output; the change is a version of its own.
     Apply { script: Vec<u8>, answer: oneshot::Sender<Result<u64, TerminalError>> },
-    /// Take up an earlier version again.
+    /// Return to an earlier version.
     Rollback { to: u64, answer: oneshot::Sender<Result<u64, TerminalError>> },
 }
 
-/// The task. See the module.
 pub struct Scribe {
     id: TerminalId,
     store: Store,
-    link: Link,
+    link: HostLink,
     flights: Arc<Flights>,
     events: Events,
     limits: Limits,
     records: mpsc::Receiver<Box<Event>>,
     orders: mpsc::Receiver<Order>,
     resync: watch::Receiver<bool>,
-    told: watch::Sender<u64>,
+    stored: watch::Sender<u64>,
     version: u64,
     cwd: String,
     env: Env,
     base: Env,
 }
 
-/// The ends of a scribe's channels.
-pub struct Desk {
-    /// What the link passes on.
+/// The channels of a scribe.
+pub struct ScribeChannels {
+    /// Events from the link.
     pub records: mpsc::Receiver<Box<Event>>,
-    /// What it is asked to do.
     pub orders: mpsc::Receiver<Order>,
-    /// Raised when a record was dropped.
+    /// Set when a record was dropped.
     pub resync: watch::Receiver<bool>,
-    /// The version that is written down.
-    pub told: watch::Sender<u64>,
-    /// What tells which limit a command met.
+    /// The last stored version.
+    pub stored: watch::Sender<u64>,
+    /// Detects which limit a command reached.
     pub limits: Limits,
 }
 
 impl Scribe {
-    /// A scribe of a terminal whose state is `state`.
     pub fn new(
         id: TerminalId,
         store: Store,
-        link: Link,
+        link: HostLink,
         flights: Arc<Flights>,
         events: Events,
         state: &TerminalState,
-        desk: Desk,
+        channels: ScribeChannels,
     ) -> Scribe {
         let section = |name: &str| state.sections.get(name).map(|bytes| environment(bytes));
         Scribe {
@@ -89,11 +85,11 @@ impl Scribe {
             link,
             flights,
             events,
-            limits: desk.limits,
-            records: desk.records,
-            orders: desk.orders,
-            resync: desk.resync,
-            told: desk.told,
+            limits: channels.limits,
+            records: channels.records,
+            orders: channels.orders,
+            resync: channels.resync,
+            stored: channels.stored,
             version: state.version,
             cwd: state.cwd.clone(),
             env: section("env").unwrap_or_default(),
@@ -101,8 +97,8 @@ impl Scribe {
         }
     }
 
-    /// Runs until the link is gone. What it does is boxed: there is one for every terminal, and it
-    /// mostly waits.
+    /// Runs until the link is closed. The futures are boxed, because every terminal has a scribe that mostly
+    /// waits.
     pub async fn run(mut self) {
         loop {
             tokio::select! {
@@ -111,8 +107,8 @@ impl Scribe {
                     Some(record) => Box::pin(self.record(*record, None)).await,
                     None => break,
                 },
-                Some(order) = self.orders.recv() => Box::pin(self.obey(order)).await,
-                Ok(()) = self.resync.changed() => Box::pin(self.catch_up()).await,
+                Some(order) = self.orders.recv() => Box::pin(self.execute(order)).await,
+                Ok(()) = self.resync.changed() => Box::pin(self.resynchronize()).await,
             }
         }
     }
@@ -120,20 +116,21 @@ impl Scribe {
     async fn record(&mut self, record: Event, cause: Option<Cause>) {
         match record {
             Event::Started { command, offset, time_ms, .. } => {
-                // What was met since the last command is not this one's doing.
-                let met = self.limits.met();
-                self.show(met);
+                // Limits that were reached since the last command were not reached by this one.
+                let reached = self.limits.reached();
+                self.show(reached);
                 if let Ok(id) = command.parse::<CommandId>() {
                     self.flights.started(&id, time(time_ms), offset);
                     let terminal_id = self.id.clone();
-                    self.events.tell(Happened::CommandStarted { terminal_id, command_id: id });
+                    self.events.publish(EventKind::CommandStarted { terminal_id, command_id: id });
                 }
             }
             done @ Event::Done { .. } => self.finish(done).await,
             Event::Sealed { command, stdout_bytes, stderr_bytes } => {
-                // On record first: who finds that it is followed no more reads its lengths there.
+                // Stored first: a caller that finds the command no longer tracked reads its lengths from
+                // the row.
                 if let Ok(id) = command.parse::<CommandId>() {
-                    self.late(&id, stdout_bytes, stderr_bytes).await;
+                    self.note_late_output(&id, stdout_bytes, stderr_bytes).await;
                 }
                 self.link.forget(&command);
                 self.link.post(|seq| Request::ExecForget { seq, command });
@@ -151,7 +148,7 @@ impl Scribe {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 let at = time(time_ms);
                 let began = at - Duration::from_micros(duration_us);
-                let mut command = Command::asked(
+                let mut command = Command::queued(
                     CommandId::fresh(),
                     self.id.clone(),
                     text,
@@ -165,9 +162,9 @@ impl Scribe {
                 command.finished_at = Some(at);
                 command.duration_us = Some(duration_us);
                 command.offset_end = Some(offset);
-                let met = self.limits.note(&mut command, None);
-                self.show(met);
-                self.write_down(command, None, Cause::Typed, changed, removed).await;
+                let reached = self.limits.note(&mut command, None);
+                self.show(reached);
+                self.store_receipt(command, None, Cause::Typed, changed, removed).await;
             }
             Event::StateChanged { changed, removed, .. } => {
                 let first = if self.version == 0 { Cause::Created } else { Cause::Typed };
@@ -198,9 +195,9 @@ impl Scribe {
             return;
         };
         let Ok(id) = id.parse::<CommandId>() else { return };
-        let Some(mut command) = self.asked(&id).await else { return };
+        let Some(mut command) = self.requested(&id).await else { return };
         let now = Timestamp::now();
-        // One that was cancelled in the queue took no time.
+        // A command that was cancelled in the queue has no duration.
         let never_ran = match outcome {
             Outcome::NotStarted | Outcome::Lost => true,
             Outcome::Cancelled => duration_us == 0,
@@ -219,7 +216,7 @@ impl Scribe {
         };
         command = match command.end(end, now) {
             Ok(command) => command,
-            // It has an end already: a repeated telling.
+            // It has an end already: the event was repeated.
             Err(_) => return,
         };
         command.duration_us = Some(duration_us);
@@ -228,34 +225,36 @@ impl Scribe {
         command.shell_restarted = shell_restarted;
         command.offset_end = Some(offset);
         let output = self.small_output(&command).await;
-        let met = self.limits.note(&mut command, output.as_ref());
-        self.show(met);
+        let reached = self.limits.note(&mut command, output.as_ref());
+        self.show(reached);
         let cause = Cause::Exec { command_id: id };
-        self.write_down(command, output, cause, changed, removed).await;
+        self.store_receipt(command, output, cause, changed, removed).await;
     }
 
-    fn show(&self, met: Option<Limit>) {
-        if let Some(limit) = met {
+    fn show(&self, reached: Option<Limit>) {
+        if let Some(limit) = reached {
             limit::show(&self.link, &self.id, limit);
         }
     }
 
-    /// All that a command wrote, if it is little: that is kept with the receipt.
+    /// Returns the whole output of a command, if it is small enough to be stored with the receipt.
     async fn small_output(&self, command: &Command) -> Option<Outputs> {
-        if command.stdout_bytes + command.stderr_bytes > SMALL {
+        if command.stdout_bytes + command.stderr_bytes > MAX_STORED_OUTPUT_BYTES {
             return None;
         }
         let read = async |stream, bytes| match bytes {
             0 => Some(Vec::new()),
-            most => output_source::head(&self.link, &command.command_id, stream, most).await.ok(),
+            length => {
+                output_source::head(&self.link, &command.command_id, stream, length).await.ok()
+            }
         };
         let stdout = read(Stream::Stdout, command.stdout_bytes).await?;
         let stderr = read(Stream::Stderr, command.stderr_bytes).await?;
         Some(Outputs { stdout, stderr })
     }
 
-    /// The command as it was asked for, from memory or, after a restart, from the store.
-    async fn asked(&self, id: &CommandId) -> Option<Command> {
+    /// Returns the command as it was requested: from memory or, after a restart, from the store.
+    async fn requested(&self, id: &CommandId) -> Option<Command> {
         if let Some(command) = self.flights.command(id) {
             return Some(command);
         }
@@ -268,7 +267,7 @@ impl Scribe {
                 }
                 Ok(Some(command)) => return Some(command),
                 Ok(None) => {
-                    return Some(Command::asked(
+                    return Some(Command::queued(
                         id.clone(),
                         self.id.clone(),
                         String::new(),
@@ -278,15 +277,15 @@ impl Scribe {
                     ));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot look up a command; trying again");
-                    tokio::time::sleep(AGAIN).await;
+                    tracing::warn!(%error, "cannot read a command; retrying");
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
     }
 
-    /// Writes down a command that has ended, and the state after it when it finished.
-    async fn write_down(
+    /// Stores the receipt of a command, and the state after it if it finished.
+    async fn store_receipt(
         &mut self,
         mut command: Command,
         output: Option<Outputs>,
@@ -302,8 +301,8 @@ impl Scribe {
         }
         command.cwd = Some(if finished { cwd.clone() } else { self.cwd.clone() });
         let id = command.command_id.clone();
-        let ended = Ended { command: command.clone(), output: output.clone() };
-        self.flights.stage(&id, Stage::Ended(ended.into()));
+        let ended = EndedCommand { command: command.clone(), output: output.clone() };
+        self.flights.stage(&id, CommandStage::Ended(ended.into()));
         loop {
             let finish = FinishCommand {
                 command: command.clone(),
@@ -317,14 +316,14 @@ impl Scribe {
                         (self.env, self.cwd) = (env, cwd);
                         self.moved_to(done.version);
                     }
-                    let recorded = Ended { command: done.command, output };
-                    self.flights.stage(&id, Stage::Recorded(recorded.into()));
+                    let recorded = EndedCommand { command: done.command, output };
+                    self.flights.stage(&id, CommandStage::Recorded(recorded.into()));
                     let terminal_id = self.id.clone();
-                    self.events.tell(Happened::CommandEnded { terminal_id, command_id: id });
+                    self.events.publish(EventKind::CommandEnded { terminal_id, command_id: id });
                     return;
                 }
                 Err(error) => {
-                    if !self.again(&id, error).await {
+                    if !self.wait_to_retry_receipt(&id, error).await {
                         return;
                     }
                 }
@@ -343,7 +342,7 @@ impl Scribe {
                     return;
                 }
                 Err(error) => {
-                    if !self.again_for_state(error).await {
+                    if !self.wait_to_retry(error).await {
                         return;
                     }
                 }
@@ -351,16 +350,16 @@ impl Scribe {
         }
     }
 
-    /// Whether to try to write down the end of a command once more, after waiting for it.
-    async fn again(&mut self, id: &CommandId, error: StoreError) -> bool {
-        self.flights.stage(id, Stage::Failed(error.to_string()));
-        self.again_for_state(error).await
+    /// Waits before the next attempt to store a receipt. Returns `false` to give up.
+    async fn wait_to_retry_receipt(&mut self, id: &CommandId, error: StoreError) -> bool {
+        self.flights.stage(id, CommandStage::Failed(error.to_string()));
+        self.wait_to_retry(error).await
     }
 
-    async fn again_for_state(&mut self, error: StoreError) -> bool {
+    async fn wait_to_retry(&mut self, error: StoreError) -> bool {
         match &error {
             StoreError::Missing { .. } => {
-                // Deleted meanwhile: there is nothing to write it to.
+                // The terminal was deleted meanwhile.
                 return false;
             }
             StoreError::Conflict { .. } => {
@@ -370,32 +369,32 @@ impl Scribe {
                 }
             }
             StoreError::Unavailable { .. } => {
-                tracing::warn!(terminal = %self.id, %error, "cannot record yet; trying again");
+                tracing::warn!(terminal = %self.id, %error, "cannot store a record yet; retrying");
             }
-            // Trying again would meet the same rows, or a store that is closed for writing.
+            // A retry would find the same rows, or a store that no longer accepts writes.
             StoreError::SyncFailed { .. }
             | StoreError::Exists { .. }
             | StoreError::Refused(_)
             | StoreError::Damaged { .. } => {
-                tracing::error!(terminal = %self.id, %error, "cannot record; giving up");
+                tracing::error!(terminal = %self.id, %error, "cannot store a record; giving up");
                 return false;
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         !self.link.closed().is_cancelled()
     }
 
-    async fn late(&self, id: &CommandId, stdout: u64, stderr: u64) {
+    async fn note_late_output(&self, id: &CommandId, stdout: u64, stderr: u64) {
         let known = self.flights.lengths(id);
         self.flights.forget(id);
         if known != Some((stdout, stderr))
             && let Err(error) = self.store.note_late_output(id, stdout, stderr).await
         {
-            tracing::warn!(%error, command = %id, "cannot note late output");
+            tracing::warn!(%error, command = %id, "cannot store the length of late output");
         }
     }
 
-    /// The program ended by itself. Once that is on record the host may forget it.
+    /// Records that the program ended. Afterwards the host may discard the terminal.
     async fn exited(&self, code: i32, signal: i32) {
         let exit = Exit {
             code: (signal == 0).then_some(code),
@@ -406,15 +405,17 @@ impl Scribe {
             Ok(_) => {
                 let (code, signal) = (exit.code, exit.signal);
                 let terminal_id = self.id.clone();
-                self.events.tell(Happened::TerminalExited { terminal_id, code, signal });
+                self.events.publish(EventKind::TerminalExited { terminal_id, code, signal });
                 let terminal = self.id.to_string();
                 self.link.post(|seq| Request::AckExit { seq, terminal });
             }
-            Err(error) => tracing::error!(terminal = %self.id, %error, "cannot note an exit"),
+            Err(error) => {
+                tracing::error!(terminal = %self.id, %error, "cannot record that a program ended")
+            }
         }
     }
 
-    async fn obey(&mut self, order: Order) {
+    async fn execute(&mut self, order: Order) {
         match order {
             Order::Apply { script, answer } => {
                 let result = self.apply(script).await;
@@ -430,7 +431,7 @@ impl Scribe {
     async fn apply(&mut self, script: Vec<u8>) -> Result<u64, TerminalError> {
         let terminal = self.id.to_string();
         self.link.call(|seq| Request::Apply { seq, terminal, script }).await?;
-        // The host tells the change before it answers.
+        // The host sends the change before its reply.
         while let Ok(record) = self.records.try_recv() {
             self.record(*record, Some(Cause::Patch)).await;
         }
@@ -451,8 +452,8 @@ impl Scribe {
         Ok(version)
     }
 
-    /// A record was dropped: the whole state is asked for and compared.
-    async fn catch_up(&mut self) {
+    /// Requests the whole state and compares it, because a record was dropped.
+    async fn resynchronize(&mut self) {
         let terminal = self.id.to_string();
         let answer = self.link.call(|seq| Request::State { seq, terminal }).await;
         let Ok(Event::StateReply { sections, .. }) = answer else { return };
@@ -474,11 +475,11 @@ impl Scribe {
 
     fn moved_to(&mut self, version: u64) {
         self.version = version;
-        self.told.send_replace(version);
-        self.events.tell(Happened::TerminalChanged { terminal_id: self.id.clone(), version });
+        self.stored.send_replace(version);
+        self.events.publish(EventKind::TerminalChanged { terminal_id: self.id.clone(), version });
     }
 
-    /// The next version as a change of the store, with the environment and directory after it.
+    /// Returns the next version as a change for the store, with the environment and directory after it.
     fn change(
         &mut self,
         cause: Cause,
@@ -527,12 +528,12 @@ impl Scribe {
     }
 }
 
-/// The sections a host gets: all but our own.
+/// Returns the sections that are sent to a host: all except [`BASE`].
 pub fn sections(state: TerminalState) -> Sections {
     state.sections.into_iter().filter(|(name, _)| name != BASE).collect()
 }
 
-/// What `env` has that `base` has not; a name that is gone maps to `None`.
+/// Returns the difference from `base` to `env`; a removed name maps to `None`.
 pub fn delta(base: &Env, env: &Env) -> BTreeMap<String, Option<String>> {
     let set = env
         .iter()
@@ -542,7 +543,7 @@ pub fn delta(base: &Env, env: &Env) -> BTreeMap<String, Option<String>> {
     set.chain(gone).collect()
 }
 
-/// An `env` section: `NAME=value` strings, each ended by a zero byte.
+/// Parses an `env` section: `NAME=value` strings, each terminated by a zero byte.
 pub fn environment(bytes: &[u8]) -> Env {
     bytes
         .split(|byte| *byte == 0)

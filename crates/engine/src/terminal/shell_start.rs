@@ -5,22 +5,21 @@ use std::sync::Arc;
 
 use model::{Env, ProjectId, ShellKind, Terminal, Thread};
 
-/// Where the shells of a project start.
-pub type Places = Arc<dyn Fn(&ProjectId) -> std::io::Result<Place> + Send + Sync>;
+/// Prepares the directories of a project for its shells. Blocks.
+pub type ShellSetupFn = Arc<dyn Fn(&ProjectId) -> std::io::Result<ShellSetup> + Send + Sync>;
 
-/// Where a shell starts.
+/// Where a shell of a project starts, and what it can use.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
-    /// The directory.
+pub struct ShellSetup {
     pub directory: PathBuf,
-    /// Variables that tell of it; a value that is one of `mounts` is told by its name inside.
+    /// Variables that name the directories. A value that is a mount is replaced by its path in the sandbox.
     pub env: Env,
-    /// Directories that have to be there, and where a sandbox shows them.
+    /// Directories that must be accessible, each with its path in a sandbox.
     pub mounts: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Place {
-    /// The same place by its names inside an instance.
+impl ShellSetup {
+    /// Returns the setup with the paths as they are inside an instance.
     pub(super) fn inside(self, placed: &provider::Placed) -> Self {
         let name = |value: String| {
             placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
@@ -33,12 +32,12 @@ impl Place {
     }
 }
 
-/// The first of these that says anything.
+/// Returns the first directory that is set: of the last state, the terminal, the thread, the project.
 pub(super) fn start_directory(
     terminal: &Terminal,
     thread: Option<&Thread>,
     last: &str,
-    place: &Place,
+    place: &ShellSetup,
 ) -> Vec<u8> {
     let chosen = [last, &terminal.cwd, thread.and_then(|t| t.cwd.as_deref()).unwrap_or_default()]
         .into_iter()
@@ -49,7 +48,7 @@ pub(super) fn start_directory(
     }
 }
 
-/// Variables of the server's own environment that a shell on this machine gets.
+/// Variables of the server that a shell on this machine inherits.
 const INHERITED: &[&str] = &[
     "HOME",
     "USER",
@@ -69,7 +68,7 @@ const INHERITED: &[&str] = &[
     "NO_PROXY",
 ];
 
-/// What a shell on this machine gets of the server's own environment.
+/// Returns the variables of the server that a shell on this machine inherits.
 pub(super) fn inherited() -> Env {
     let inherited = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;

@@ -1,5 +1,4 @@
-//! A terminal's state as something that can be changed from outside: patched, rolled back,
-//! forked.
+//! Changes of a terminal's state through the API: patch, rollback and fork.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use super::terminals::Terminals;
 use model::{Env, Terminal, TerminalState};
 
 impl Terminals {
-    /// Sets and removes exported variables in the live shell. Answers the version after it.
+    /// Sets and removes exported variables in the live shell. Returns the new version.
     pub async fn patch_env(
         &self,
         terminal: &Terminal,
@@ -25,12 +24,12 @@ impl Terminals {
         self.order(terminal, |answer| Order::Apply { script, answer }).await
     }
 
-    /// Takes up an earlier version again, as a version of its own. Answers that.
+    /// Returns to an earlier version. The result is a new version, which is returned.
     pub async fn rollback(&self, terminal: &Terminal, to: u64) -> Result<u64, TerminalError> {
         self.order(terminal, |answer| Order::Rollback { to, answer }).await
     }
 
-    /// Makes another terminal of the same thread with the state this one had at `version`.
+    /// Creates another terminal of the same thread with the state of this one at `version`.
     pub async fn fork(&self, from: &Terminal, version: u64) -> Result<Terminal, TerminalError> {
         let state = self.0.store.terminal_state(&from.terminal_id, Some(version)).await?;
         let delta = scribe::delta(&base(&state), &exported(&state));
@@ -65,17 +64,16 @@ impl Terminals {
     }
 }
 
-/// The exported environment of a state.
 pub fn exported(state: &TerminalState) -> Env {
     state.sections.get("env").map(|bytes| scribe::environment(bytes)).unwrap_or_default()
 }
 
-/// The environment the first shell came up with.
+/// Returns the environment of the first shell.
 fn base(state: &TerminalState) -> Env {
     state.sections.get(scribe::BASE).map(|bytes| scribe::environment(bytes)).unwrap_or_default()
 }
 
-/// Lines that every shell we drive understands.
+/// Returns a script in the syntax that all supported shells share.
 fn script(set: &BTreeMap<String, String>, unset: &[String]) -> Vec<u8> {
     let mut script = String::new();
     for name in unset {

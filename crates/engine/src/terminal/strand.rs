@@ -1,11 +1,11 @@
-//! Commands whose host is gone: one that never began there is handed to the next, one that did is lost.
+//! Commands whose host was lost: a command that had not started goes to the next host, the others are lost.
 //!
 //! ```text
-//!  handed to a host ──▶ began ──▶ ended
-//!        │                └── the host is gone ──▶ lost
-//!        └── the host is gone ──▶ handed to another
+//!  handed to a host ──▶ started ──▶ ended
+//!        │                  └── host lost ──▶ lost
+//!        └── host lost ──▶ handed to another
 //! ```
-//! What a host began it names in a file before the shell hears of it, so nothing is run twice.
+//! A host records a command in a file before it passes it to the shell, so that no command runs twice.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,48 +17,47 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::error::TerminalError;
-use super::flight::Stage;
-use super::link::{Link, LinkError, Progress};
+use super::flight::CommandStage;
+use super::link::{HostLink, LinkError, Progress};
 use super::options::{ExecOptions, IfBusy, Resume};
 use super::terminals::{Live, Terminals};
 use model::{Command, CommandEnd, CommandId, CommandStatus, ShellKind, Terminal, TerminalId};
 
-/// How long a host is waited for that a command can be handed to.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before looking again.
-const AGAIN: Duration = Duration::from_millis(20);
+/// How long a command waits for a host to run on.
+const HOST_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Terminals {
-    /// The host a terminal is on, as [`Terminals::alive`]; one that goes away meanwhile is waited for.
+    /// Returns the host of a terminal like [`Terminals::alive`], and retries if the host is lost meanwhile.
     pub(super) async fn alive_again(
         &self,
         terminal: &Terminal,
         live: &Arc<Live>,
         resume: Resume,
-    ) -> Result<Link, TerminalError> {
-        let deadline = Instant::now() + PATIENCE;
+    ) -> Result<HostLink, TerminalError> {
+        let deadline = Instant::now() + HOST_TIMEOUT;
         loop {
             match self.alive(terminal, live, resume).await {
-                Err(error) if is_away(&error) && Instant::now() < deadline => {
-                    tracing::info!(terminal = %live.id, %error, "a host went away; looking again");
-                    tokio::time::sleep(AGAIN).await;
+                Err(error) if is_lost(&error) && Instant::now() < deadline => {
+                    tracing::info!(terminal = %live.id, %error, "a host was lost; reconnecting");
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 other => return other,
             }
         }
     }
 
-    /// Hands a command to a terminal's shell. One that has just ended for good, which its owner has yet
-    /// to hear, is waited out: the next one takes the command.
+    /// Hands a command to a terminal's shell. If the shell has just ended and its owner does not know yet,
+    /// waits for the next shell.
     pub(super) async fn hand_to_shell(
         &self,
-        mut link: Link,
+        mut link: HostLink,
         terminal: &Terminal,
         live: &Arc<Live>,
         id: &CommandId,
         options: &ExecOptions,
     ) -> Result<watch::Receiver<Progress>, TerminalError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HOST_TIMEOUT;
         loop {
             let handed = self.hand_over(&link, terminal, id, options).await;
             if handed.is_err() && !matches!(handed, Err(TerminalError::Unreachable { .. })) {
@@ -68,7 +67,7 @@ impl Terminals {
                 Err(TerminalError::NotDrivable)
                     if terminal.shell != ShellKind::Plain && Instant::now() < deadline =>
                 {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                     link = self.alive_again(terminal, live, options.resume).await?;
                 }
                 handed => return handed,
@@ -76,11 +75,10 @@ impl Terminals {
         }
     }
 
-    /// Hands a command to a host. One that goes away over it leaves the command stranded, and that is
-    /// seen to.
+    /// Hands a command to a host. If the host is lost meanwhile, [`Terminals::strand`] takes care of it.
     pub(super) async fn hand_over(
         &self,
-        link: &Link,
+        link: &HostLink,
         terminal: &Terminal,
         id: &CommandId,
         options: &ExecOptions,
@@ -92,14 +90,14 @@ impl Terminals {
             Ok(_) => Ok(progress),
             Err(LinkError::Closed) => {
                 if self.0.gone.lock().contains(link.boot_id()) {
-                    // Its other commands have been seen to already.
+                    // The other commands of this host were handled already.
                     self.strand(link.boot_id()).await;
                 }
                 Ok(progress)
             }
             Err(error @ LinkError::Unreachable { .. }) => {
-                // The request may be in the host's socket. Its caller is told that nobody knows, so it
-                // should not start; if it does all the same, its receipt says so.
+                // The request may be in the host's socket. The caller gets an error, so the command should
+                // not start; if it does, its receipt shows that.
                 self.0.flights.abandon(id);
                 let command = id.to_string();
                 link.post(|seq| Request::ExecCancel { seq, command });
@@ -109,7 +107,7 @@ impl Terminals {
         }
     }
 
-    /// A host is gone: sees to what was handed to it.
+    /// Handles the commands of a lost host.
     pub(super) async fn strand(&self, host: &str) {
         self.0.gone.lock().add(host);
         for (command, options) in self.0.flights.on(host) {
@@ -123,8 +121,8 @@ impl Terminals {
         }
     }
 
-    /// Whether a command that is on record never reached its host, and so never will: a host hears out
-    /// a server that is gone before it talks to the next. It is put on record as not started then.
+    /// Returns whether a stored command never reached its host. It never will, because a host processes all
+    /// requests of one server before it accepts the next. Such a command is recorded as not started.
     pub async fn never_began(
         &self,
         terminal: &Terminal,
@@ -133,7 +131,7 @@ impl Terminals {
         if command.status != CommandStatus::Queued {
             return Ok(false);
         }
-        // What its host holds is known here after this.
+        // Afterwards all commands of the host are known here.
         let live = self.live(terminal).await;
         self.alive_again(terminal, &live, Resume::Yes).await?;
         if self.0.flights.command(&command.command_id).is_some() || self.began(command).await {
@@ -143,7 +141,7 @@ impl Terminals {
         Ok(true)
     }
 
-    /// Whether a host that is gone had begun a command; what cannot be told counts as begun.
+    /// Returns whether a lost host had started a command; `true` if that is unknown.
     pub(super) async fn began(&self, command: &Command) -> bool {
         let path = self.directory(&command.terminal_id).join(host::shell::BEGAN);
         let id = command.command_id.clone();
@@ -151,7 +149,7 @@ impl Terminals {
         !read.is_ok_and(|read| read.is_ok_and(|last| last != id.as_str().as_bytes()))
     }
 
-    /// Boxed, for to hand a command to a host that is gone is to strand it.
+    /// Boxed, because handing a command to a lost host strands it again.
     fn hand_on(
         self,
         command: Command,
@@ -169,7 +167,7 @@ impl Terminals {
                 () = self.0.stopping.cancelled() => return,
             };
             if let Err(error) = handed {
-                tracing::warn!(command = %id, %error, "a command found no host to run on");
+                tracing::warn!(command = %id, %error, "no host is available for a command");
                 self.end_as(&command, CommandEnd::NotStarted).await;
             }
         })
@@ -184,24 +182,24 @@ impl Terminals {
         let terminal = self.0.store.terminal(terminal).await?.ok_or(TerminalError::Gone)?;
         let live = self.live(&terminal).await;
         let link = self.alive_again(&terminal, &live, options.resume).await?;
-        tracing::info!(command = %id, "a command that had not begun goes to another host");
+        tracing::info!(command = %id, "a command that had not started goes to another host");
         self.hand_over(&link, &terminal, id, options).await.map(drop)
     }
 
-    /// Puts on record that a command ended without its host.
+    /// Records the end of a command whose host is lost.
     async fn end_as(&self, command: &Command, end: CommandEnd) {
         let command = &self.with_lengths(command).await;
         if let Ok(ended) = command.end(end, Timestamp::now())
             && let Err(error) = self.0.store.save_command(&ended).await
         {
-            tracing::warn!(command = %ended.command_id, %error, "cannot note how a command ended");
+            tracing::warn!(command = %ended.command_id, %error, "cannot record how a command ended");
         }
-        self.0.flights.stage(&command.command_id, Stage::Lost);
+        self.0.flights.stage(&command.command_id, CommandStage::Lost);
         self.0.flights.forget(&command.command_id);
     }
 }
 
-/// Whether the host went away while it was asked.
-fn is_away(error: &TerminalError) -> bool {
+/// Returns whether the host was lost during the call.
+fn is_lost(error: &TerminalError) -> bool {
     matches!(error, TerminalError::Host(LinkError::Closed))
 }

@@ -15,17 +15,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::alive::Alive;
-use super::drive::{ClientId, Mode};
+use super::drive::{ClientId, ClientMode};
 use super::error::TerminalError;
 use super::flight::Flights;
 use super::history::{self, Offsets};
-use super::link::{Link, LinkError};
+use super::link::{HostLink, LinkError};
 use super::lost_hosts::LostHosts;
 use super::options::Resume;
 use super::output_source;
-use super::owner::{self, Ask, Facts, Format, Owner, Picture, Shared};
-use super::shell_start::Places;
-use super::watch::{From, Watcher};
+use super::owner::{self, Format, Owner, OwnerRequest, Picture, Shared, TerminalFacts};
+use super::shell_start::ShellSetupFn;
+use super::watch::{WatchFrom, Watcher};
 use super::window::Window;
 use crate::lease::Leases;
 use base::event::Events;
@@ -33,50 +33,46 @@ use base::metrics::Metrics;
 use model::{CommandId, Desired, InstanceId, LeaseId, Terminal, TerminalId, ThreadId};
 use store::Store;
 
-/// What the server was told about terminals.
+/// The settings of terminals.
 #[derive(Clone)]
-pub struct Settings {
-    /// The server's home directory.
+pub struct TerminalSettings {
     pub home: PathBuf,
     /// Bytes of output kept on disk for each terminal.
     pub log_limit: u64,
-    /// Lines of scrollback.
     pub scrollback: usize,
-    /// Whether DECRQCRA is answered.
+    /// Whether to answer DECRQCRA, which lets a program read the screen.
     pub checksum_reports: bool,
-    /// Terminals of one thread.
     pub max_per_thread: usize,
-    /// Terminals alive at once.
+    /// How many terminals may have a running program.
     pub max: usize,
-    /// Where snapshots, reconnects and recoveries are counted.
     pub metrics: Metrics,
-    /// Where the shells of a project start, and what they find in their environment; makes the
-    /// place if it is not there. Blocks.
-    pub place: Places,
+    /// Returns where the shells of a project start and what their environment contains. Creates the
+    /// directories if necessary. Blocks.
+    pub place: ShellSetupFn,
 }
 
-/// Recent output kept in memory of a terminal that somebody watches.
-const WINDOW: usize = 1 << 20;
-/// Checkpoints written at the same time.
-const WRITERS: usize = 4;
-/// Questions to an owner that wait; a caller beyond that waits too.
-const ASKS: usize = 64;
+/// Bytes of recent output kept in memory while a terminal has watchers.
+const WINDOW_BYTES: usize = 1 << 20;
+/// Checkpoints that are written at the same time.
+const CONCURRENT_WRITERS: usize = 4;
+/// Requests that wait for an owner; a further caller waits for room.
+const REQUEST_QUEUE_LENGTH: usize = 64;
 
 /// The handle to all terminals. Cheap to clone.
 #[derive(Clone)]
 pub struct Terminals(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) settings: Settings,
-    pub(super) owner: owner::Settings,
+    pub(super) settings: TerminalSettings,
+    pub(super) owner: owner::OwnerSettings,
     pub(super) store: Store,
     pub(super) leases: Leases,
     pub(super) events: Events,
     pub(super) live: Mutex<HashMap<TerminalId, Arc<Live>>>,
     pub(super) links: Mutex<HashMap<InstanceId, LinkSlot>>,
-    /// Leases whose host has not been looked for yet since the server started.
+    /// Leases whose host was not contacted yet since the server started.
     pub(super) settling: Mutex<HashMap<LeaseId, level::Receiver<bool>>>,
-    /// Leases whose host does not answer, and since when.
+    /// Leases whose host does not answer, with the time when that was noticed.
     pub(super) unreachable: level::Sender<HashMap<LeaseId, Timestamp>>,
     pub(super) flights: Arc<Flights>,
     pub(super) gone: Mutex<LostHosts>,
@@ -85,35 +81,40 @@ pub(super) struct Inner {
     pub(super) stopping: CancellationToken,
 }
 
-/// The connection to one host; the lock is held while it is being made, so that there is only one.
-pub(super) type LinkSlot = Arc<tokio::sync::Mutex<Option<Link>>>;
+/// The connection to one host. The lock is held while connecting, so that there is only one.
+pub(super) type LinkSlot = Arc<tokio::sync::Mutex<Option<HostLink>>>;
 
-/// A terminal somebody has asked for since the server started.
+/// A terminal that was used since the server started.
 pub(super) struct Live {
     pub(super) id: TerminalId,
     pub(super) thread: ThreadId,
     pub(super) lease: LeaseId,
     pub(super) shared: Arc<Shared>,
-    pub(super) asks: mpsc::Sender<Box<Ask>>,
-    /// Its live end; the lock is held while one is being started, so that there is only one.
+    pub(super) asks: mpsc::Sender<Box<OwnerRequest>>,
+    /// The running shell. The lock is held while one is being started, so that there is only one.
     pub(super) runtime: tokio::sync::Mutex<Option<Alive>>,
-    /// The version of its state that is on record.
+    /// The last stored version of its state.
     pub(super) version: level::Sender<u64>,
 }
 
 impl Terminals {
-    /// A handle with no terminal alive yet; [`Terminals::recover`] finds those that are.
-    pub fn new(settings: Settings, store: Store, leases: Leases, events: Events) -> Terminals {
-        let owner = owner::Settings {
+    /// No terminal is live yet; [`Terminals::recover`] finds those whose host still runs.
+    pub fn new(
+        settings: TerminalSettings,
+        store: Store,
+        leases: Leases,
+        events: Events,
+    ) -> Terminals {
+        let owner = owner::OwnerSettings {
             scrollback: settings.scrollback,
-            window: WINDOW,
+            window: WINDOW_BYTES,
             checksum_reports: settings.checksum_reports,
-            writers: Arc::new(Semaphore::new(WRITERS)),
+            writers: Arc::new(Semaphore::new(CONCURRENT_WRITERS)),
             dropped: Arc::default(),
             metrics: settings.metrics.clone(),
         };
         let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(owner::give_back(owner.dropped.clone(), stopping.clone()));
+        tasks.spawn(owner::return_memory(owner.dropped.clone(), stopping.clone()));
         Terminals(Arc::new(Inner {
             settings,
             owner,
@@ -132,13 +133,13 @@ impl Terminals {
         }))
     }
 
-    /// What is known of a terminal right now, beyond its row. Starts nothing.
-    pub async fn facts(&self, terminal: &Terminal) -> Facts {
+    /// Returns the current facts about a terminal that its row does not have. Starts no shell.
+    pub async fn facts(&self, terminal: &Terminal) -> TerminalFacts {
         self.live(terminal).await.shared.facts()
     }
 
-    /// How many clients look at the terminals of each thread, and who drives one of them; threads
-    /// nobody looks at are left out.
+    /// Returns the number of clients of each thread's terminals, and the name of a driver. Threads without
+    /// clients are left out.
     pub fn attended(&self) -> HashMap<ThreadId, (usize, Option<String>)> {
         let live = self.0.live.lock();
         let mut threads: HashMap<ThreadId, (usize, Option<String>)> = HashMap::new();
@@ -153,14 +154,14 @@ impl Terminals {
         threads
     }
 
-    /// The terminals that somebody looks at.
+    /// Returns the terminals with at least one client.
     pub fn watched(&self) -> Vec<TerminalId> {
         let live = self.0.live.lock();
         let watched = live.values().filter(|live| live.shared.facts().clients > 0);
         watched.map(|live| live.id.clone()).collect()
     }
 
-    /// Types into a terminal, at most once. `write_id` makes it safe to say again.
+    /// Types into a terminal, at most once: a repeated `write_id` has no effect.
     pub async fn input(
         &self,
         terminal: &Terminal,
@@ -168,7 +169,7 @@ impl Terminals {
         data: Bytes,
     ) -> Result<(), TerminalError> {
         let (live, link) = self.interactive(terminal).await?;
-        // A large paste goes in pieces the protocol carries; each has an id of its own.
+        // A large paste is split into frames, each with its own id.
         for (part, piece) in data.chunks(host::wire::MAX_DATA).enumerate() {
             let write_id = match (write_id, part) {
                 ("", _) => String::new(),
@@ -183,7 +184,6 @@ impl Terminals {
         Ok(())
     }
 
-    /// Gives a terminal another size.
     pub async fn resize(
         &self,
         terminal: &Terminal,
@@ -196,7 +196,7 @@ impl Terminals {
         Ok(())
     }
 
-    /// Signals the foreground program of a terminal.
+    /// Sends a signal to the foreground program.
     pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), TerminalError> {
         let (live, link) = self.interactive(terminal).await?;
         let terminal = live.id.to_string();
@@ -204,7 +204,7 @@ impl Terminals {
         Ok(())
     }
 
-    /// A picture of a terminal, alive or not.
+    /// Returns a picture of a terminal, whether or not it is live.
     pub async fn picture(
         &self,
         terminal: &Terminal,
@@ -213,17 +213,17 @@ impl Terminals {
     ) -> Result<Picture, TerminalError> {
         let live = self.live(terminal).await;
         let (answer, picture) = oneshot::channel();
-        live.ask(Ask::Picture { format, scrollback, answer }).await?;
+        live.ask(OwnerRequest::Picture { format, scrollback, answer }).await?;
         picture.await.map_err(|_| TerminalError::Gone)
     }
 
-    /// Comes in to watch. A terminal whose shell is gone gets one, unless the program had ended.
+    /// Attaches a watcher. A lost shell is started again, unless its program had ended.
     pub async fn watch(
         &self,
         terminal: &Terminal,
         name: String,
-        mode: Mode,
-        from: From,
+        mode: ClientMode,
+        from: WatchFrom,
         resume: Resume,
     ) -> Result<Watcher, TerminalError> {
         let live = self.live(terminal).await;
@@ -236,7 +236,7 @@ impl Terminals {
         };
         if starts && live.shared.facts().exit.is_none() {
             match self.alive(terminal, &live, resume).await {
-                // Also one whose program has ended just now: its last picture can be seen.
+                // A program that has just ended still has its last picture.
                 Ok(_) | Err(TerminalError::Exited) => {}
                 Err(error) => return Err(error),
             }
@@ -244,32 +244,32 @@ impl Terminals {
         self.enter(&live, name, mode, from).await
     }
 
-    /// Comes in to look at a terminal as it is. Starts, resumes and keeps nothing.
-    pub async fn look(
+    /// Attaches a guest. Starts and resumes nothing, and does not keep the terminal in use.
+    pub async fn watch_as_guest(
         &self,
         terminal: &Terminal,
         name: String,
-        from: From,
+        from: WatchFrom,
     ) -> Result<Watcher, TerminalError> {
         let live = self.live(terminal).await;
-        self.enter(&live, name, Mode::Guest, from).await
+        self.enter(&live, name, ClientMode::Guest, from).await
     }
 
     async fn enter(
         &self,
         live: &Live,
         name: String,
-        mode: Mode,
-        from: From,
+        mode: ClientMode,
+        from: WatchFrom,
     ) -> Result<Watcher, TerminalError> {
         let client = self.0.clients.fetch_add(1, Ordering::Relaxed);
-        live.ask(Ask::Enter { client, name, mode }).await?;
+        live.ask(OwnerRequest::Enter { client, name, mode }).await?;
         let (shared, asks) = (live.shared.clone(), live.asks.clone());
         let directory = self.directory(&live.id);
         Ok(Watcher::enter(shared, asks, client, from, directory).await?)
     }
 
-    /// Types for a connected client, if it has the keyboard.
+    /// Types on behalf of a connected client. Refused unless it is the driver.
     pub async fn type_as(
         &self,
         terminal: &Terminal,
@@ -284,34 +284,33 @@ impl Terminals {
         self.input(terminal, write_id, data).await
     }
 
-    /// Everything a terminal printed that is still kept, as asciicast v2.
+    /// Returns the kept output of a terminal as asciicast v2.
     pub fn recording(&self, terminal: &Terminal, offsets: Offsets) -> mpsc::Receiver<Bytes> {
         let size = (terminal.cols, terminal.rows);
         let title = terminal.title.clone();
         history::recording(self.directory(&terminal.terminal_id), size, title, offsets)
     }
 
-    /// The number of a terminal's program, as its instance has it; starts nothing.
+    /// Returns the process id of a terminal's program inside its instance. Starts nothing.
     pub async fn pid(&self, terminal: &Terminal) -> Option<u32> {
         let held = self.link_of(terminal).await.ok()?.list().await.ok()?;
         let info = held.into_iter().find(|info| info.terminal == terminal.terminal_id.as_str())?;
         (info.pid != 0).then_some(info.pid)
     }
 
-    /// Ends every process of a terminal and removes what it kept; safe to repeat. The row is the caller's
-    /// affair.
+    /// Ends every process of a terminal and removes its files; safe to repeat. The caller deletes the row.
     pub async fn close(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
-            let _ = live.ask(Ask::Lost("the terminal was deleted".into())).await;
+            let _ = live.ask(OwnerRequest::Lost("the terminal was deleted".into())).await;
             let mut runtime = live.runtime.lock().await;
             if let Some(alive) = &*runtime {
                 let terminal = id.to_string();
                 match alive.link.call(|seq| Request::Close { seq, terminal }).await {
                     Ok(_) | Err(LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
-                    // The host is gone, or is found again, which ends what has no row.
+                    // The host is gone, or it is found again and the terminal without a row is ended then.
                     Err(LinkError::Closed) => {}
-                    // Known until it is closed, so that this can be tried again.
+                    // Kept in the map until it is closed, so that the caller can retry.
                     Err(error) => return Err(error.into()),
                 }
                 alive.link.unlisten(id.as_str());
@@ -323,7 +322,7 @@ impl Terminals {
         self.remove_directory(id).await
     }
 
-    /// How many terminals stand on a live program, and how many clients are connected.
+    /// Returns the number of terminals with a running program, and of connected clients.
     pub fn census(&self) -> (usize, usize) {
         let live = self.0.live.lock();
         let facts = live.values().map(|live| live.shared.facts());
@@ -332,8 +331,8 @@ impl Terminals {
         })
     }
 
-    /// Ends the programs of terminals that nobody has used for so long, that nobody watches and in
-    /// which no command runs. Their state stays.
+    /// Ends the programs of terminals that were unused for `idle`, have no watcher and run no command. Their
+    /// state is kept.
     pub async fn end_unused(&self, idle: Duration) {
         let before = Timestamp::now() - idle;
         let unused: Vec<TerminalId> = {
@@ -353,7 +352,7 @@ impl Terminals {
         }
     }
 
-    /// Whether somebody watches, or a command runs in, a terminal of this thread.
+    /// Returns whether a terminal of this thread has a watcher or runs a command.
     pub fn thread_in_use(&self, thread: &ThreadId) -> bool {
         let live = self.0.live.lock();
         live.values().filter(|live| live.thread == *thread).any(|live| {
@@ -362,7 +361,7 @@ impl Terminals {
         })
     }
 
-    /// Ends the program of a terminal; its state and its output stay.
+    /// Ends the program of a terminal; its state and output are kept.
     pub async fn end(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return Ok(()) };
@@ -380,7 +379,7 @@ impl Terminals {
         Ok(())
     }
 
-    /// Removes the output of commands that are not remembered any more.
+    /// Removes the output of commands whose rows were pruned.
     pub async fn forget_commands(&self, commands: Vec<(TerminalId, CommandId)>) {
         let home = self.0.settings.home.clone();
         let removed = tokio::task::spawn_blocking(move || {
@@ -391,18 +390,7 @@ impl Terminals {
         let _ = removed.await;
     }
 
-    /// Tells the watchers of every terminal something.
-    pub async fn tell_all(&self, text: &str) {
-        let all: Vec<Arc<Live>> = {
-            let live = self.0.live.lock();
-            live.values().cloned().collect()
-        };
-        for live in all {
-            let _ = live.asks.try_send(Ask::Notice(text.to_owned()).into());
-        }
-    }
-
-    /// Writes what is not written yet and lets go of every host; the shells run on.
+    /// Writes pending checkpoints and disconnects from every host. The shells keep running.
     pub async fn stop(&self) {
         self.0.stopping.cancel();
         let all: Vec<Arc<Live>> = {
@@ -412,7 +400,7 @@ impl Terminals {
         let mut stopping = Vec::new();
         for live in all {
             let (answer, stopped) = oneshot::channel();
-            if live.ask(Ask::Stop(answer)).await.is_ok() {
+            if live.ask(OwnerRequest::Stop(answer)).await.is_ok() {
                 stopping.push(stopped);
             }
         }
@@ -424,7 +412,7 @@ impl Terminals {
             links.drain().map(|(_, slot)| slot).collect()
         };
         for slot in links {
-            // One that is still being made goes with the task that makes it.
+            // A connection that is being made is dropped with its task.
             if let Ok(slot) = slot.try_lock()
                 && let Some(link) = &*slot
             {
@@ -443,7 +431,7 @@ impl Terminals {
         directory(&self.0.settings.home, id)
     }
 
-    /// The in-memory end of a terminal, made on first use.
+    /// Returns the in-memory end of a terminal; creates it on first use.
     pub(super) async fn live(&self, terminal: &Terminal) -> Arc<Live> {
         self.settled(&terminal.lease_id).await;
         let found = {
@@ -462,7 +450,7 @@ impl Terminals {
         self.live_at(terminal, end)
     }
 
-    /// The in-memory end of a terminal whose output ends at `offset`.
+    /// Returns the in-memory end of a terminal whose output ends at `offset`.
     pub(super) fn live_at(&self, terminal: &Terminal, offset: u64) -> Arc<Live> {
         let mut all = self.0.live.lock();
         if let Some(live) = all.get(&terminal.terminal_id) {
@@ -477,7 +465,7 @@ impl Terminals {
         let shared = Arc::new(Shared {
             window: Mutex::new(Window::new(offset, self.0.owner.window)),
             head: level::channel(0).0,
-            facts: Mutex::new(Facts {
+            facts: Mutex::new(TerminalFacts {
                 cols: terminal.cols,
                 rows: terminal.rows,
                 title: terminal.title.clone(),
@@ -491,7 +479,7 @@ impl Terminals {
                 live: false,
             }),
         });
-        let (asks, receiver) = mpsc::channel(ASKS);
+        let (asks, receiver) = mpsc::channel(REQUEST_QUEUE_LENGTH);
         let owner = Owner::new(
             terminal.terminal_id.to_string(),
             self.directory(&terminal.terminal_id),
@@ -513,8 +501,11 @@ impl Terminals {
         live
     }
 
-    /// A terminal that can be typed into: alive, or started again if its shell was lost.
-    async fn interactive(&self, terminal: &Terminal) -> Result<(Arc<Live>, Link), TerminalError> {
+    /// Returns a terminal that accepts input. A lost shell is started again.
+    async fn interactive(
+        &self,
+        terminal: &Terminal,
+    ) -> Result<(Arc<Live>, HostLink), TerminalError> {
         let live = self.live(terminal).await;
         if live.shared.facts().exit.is_some() {
             return Err(TerminalError::Exited);
@@ -525,12 +516,12 @@ impl Terminals {
 }
 
 impl Live {
-    pub(super) async fn ask(&self, ask: Ask) -> Result<(), TerminalError> {
+    pub(super) async fn ask(&self, ask: OwnerRequest) -> Result<(), TerminalError> {
         self.asks.send(ask.into()).await.map_err(|_| TerminalError::Gone)
     }
 }
 
-/// Where a terminal keeps its output.
+/// Returns the directory of a terminal's log and checkpoint.
 pub fn directory(home: &Path, id: &TerminalId) -> PathBuf {
     home.join("terminals").join(id.as_str())
 }

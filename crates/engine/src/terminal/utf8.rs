@@ -1,8 +1,8 @@
-//! Cutting a stream of bytes at the borders of characters.
+//! Cuts a byte stream at UTF-8 character boundaries.
 
 use bytes::Bytes;
 
-/// Holds back an unfinished character until its rest comes.
+/// Holds back an incomplete character until its remaining bytes arrive.
 #[derive(Debug, Default)]
 pub struct Cutter {
     rest: Vec<u8>,
@@ -11,15 +11,13 @@ pub struct Cutter {
 /// A piece of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// It is text.
     Text(String),
-    /// It is not.
+    /// Not valid UTF-8.
     Binary(Vec<u8>),
 }
 
 impl Cutter {
-    /// What can be handed out of `bytes` and what was held back before them; `None` when all of
-    /// it is one unfinished character.
+    /// Returns the complete characters of the held-back bytes and `bytes`; `None` if there is none.
     pub fn cut(&mut self, bytes: &[u8]) -> Option<Piece> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
@@ -34,7 +32,7 @@ impl Cutter {
         })
     }
 
-    /// Like [`Cutter::cut`], for a client that takes bytes of any kind.
+    /// Like [`Cutter::cut`], for clients that accept any bytes.
     pub fn cut_bytes(&mut self, bytes: Bytes) -> Option<Bytes> {
         let all = if self.rest.is_empty() {
             bytes
@@ -48,17 +46,16 @@ impl Cutter {
         (keep > 0).then(|| all.slice(..keep))
     }
 
-    /// How many bytes are held back.
     pub fn held(&self) -> usize {
         self.rest.len()
     }
 
-    /// The bytes held back, when nothing will follow them.
+    /// Takes the held-back bytes at the end of the stream.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Like [`Cutter::cut`], with what is not text replaced.
+    /// Like [`Cutter::cut`], with invalid bytes replaced.
     pub fn lossy(&mut self, bytes: &[u8]) -> String {
         match self.cut(bytes) {
             Some(Piece::Text(text)) => text,
@@ -68,7 +65,7 @@ impl Cutter {
     }
 }
 
-/// How many bytes at the end of `bytes` begin a character that is not finished.
+/// Returns how many bytes at the end of `bytes` belong to an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let byte = bytes[bytes.len() - back];

@@ -1,7 +1,7 @@
 //! A client's view of a terminal: a picture, then what comes after it.
 //!
-//! A watcher is a place in the window, nothing more. However slow it is, the terminal and the
-//! other watchers do not notice; when its place has been dropped it gets a new picture.
+//! A watcher is only a position in the window. A slow watcher affects neither the terminal nor other
+//! watchers; when its position was dropped from the window, it gets a new picture.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,47 +11,44 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::drive::ClientId;
 use super::history;
-use super::owner::{Ask, Format, Picture, Shared};
-use super::window::{Event, Next};
+use super::owner::{Format, OwnerRequest, Picture, Shared};
+use super::window::{Next, WatchEvent};
 
-/// A client further back than this is better served with a picture.
-const RESUME_LIMIT: u64 = 16 << 20;
-/// Bytes handed out at once.
-const AT_ONCE: usize = 64 << 10;
+/// A client that is further behind than this gets a picture instead of the missed bytes.
+const MAX_RESUME_BYTES: u64 = 16 << 20;
+/// Bytes that are read from the window at once.
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// What a watcher is told next.
 #[derive(Debug)]
-pub enum Told {
-    /// Forget what you have; this is how it looks.
+pub enum WatcherUpdate {
+    /// Replaces everything that the client has drawn.
     Picture(Picture),
-    /// This happened since.
-    Event(Event),
+    Event(WatchEvent),
 }
 
-/// Where a watcher wants to begin.
+/// Where a watcher starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// With a picture of now.
+pub enum WatchFrom {
+    /// With a picture.
     Picture,
-    /// After the byte before this offset, if that can be had; else with a picture.
+    /// At this offset if those bytes are still kept, else with a picture.
     Offset(u64),
 }
 
-/// One client's place in a terminal.
+/// One client of a terminal.
 pub struct Watcher {
     shared: Arc<Shared>,
-    asks: mpsc::Sender<Box<Ask>>,
+    asks: mpsc::Sender<Box<OwnerRequest>>,
     head: watch::Receiver<u64>,
     client: ClientId,
     place: u64,
-    ready: VecDeque<Told>,
-    /// The offset after the last byte handed out.
+    ready: VecDeque<WatcherUpdate>,
+    /// The offset after the last byte that `next` returned.
     offset: u64,
-    /// It is further back than the window reaches and reads the log until it has caught up.
+    /// Set while it reads the log, because it is further behind than the window reaches.
     behind: Option<Behind>,
 }
 
-/// Where in the log a watcher reads.
 struct Behind {
     directory: PathBuf,
     position: u64,
@@ -60,61 +57,59 @@ struct Behind {
 /// The terminal's owner has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the terminal is gone")]
-pub struct Gone;
+pub struct WatcherGone;
 
 impl Watcher {
-    /// Comes in and takes its place.
     pub(super) async fn enter(
         shared: Arc<Shared>,
-        asks: mpsc::Sender<Box<Ask>>,
+        asks: mpsc::Sender<Box<OwnerRequest>>,
         client: ClientId,
-        from: From,
+        from: WatchFrom,
         directory: PathBuf,
-    ) -> Result<Watcher, Gone> {
+    ) -> Result<Watcher, WatcherGone> {
         let head = shared.head.subscribe();
         let ready = VecDeque::new();
         let (place, offset, behind) = (0, 0, None);
         let mut watcher = Watcher { shared, asks, head, client, place, ready, offset, behind };
-        if let From::Offset(from) = from {
+        if let WatchFrom::Offset(from) = from {
             let (_, end) = watcher.bounds();
-            if from <= end && end - from <= RESUME_LIMIT {
+            if from <= end && end - from <= MAX_RESUME_BYTES {
                 watcher.offset = from;
                 watcher.behind = Some(Behind { directory, position: from });
-                // Whether it can be had shows at the first step.
+                // The first step shows whether the bytes are kept.
                 watcher.catch_up().await?;
                 return Ok(watcher);
             }
         }
-        watcher.look().await?;
+        watcher.take_picture().await?;
         Ok(watcher)
     }
 
-    /// Which client this is.
     pub fn client(&self) -> ClientId {
         self.client
     }
 
-    /// The offset after the last byte handed out, or at which it begins.
+    /// Returns the offset after the last byte that `next` returned, or the start.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether it begins with what was missed rather than with a picture.
+    /// Returns whether it starts with missed bytes rather than with a picture.
     pub fn resumed(&self) -> bool {
-        !matches!(self.ready.front(), Some(Told::Picture(_)))
+        !matches!(self.ready.front(), Some(WatcherUpdate::Picture(_)))
     }
 
-    /// What comes next; waits for it. Safe to drop while it waits.
-    pub async fn next(&mut self) -> Result<Told, Gone> {
+    /// Waits for the next update. Cancel-safe.
+    pub async fn next(&mut self) -> Result<WatcherUpdate, WatcherGone> {
         loop {
             if let Some(told) = self.ready.pop_front() {
                 match &told {
-                    Told::Picture(picture) => self.offset = picture.offset,
-                    Told::Event(Event::Output { offset, bytes }) => {
+                    WatcherUpdate::Picture(picture) => self.offset = picture.offset,
+                    WatcherUpdate::Event(WatchEvent::Output { offset, bytes }) => {
                         self.offset = offset + bytes.len() as u64;
                     }
-                    Told::Event(Event::Gap { to, .. }) => self.offset = *to,
-                    Told::Event(_) => {}
+                    WatcherUpdate::Event(WatchEvent::Gap { to, .. }) => self.offset = *to,
+                    WatcherUpdate::Event(_) => {}
                 }
                 return Ok(told);
             }
@@ -124,35 +119,35 @@ impl Watcher {
             }
             let read = {
                 let window = self.shared.window.lock();
-                window.read(self.place, AT_ONCE)
+                window.read(self.place, CHUNK_BYTES)
             };
             match read {
                 Next::Events(events, place) => {
-                    self.ready.extend(events.into_iter().map(Told::Event));
+                    self.ready.extend(events.into_iter().map(WatcherUpdate::Event));
                     self.place = place;
                 }
-                Next::Lost => self.look().await?,
+                Next::Lost => self.take_picture().await?,
                 Next::Wait => {
                     let place = self.place;
-                    self.head.wait_for(|head| *head > place).await.map_err(|_| Gone)?;
+                    self.head.wait_for(|head| *head > place).await.map_err(|_| WatcherGone)?;
                 }
             }
         }
     }
 
-    /// Where to say something about this client.
-    pub fn asks(&self) -> mpsc::Sender<Box<Ask>> {
+    /// Returns the queue of the terminal's owner, for requests of this client.
+    pub fn owner(&self) -> mpsc::Sender<Box<OwnerRequest>> {
         self.asks.clone()
     }
 
-    async fn look(&mut self) -> Result<(), Gone> {
+    async fn take_picture(&mut self) -> Result<(), WatcherGone> {
         let (answer, picture) = oneshot::channel();
-        let ask = Ask::Picture { format: Format::Ansi, scrollback: None, answer };
-        self.asks.send(ask.into()).await.map_err(|_| Gone)?;
-        let picture = picture.await.map_err(|_| Gone)?;
+        let ask = OwnerRequest::Picture { format: Format::Ansi, scrollback: None, answer };
+        self.asks.send(ask.into()).await.map_err(|_| WatcherGone)?;
+        let picture = picture.await.map_err(|_| WatcherGone)?;
         self.place = picture.place;
         self.offset = picture.offset;
-        self.ready.push_back(Told::Picture(picture));
+        self.ready.push_back(WatcherUpdate::Picture(picture));
         Ok(())
     }
 
@@ -160,8 +155,8 @@ impl Watcher {
         self.shared.window.lock().bounds()
     }
 
-    /// One step from the log towards the window, or a picture if the log has a gap.
-    async fn catch_up(&mut self) -> Result<(), Gone> {
+    /// Reads one chunk of the log towards the window, or takes a picture if the log has a gap.
+    async fn catch_up(&mut self) -> Result<(), WatcherGone> {
         let Some(Behind { directory, position }) = &mut self.behind else { return Ok(()) };
         let (held, end) = {
             let window = self.shared.window.lock();
@@ -169,23 +164,23 @@ impl Watcher {
         };
         if let Some((events, place)) = held {
             self.place = place;
-            self.ready.extend(events.into_iter().map(Told::Event));
+            self.ready.extend(events.into_iter().map(WatcherUpdate::Event));
             self.behind = None;
             return Ok(());
         }
         match history::events(directory, *position, end).await {
             Ok(Some(events)) => {
                 for event in &events {
-                    if let Event::Output { offset, bytes } = event {
+                    if let WatchEvent::Output { offset, bytes } = event {
                         *position = offset + bytes.len() as u64;
                     }
                 }
-                self.ready.extend(events.into_iter().map(Told::Event));
+                self.ready.extend(events.into_iter().map(WatcherUpdate::Event));
                 Ok(())
             }
             Ok(None) | Err(_) => {
                 self.behind = None;
-                self.look().await
+                self.take_picture().await
             }
         }
     }
@@ -194,7 +189,8 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let (asks, client) = (self.asks.clone(), self.client);
-        if let Err(mpsc::error::TrySendError::Full(ask)) = asks.try_send(Ask::Leave(client).into())
+        if let Err(mpsc::error::TrySendError::Full(ask)) =
+            asks.try_send(OwnerRequest::Leave(client).into())
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(async move {

@@ -1,36 +1,35 @@
 //! The recent output of a terminal, in memory, bounded.
 //!
-//! One owner pushes; any number of watchers read at their own pace by sequence number. A
-//! watcher that asks for something that has been dropped is told so and gets a new picture:
-//! the window never waits for anybody.
+//! One owner pushes; any number of watchers read at their own speed by sequence number. A watcher whose
+//! position was dropped gets `Next::Lost` and takes a new picture: the window never waits for a watcher.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// What a watcher may be told, in the order in which it happened.
+/// An event for watchers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum WatchEvent {
     /// Bytes the terminal printed; `offset` is that of the first of them.
     Output { offset: u64, bytes: Bytes },
     /// The terminal has another size from here on.
     Resize { cols: u16, rows: u16 },
-    /// Bytes `from..to` were dropped before anybody could read them.
+    /// Bytes `from..to` were lost.
     Gap { from: u64, to: u64 },
     /// The program set the window title.
     Title(String),
-    /// Something the server has to say, for people.
+    /// A message of the server for the user.
     Notice(String),
-    /// Who may type changed; `None` when nobody holds the keyboard.
+    /// The driver changed; `None` if there is none.
     Driver(Option<String>),
-    /// The program is gone.
+    /// The program ended.
     Exit { code: Option<i32>, signal: Option<i32> },
 }
 
-/// A bounded run of [`Event`]s with the offset at which it ends.
+/// A bounded run of [`WatchEvent`]s with the offset at which it ends.
 #[derive(Debug)]
 pub struct Window {
-    events: VecDeque<Event>,
+    events: VecDeque<WatchEvent>,
     /// Sequence number of the first event held.
     first: u64,
     /// Offset of the first byte held, which is `end` when no output is held.
@@ -40,14 +39,14 @@ pub struct Window {
     limit: usize,
 }
 
-/// The answer to a watcher that asks for what comes at its place.
+/// The result of reading at a position.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// These events, and the place after them.
-    Events(Vec<Event>, u64),
-    /// Nothing yet.
+    /// The events, and the position after them.
+    Events(Vec<WatchEvent>, u64),
+    /// There is no event at this position yet.
     Wait,
-    /// The place has been dropped: take a new picture.
+    /// The position was dropped: take a new picture.
     Lost,
 }
 
@@ -60,7 +59,7 @@ impl Window {
         Window { events: VecDeque::new(), first: 0, start: offset, end: offset, bytes: 0, limit }
     }
 
-    /// The place after the last event.
+    /// Returns the position after the last event.
     pub fn head(&self) -> u64 {
         self.first + self.events.len() as u64
     }
@@ -70,7 +69,7 @@ impl Window {
         (self.start, self.end)
     }
 
-    /// Drops everything and goes on at another offset; every watcher is lost.
+    /// Drops everything and continues at another offset; every watcher is lost.
     pub fn restart(&mut self, offset: u64) {
         self.clear();
         self.first += 1;
@@ -78,18 +77,18 @@ impl Window {
     }
 
     /// Appends an event and drops the oldest ones beyond the limit.
-    pub fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: WatchEvent) {
         match &event {
-            Event::Output { offset, bytes } => {
+            WatchEvent::Output { offset, bytes } => {
                 debug_assert_eq!(*offset, self.end, "output is contiguous");
                 self.end = offset + bytes.len() as u64;
             }
-            Event::Gap { to, .. } => self.end = *to,
-            Event::Resize { .. }
-            | Event::Title(_)
-            | Event::Notice(_)
-            | Event::Driver(_)
-            | Event::Exit { .. } => {}
+            WatchEvent::Gap { to, .. } => self.end = *to,
+            WatchEvent::Resize { .. }
+            | WatchEvent::Title(_)
+            | WatchEvent::Notice(_)
+            | WatchEvent::Driver(_)
+            | WatchEvent::Exit { .. } => {}
         }
         self.bytes += weight(&event);
         self.events.push_back(event);
@@ -106,19 +105,19 @@ impl Window {
         self.events.shrink_to_fit();
     }
 
-    /// Up to about `most` bytes of events at `place`.
-    pub fn read(&self, place: u64, most: usize) -> Next {
+    /// Returns about `max_bytes` of events at `place`.
+    pub fn read(&self, place: u64, max_bytes: usize) -> Next {
         if place < self.first {
             return Next::Lost;
         }
         let skip = (place - self.first) as usize;
         let mut size = 0;
-        let events: Vec<Event> = self
+        let events: Vec<WatchEvent> = self
             .events
             .iter()
             .skip(skip)
             .take_while(|event| {
-                let fits = size == 0 || size + weight(event) <= most;
+                let fits = size == 0 || size + weight(event) <= max_bytes;
                 size += weight(event);
                 fits
             })
@@ -131,8 +130,8 @@ impl Window {
         Next::Events(events, next)
     }
 
-    /// The missed events from byte `offset` on, and the place after them, if all are held.
-    pub fn since(&self, offset: u64) -> Option<(Vec<Event>, u64)> {
+    /// Returns the events from byte `offset` on and the position after them, if all are held.
+    pub fn since(&self, offset: u64) -> Option<(Vec<WatchEvent>, u64)> {
         if offset < self.start || offset > self.end {
             return None;
         }
@@ -140,27 +139,27 @@ impl Window {
         let mut missed = Vec::new();
         for event in &self.events {
             match event {
-                Event::Output { offset: at, bytes } => {
+                WatchEvent::Output { offset: at, bytes } => {
                     position = at + bytes.len() as u64;
                     if position > offset {
                         let skip = offset.saturating_sub(*at) as usize;
                         let bytes = bytes.slice(skip..);
-                        missed.push(Event::Output { offset: at + skip as u64, bytes });
+                        missed.push(WatchEvent::Output { offset: at + skip as u64, bytes });
                     }
                 }
-                Event::Gap { to, .. } => {
+                WatchEvent::Gap { to, .. } => {
                     position = *to;
                     if position > offset {
                         missed.push(event.clone());
                     }
                 }
-                // At the very offset it is not known whether the client saw it; saying a
-                // size or a title twice does no harm.
-                Event::Resize { .. }
-                | Event::Title(_)
-                | Event::Notice(_)
-                | Event::Driver(_)
-                | Event::Exit { .. } => {
+                // At exactly this offset it is unknown whether the client saw it; repeating a size or a
+                // title is harmless.
+                WatchEvent::Resize { .. }
+                | WatchEvent::Title(_)
+                | WatchEvent::Notice(_)
+                | WatchEvent::Driver(_)
+                | WatchEvent::Exit { .. } => {
                     if position >= offset {
                         missed.push(event.clone());
                     }
@@ -175,25 +174,26 @@ impl Window {
             self.bytes -= weight(&event);
             self.first += 1;
             match event {
-                Event::Output { offset, bytes } => self.start = offset + bytes.len() as u64,
-                Event::Gap { to, .. } => self.start = to,
-                Event::Resize { .. }
-                | Event::Title(_)
-                | Event::Notice(_)
-                | Event::Driver(_)
-                | Event::Exit { .. } => {}
+                WatchEvent::Output { offset, bytes } => self.start = offset + bytes.len() as u64,
+                WatchEvent::Gap { to, .. } => self.start = to,
+                WatchEvent::Resize { .. }
+                | WatchEvent::Title(_)
+                | WatchEvent::Notice(_)
+                | WatchEvent::Driver(_)
+                | WatchEvent::Exit { .. } => {}
             }
         }
     }
 }
 
-fn weight(event: &Event) -> usize {
+fn weight(event: &WatchEvent) -> usize {
     match event {
-        Event::Output { bytes, .. } => EVENT_WEIGHT + bytes.len(),
-        Event::Title(text) | Event::Notice(text) => EVENT_WEIGHT + text.len(),
-        Event::Resize { .. } | Event::Gap { .. } | Event::Driver(_) | Event::Exit { .. } => {
-            EVENT_WEIGHT
-        }
+        WatchEvent::Output { bytes, .. } => EVENT_WEIGHT + bytes.len(),
+        WatchEvent::Title(text) | WatchEvent::Notice(text) => EVENT_WEIGHT + text.len(),
+        WatchEvent::Resize { .. }
+        | WatchEvent::Gap { .. }
+        | WatchEvent::Driver(_)
+        | WatchEvent::Exit { .. } => EVENT_WEIGHT,
     }
 }
 
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn output(offset: u64, text: &'static str) -> Event {
-        Event::Output { offset, bytes: Bytes::from_static(text.as_bytes()) }
+    fn output(offset: u64, text: &'static str) -> WatchEvent {
+        WatchEvent::Output { offset, bytes: Bytes::from_static(text.as_bytes()) }
     }
 
     #[test]
@@ -225,10 +225,13 @@ mod tests {
     fn resuming_inside_an_event_gives_exactly_the_missed_bytes() {
         let mut window = Window::new(10, 1 << 20);
         window.push(output(10, "hello "));
-        window.push(Event::Resize { cols: 100, rows: 30 });
+        window.push(WatchEvent::Resize { cols: 100, rows: 30 });
         window.push(output(16, "world"));
-        let missed =
-            vec![output(12, "llo "), Event::Resize { cols: 100, rows: 30 }, output(16, "world")];
+        let missed = vec![
+            output(12, "llo "),
+            WatchEvent::Resize { cols: 100, rows: 30 },
+            output(16, "world"),
+        ];
         assert_eq!(window.since(12), Some((missed, 3)));
         assert_eq!(window.since(9), None);
         assert_eq!(window.since(22), None);
@@ -245,14 +248,14 @@ mod tests {
             let mut whole = Vec::new();
             for (index, length) in lengths.iter().enumerate() {
                 let chunk = vec![index as u8; *length];
-                window.push(Event::Output { offset: whole.len() as u64, bytes: chunk.clone().into() });
+                window.push(WatchEvent::Output { offset: whole.len() as u64, bytes: chunk.clone().into() });
                 whole.extend(chunk);
             }
             prop_assert!(window.bytes <= limit);
             if let Some((missed, _)) = window.since(cut) {
                 let mut seen = whole[..cut as usize].to_vec();
                 for event in missed {
-                    if let Event::Output { offset, bytes } = event {
+                    if let WatchEvent::Output { offset, bytes } = event {
                         prop_assert_eq!(offset, seen.len() as u64);
                         seen.extend_from_slice(&bytes);
                     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::memory::{
-    map::{Change, Entry, HotLimits, Map, Node},
+    map::{HotLimits, Map, MemoryChange, MemoryEntry, Node},
     record::Op,
 };
 use crate::{FileError, Relative, Stat};
@@ -20,7 +20,7 @@ impl Index {
     }
 
     pub(crate) fn add_file(&mut self, path: &str, size: u64, at: Timestamp, version: u64) {
-        let entry = Entry { bytes: Bytes::new(), modified_at: at, version };
+        let entry = MemoryEntry { bytes: Bytes::new(), modified_at: at, version };
         self.0.insert(path.into(), Node::File(entry, size));
         self.0.raise(version);
     }
@@ -47,7 +47,7 @@ impl Index {
     /// Says whether a change is allowed, what it comes to, and the number of the last write then.
     pub(crate) fn plan(
         &self,
-        change: &Change,
+        change: &MemoryChange,
         limits: &HotLimits,
         now: Timestamp,
     ) -> Result<(EntryChange, u64), FileError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::memory::record::Op;
-use crate::{FileError, Kind, Relative, Stat};
+use crate::{FileError, FileKind, Relative, Stat};
 use model::Timestamp;
 
 /// How much the hot memories of one project may hold.
@@ -27,8 +27,7 @@ impl Default for HotLimits {
 
 /// One memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its content.
+pub struct MemoryEntry {
     pub bytes: Bytes,
     /// When it was last written.
     pub modified_at: Timestamp,
@@ -36,13 +35,13 @@ pub struct Entry {
     pub version: u64,
 }
 
-impl Entry {
+impl MemoryEntry {
     /// What is known of it, at this path.
     #[must_use]
     pub fn stat(&self, path: &str) -> Stat {
         Stat {
             path: path.to_owned(),
-            kind: Kind::File,
+            kind: FileKind::File,
             size: self.bytes.len() as u64,
             modified_at: Some(self.modified_at),
             mode: None,
@@ -56,7 +55,6 @@ impl Entry {
 /// What a write takes for granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expect {
-    /// Nothing.
     #[default]
     Anything,
     /// Nothing is there yet.
@@ -67,34 +65,22 @@ pub enum Expect {
 
 /// What is asked of the memories.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum MemoryChange {
     /// Give a file this content; directories above it come into being.
     Put {
-        /// Which file.
         path: Relative,
-        /// Its content.
         bytes: Bytes,
         /// What is taken for granted.
         expect: Expect,
     },
     /// Make a directory.
-    MakeDirectory {
-        /// Which.
-        path: Relative,
-    },
+    MakeDirectory { path: Relative },
     /// Remove a file or an empty directory.
-    Remove {
-        /// Which.
-        path: Relative,
-    },
+    Remove { path: Relative },
     /// Remove it and all below it.
-    RemoveTree {
-        /// Which.
-        path: Relative,
-    },
+    RemoveTree { path: Relative },
     /// Give it another name.
     Move {
-        /// What.
         from: Relative,
         /// The other name.
         to: Relative,
@@ -106,7 +92,7 @@ pub enum Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
     /// A file and how many bytes it has; an index has the number without the bytes.
-    File(Entry, u64),
+    File(MemoryEntry, u64),
     /// A directory that is there even when nothing is in it.
     Directory(Timestamp),
 }
@@ -133,7 +119,7 @@ impl Map {
     }
 
     /// The file of that name.
-    pub(super) fn file(&self, path: &Relative) -> Result<&Entry, FileError> {
+    pub(super) fn file(&self, path: &Relative) -> Result<&MemoryEntry, FileError> {
         match self.nodes.get(path.as_str()) {
             Some(Node::File(entry, _)) => Ok(entry),
             _ if self.is_directory(path.as_str()) => {
@@ -189,7 +175,7 @@ impl Map {
     }
 
     /// Every file at or below a path, in the order of names.
-    pub(super) fn files(&self, path: &Relative) -> Vec<(Box<str>, Entry)> {
+    pub(super) fn files(&self, path: &Relative) -> Vec<(Box<str>, MemoryEntry)> {
         let own = self.nodes.get_key_value(path.as_str()).into_iter();
         own.chain(self.below(path.as_str()))
             .filter_map(|(key, node)| match node {
@@ -202,7 +188,7 @@ impl Map {
     /// The changes that make an empty map equal to this one.
     pub(super) fn ops(&self) -> impl Iterator<Item = Op> {
         self.nodes.iter().map(|(key, node)| match node {
-            Node::File(Entry { bytes, modified_at, version }, _) => Op::Put {
+            Node::File(MemoryEntry { bytes, modified_at, version }, _) => Op::Put {
                 key: key.clone(),
                 bytes: bytes.clone(),
                 at: *modified_at,
@@ -215,12 +201,12 @@ impl Map {
     /// Says whether a change is allowed, and what it comes to.
     pub(super) fn plan(
         &self,
-        change: &Change,
+        change: &MemoryChange,
         limits: &HotLimits,
         now: Timestamp,
     ) -> Result<Op, FileError> {
         match change {
-            Change::Put { path, bytes, expect } => {
+            MemoryChange::Put { path, bytes, expect } => {
                 self.expect(path, *expect)?;
                 let key = path.as_str();
                 if self.is_directory(key) {
@@ -238,7 +224,7 @@ impl Map {
                 let version = self.version + 1;
                 Ok(Op::Put { key: key.into(), bytes: bytes.clone(), at: now, version })
             }
-            Change::MakeDirectory { path } => {
+            MemoryChange::MakeDirectory { path } => {
                 if self.stat(path).is_ok() {
                     return Err(FileError::Exists { path: path.to_string() });
                 }
@@ -246,18 +232,18 @@ impl Map {
                 self.has_room(true, path.as_str().len() as u64, limits)?;
                 Ok(Op::MakeDirectory { key: path.as_str().into(), at: now })
             }
-            Change::Remove { path } => {
+            MemoryChange::Remove { path } => {
                 self.stat(path)?;
                 if self.below(path.as_str()).next().is_some() {
                     return Err(FileError::NotEmpty { path: path.to_string() });
                 }
                 Ok(Op::Remove { key: path.as_str().into() })
             }
-            Change::RemoveTree { path } => {
+            MemoryChange::RemoveTree { path } => {
                 self.stat(path)?;
                 Ok(Op::Remove { key: path.as_str().into() })
             }
-            Change::Move { from, to, expect } => self.plan_move(from, to, *expect, limits),
+            MemoryChange::Move { from, to, expect } => self.plan_move(from, to, *expect, limits),
         }
     }
 
@@ -291,7 +277,8 @@ impl Map {
         match op {
             Op::Put { key, bytes, at, version } => {
                 self.version = self.version.max(*version);
-                let entry = Entry { bytes: bytes.clone(), modified_at: *at, version: *version };
+                let entry =
+                    MemoryEntry { bytes: bytes.clone(), modified_at: *at, version: *version };
                 let size = bytes.len() as u64;
                 self.insert(key.clone(), Node::File(entry, size));
             }
@@ -410,7 +397,7 @@ impl Node {
 fn directory(key: &str, at: Option<Timestamp>) -> Stat {
     Stat {
         path: key.to_owned(),
-        kind: Kind::Directory,
+        kind: FileKind::Directory,
         size: 0,
         modified_at: at,
         mode: None,

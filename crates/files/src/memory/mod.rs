@@ -1,9 +1,9 @@
 //! Hot memories: read from RAM in well under a microsecond, and never lost once acknowledged.
 //!
-//! One thread writes for all projects. It takes what waits, decides each change against the map as
-//! it will be, writes and syncs the records of a project together, and only then shows the changes
-//! to readers and answers. Readers never wait for the disk. After a failed sync the log is left
-//! alone; the next change first writes everything into another generation.
+//! One thread writes for all projects. It takes the queued changes, decides each against the next state of
+//! the map, writes and syncs the records of a project together, and only then applies the changes for
+//! readers and replies. Readers never wait for the disk. After a failed sync the log is not used again; the
+//! next change first writes everything into another generation.
 
 mod index;
 mod log;
@@ -33,14 +33,14 @@ use base::clock::Clock;
 use model::{ProjectId, Timestamp};
 
 pub(crate) use index::Index;
-pub use map::{Change, Entry, Expect, HotLimits};
+pub use map::{Expect, HotLimits, MemoryChange, MemoryEntry};
 
-/// How many changes may wait; one that finds the queue full waits before it.
-const QUEUE: usize = 256;
-/// How many KiB of content may wait.
+/// How many changes may wait; a further caller waits for room.
+const QUEUE_LENGTH: usize = 256;
+/// How many KiB of content may wait in the queue.
 const QUEUE_KIB: usize = 64 << 10;
-/// How many changes of a project are kept for a watcher that is slow; it is told when it lost some.
-const WATCH: usize = 256;
+/// How many events are kept for a slow watcher, which learns when it lost some.
+const WATCH_QUEUE_LENGTH: usize = 256;
 
 /// The hot memories of all projects; cheap to clone.
 #[derive(Clone)]
@@ -57,41 +57,36 @@ struct Shared {
     snapshots: Snapshots,
 }
 
-/// What snapshots have cost since the start.
+/// Totals of snapshots since the start.
 #[derive(Debug, Default)]
 pub struct Snapshots {
-    /// How many were written.
     pub count: AtomicU64,
-    /// Their bytes.
     pub bytes: AtomicU64,
-    /// Microseconds spent on them.
     pub micros: AtomicU64,
 }
 
-/// What is in RAM at an instant.
+/// What is in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Hot memories.
     pub entries: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// When the oldest change was made that no snapshot holds.
+    /// The time of the oldest change that is in no snapshot.
     pub oldest_change: Option<Timestamp>,
 }
 
 /// The hot memories of one project.
 pub struct Memory {
     project: ProjectId,
-    /// What readers see: only what is on stable storage.
+    /// The map for readers: only what is on stable storage.
     shown: RwLock<Map>,
     disk: Mutex<Disk>,
     /// Held while a snapshot is written.
     snapshotting: Mutex<()>,
-    /// No more changes are taken.
+    /// Set when no more changes are accepted.
     closed: AtomicBool,
-    /// When it was last asked for, in microseconds.
+    /// When it was last used, in microseconds.
     used: AtomicU64,
-    /// When the first change was made that no snapshot holds, in microseconds; 0 is none.
+    /// The time of the first change that is in no snapshot, in microseconds; 0 means none.
     pending_since: AtomicU64,
     events: broadcast::Sender<FileEvent>,
     shared: std::sync::Weak<Shared>,
@@ -99,13 +94,13 @@ pub struct Memory {
 
 struct Disk {
     log: Log,
-    /// What readers will see when the disk has it.
+    /// The map after the changes that are being written.
     next: Map,
 }
 
 struct Job {
     memory: Arc<Memory>,
-    change: Change,
+    change: MemoryChange,
     answer: oneshot::Sender<Result<u64, FileError>>,
     _room: OwnedSemaphorePermit,
 }
@@ -123,9 +118,9 @@ impl fmt::Debug for Memory {
 }
 
 impl HotMemories {
-    /// Starts the thread that writes. It ends with the last handle.
+    /// Starts the writer thread. It ends when the last handle is dropped.
     pub fn start(limits: HotLimits, clock: Clock) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, queue) = mpsc::channel(QUEUE_LENGTH);
         std::thread::Builder::new().name("memory-writer".into()).spawn(move || write(queue))?;
         let shared = Shared {
             limits,
@@ -138,7 +133,7 @@ impl HotMemories {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The memories of a project, read from its directory if they are not in RAM.
+    /// Returns the memories of a project. Loads them from its directory if necessary.
     pub async fn of(
         &self,
         project: &ProjectId,
@@ -156,7 +151,7 @@ impl HotMemories {
         Ok(memory.clone())
     }
 
-    /// The memories of a project, if they are in RAM.
+    /// Returns the memories of a project, if they are loaded.
     #[must_use]
     pub fn get(&self, project: &ProjectId) -> Option<Arc<Memory>> {
         let memory = self.shared.loaded.lock().get(project)?.get()?.clone();
@@ -164,7 +159,7 @@ impl HotMemories {
         Some(memory)
     }
 
-    /// Writes a snapshot of every project that has changes which are in none.
+    /// Writes a snapshot of every project with changes that are in none.
     pub async fn snapshot_all(&self) -> Result<(), FileError> {
         let mut result = Ok(());
         for memory in self.loaded() {
@@ -174,7 +169,7 @@ impl HotMemories {
         result
     }
 
-    /// Writes a snapshot of a project, if it is in RAM and has changes which are in none.
+    /// Writes a snapshot of a project, if it is loaded and has changes that are in none.
     pub async fn snapshot(&self, project: &ProjectId) -> Result<(), FileError> {
         let memory = self.loaded().into_iter().find(|memory| memory.project == *project);
         match memory {
@@ -183,7 +178,7 @@ impl HotMemories {
         }
     }
 
-    /// Lets go of the memories that nobody asked for since then; they are on disk.
+    /// Unloads the memories that were not used since then.
     pub async fn unload_unused(&self, since: Timestamp) -> Result<(), FileError> {
         let since = u64::try_from(since.as_microsecond()).unwrap_or(0);
         for memory in self.loaded() {
@@ -192,7 +187,7 @@ impl HotMemories {
             }
             memory.snapshot().await?;
             let mut loaded = self.shared.loaded.lock();
-            // Ours and the map's: whoever else has it, or asks while we look, keeps it.
+            // One reference is ours and one the map's: it is not in use.
             if Arc::strong_count(&memory) == 2 {
                 loaded.remove(&memory.project);
             }
@@ -200,8 +195,8 @@ impl HotMemories {
         Ok(())
     }
 
-    /// Takes no more changes of a project and lets go of it. What was acknowledged is on disk when
-    /// this answers.
+    /// Refuses further changes of a project and unloads it. Acknowledged changes are on disk when this
+    /// returns.
     pub async fn close(&self, project: &ProjectId) {
         let cell = self.shared.loaded.lock().remove(project);
         if let Some(memory) = cell.and_then(|cell| cell.get().cloned()) {
@@ -215,18 +210,17 @@ impl HotMemories {
         }
     }
 
-    /// Lets go of memories whose files are about to have another place.
+    /// Unloads memories whose files are about to be moved.
     pub async fn forget(&self, memory: &Memory) {
         self.close(&memory.project).await;
     }
 
-    /// What snapshots have cost since the start.
+    /// Totals of snapshots since the start.
     #[must_use]
     pub fn snapshots(&self) -> &Snapshots {
         &self.shared.snapshots
     }
 
-    /// What is in RAM.
     #[must_use]
     pub fn census(&self) -> Census {
         let mut census = Census::default();
@@ -272,7 +266,7 @@ impl Memory {
             closed: AtomicBool::new(false),
             used: AtomicU64::new(0),
             pending_since: AtomicU64::new(0),
-            events: broadcast::channel(WATCH).0,
+            events: broadcast::channel(WATCH_QUEUE_LENGTH).0,
             shared: Arc::downgrade(shared),
         });
         if pending {
@@ -282,7 +276,7 @@ impl Memory {
     }
 
     /// The memory at a path.
-    pub fn get(&self, path: &Relative) -> Result<Entry, FileError> {
+    pub fn get(&self, path: &Relative) -> Result<MemoryEntry, FileError> {
         self.read(|map| map.file(path).cloned())
     }
 
@@ -304,7 +298,7 @@ impl Memory {
 
     /// Every memory at or below a path.
     #[must_use]
-    pub fn files(&self, path: &Relative) -> Vec<(Box<str>, Entry)> {
+    pub fn files(&self, path: &Relative) -> Vec<(Box<str>, MemoryEntry)> {
         self.read(|map| map.files(path))
     }
 
@@ -320,23 +314,23 @@ impl Memory {
         self.events.subscribe()
     }
 
-    /// Makes a change. `Ok` means that it is on stable storage; it says the number of the last
-    /// write, which is this one's if it is a put.
-    pub async fn change(self: &Arc<Self>, change: Change) -> Result<u64, FileError> {
+    /// Makes a change. `Ok` means that it is on stable storage, and contains the version of the last write,
+    /// which is this one if it is a put.
+    pub async fn change(self: &Arc<Self>, change: MemoryChange) -> Result<u64, FileError> {
         let gone = || FileError::Unavailable { reason: "the server is stopping".into() };
         let shared = self.shared.upgrade().ok_or_else(gone)?;
-        if let Change::Put { path, bytes, .. } = &change
+        if let MemoryChange::Put { path, bytes, .. } = &change
             && bytes.len() as u64 > shared.limits.entry_bytes
         {
             let limit = shared.limits.entry_bytes;
             return Err(FileError::TooLarge { path: path.to_string(), limit });
         }
         let weight = match &change {
-            Change::Put { bytes, .. } => bytes.len() / 1024 + 1,
-            Change::MakeDirectory { .. }
-            | Change::Remove { .. }
-            | Change::RemoveTree { .. }
-            | Change::Move { .. } => 1,
+            MemoryChange::Put { bytes, .. } => bytes.len() / 1024 + 1,
+            MemoryChange::MakeDirectory { .. }
+            | MemoryChange::Remove { .. }
+            | MemoryChange::RemoveTree { .. }
+            | MemoryChange::Move { .. } => 1,
         };
         let weight = u32::try_from(weight.min(QUEUE_KIB)).unwrap_or(1);
         let room = shared.room.clone().acquire_many_owned(weight).await.map_err(|_| gone())?;
@@ -346,7 +340,7 @@ impl Memory {
         answered.await.map_err(|_| gone())?
     }
 
-    /// Writes a snapshot if there are changes that are in none; says whether it did.
+    /// Writes a snapshot if there are changes that are in none. Returns whether it did.
     pub async fn snapshot(self: &Arc<Self>) -> Result<bool, FileError> {
         let memory = self.clone();
         tokio::task::spawn_blocking(move || memory.snapshot_blocking())
@@ -390,7 +384,7 @@ impl Memory {
         FileError::from_io("write the memories of", self.project.as_str(), source)
     }
 
-    /// Notes when the first change was made that no snapshot holds.
+    /// Notes the time of the first change that is in no snapshot.
     fn note_change(&self, now: Timestamp) {
         let now = u64::try_from(now.as_microsecond()).unwrap_or(1);
         let (order, kept) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -406,7 +400,7 @@ impl Memory {
         }
     }
 
-    /// Makes changes that arrived together; each is answered by itself.
+    /// Makes changes that arrived together; each gets its own reply.
     fn apply(&self, jobs: Vec<Job>, limits: &HotLimits, now: Timestamp) {
         let mut disk = self.disk.lock();
         if self.closed.load(Ordering::SeqCst) {
@@ -453,7 +447,7 @@ impl Memory {
         }
     }
 
-    /// Goes on with another generation if the log failed or has become too long.
+    /// Starts another generation if the log failed or is too long.
     fn make_sound(&self, disk: &mut Disk, limits: &HotLimits) -> io::Result<()> {
         let longest = limits.bytes.saturating_mul(2).max(1 << 20);
         if disk.log.is_sound() && disk.log.bytes() <= longest {
@@ -478,11 +472,11 @@ impl Memory {
     }
 }
 
-/// The thread that writes.
+/// The writer thread.
 fn write(mut queue: mpsc::Receiver<Job>) {
     while let Some(first) = queue.blocking_recv() {
         let mut batch = vec![first];
-        while batch.len() < QUEUE
+        while batch.len() < QUEUE_LENGTH
             && let Ok(job) = queue.try_recv()
         {
             batch.push(job);
@@ -502,7 +496,7 @@ fn write(mut queue: mpsc::Receiver<Job>) {
     }
 }
 
-fn answer_all(jobs: Vec<Job>, answer: impl Fn(&Change) -> Result<u64, FileError>) {
+fn answer_all(jobs: Vec<Job>, answer: impl Fn(&MemoryChange) -> Result<u64, FileError>) {
     for job in jobs {
         let result = answer(&job.change);
         let _ = job.answer.send(result);

@@ -26,13 +26,13 @@ async fn open(directory: &Path) -> (HotMemories, Arc<Memory>) {
     (memories, memory)
 }
 
-fn put(at: &str, content: impl AsRef<[u8]>) -> Change {
+fn put(at: &str, content: impl AsRef<[u8]>) -> MemoryChange {
     let bytes = Bytes::copy_from_slice(content.as_ref());
-    Change::Put { path: path(at), bytes, expect: Expect::Anything }
+    MemoryChange::Put { path: path(at), bytes, expect: Expect::Anything }
 }
 
 fn contents(memory: &Memory) -> Vec<(String, String)> {
-    let text = |entry: Entry| String::from_utf8(entry.bytes.to_vec()).unwrap();
+    let text = |entry: MemoryEntry| String::from_utf8(entry.bytes.to_vec()).unwrap();
     let files = memory.files(&Relative::root());
     files.into_iter().map(|(key, entry)| (key.into(), text(entry))).collect()
 }
@@ -58,9 +58,9 @@ async fn what_was_acknowledged_is_there_after_any_stop() {
 
     assert!(memory.snapshot().await.unwrap());
     assert!(!memory.snapshot().await.unwrap(), "nothing has changed since");
-    let to = Change::Move { from: path("d"), to: path("e"), expect: Expect::Absent };
+    let to = MemoryChange::Move { from: path("d"), to: path("e"), expect: Expect::Absent };
     memory.change(to).await.unwrap();
-    memory.change(Change::Remove { path: path("a") }).await.unwrap();
+    memory.change(MemoryChange::Remove { path: path("a") }).await.unwrap();
     let (_again, read) = open(copy_directory(directory.path()).path()).await;
     assert_eq!(contents(&read), [("e/b".to_owned(), "2".to_owned())]);
     assert_eq!(read.get(&path("e/b")).unwrap(), memory.get(&path("e/b")).unwrap());

@@ -22,7 +22,7 @@ use super::Docker;
 use super::engine::{self, Engine};
 use crate::namespace::launch::machine_directories;
 use crate::namespace::{blocking, disk, is_image_name};
-use base::event::Happened;
+use base::event::EventKind;
 use provider::ProviderError;
 
 /// How often the progress of a pull is told.
@@ -205,7 +205,7 @@ impl Docker {
         tracing::debug!(image, status, done_bytes, total_bytes, "an image comes");
         if let Some(events) = &self.0.options.events {
             let image = image.to_owned();
-            events.tell(Happened::ImageProgress { image, status, done_bytes, total_bytes });
+            events.publish(EventKind::ImageProgress { image, status, done_bytes, total_bytes });
         }
     }
 }

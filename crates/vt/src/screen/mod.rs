@@ -231,28 +231,6 @@ impl Screen {
         self.checksum_reports = on;
     }
 
-    /// The program beneath is gone: back to the normal buffer and the usual modes.
-    /// What was on the normal screen, the scrollback and the title stay.
-    pub fn after_reboot(&mut self) {
-        self.parser.reset();
-        self.parser.utf8 = Default::default();
-        if self.alt {
-            let Buffer { x, y, .. } = self.other;
-            self.show_normal();
-            self.buf.x = x.min(self.cols - 1);
-            self.buf.y = y;
-        }
-        self.buf.x = self.buf.x.min(self.cols - 1);
-        self.buf.margins = crate::grid::buffer::Margins::full(self.cols, self.rows);
-        self.buf.saved = Default::default();
-        self.modes = Modes::default();
-        self.charsets = Charsets::default();
-        self.keyboard = Keyboard::default();
-        self.mark = None;
-        self.margin_wrap = None;
-        self.set_pen(Style::default());
-    }
-
     pub(crate) fn checksum_reports(&self) -> bool {
         self.checksum_reports
     }

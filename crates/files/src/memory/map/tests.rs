@@ -10,12 +10,12 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
-fn put(at: &str, content: &str) -> Change {
+fn put(at: &str, content: &str) -> MemoryChange {
     let bytes = Bytes::copy_from_slice(content.as_bytes());
-    Change::Put { path: path(at), bytes, expect: Expect::Anything }
+    MemoryChange::Put { path: path(at), bytes, expect: Expect::Anything }
 }
 
-fn change(map: &mut Map, change: &Change) -> Result<(), String> {
+fn change(map: &mut Map, change: &MemoryChange) -> Result<(), String> {
     let op = map.plan(change, &limits(), now()).map_err(|error| error.to_string())?;
     map.apply(&op);
     Ok(())
@@ -37,10 +37,10 @@ fn directories_come_and_go_with_what_is_in_them() {
     assert_eq!(names(&map, "", 1), ["a", "a-b"]);
     assert_eq!(names(&map, "", 9), ["a", "a/b", "a/b/c", "a-b"]);
     assert_eq!(names(&map, "a/b", 1), ["a/b/c"]);
-    assert_eq!(map.stat(&path("a/b")).unwrap().kind, Kind::Directory);
-    change(&mut map, &Change::Remove { path: path("a/b/c") }).unwrap();
+    assert_eq!(map.stat(&path("a/b")).unwrap().kind, FileKind::Directory);
+    change(&mut map, &MemoryChange::Remove { path: path("a/b/c") }).unwrap();
     assert_eq!(names(&map, "", 9), ["a-b"]);
-    change(&mut map, &Change::MakeDirectory { path: path("d") }).unwrap();
+    change(&mut map, &MemoryChange::MakeDirectory { path: path("d") }).unwrap();
     assert_eq!(names(&map, "", 9), ["a-b", "d"]);
 }
 
@@ -48,19 +48,19 @@ fn directories_come_and_go_with_what_is_in_them() {
 fn what_cannot_be_is_refused_and_says_why() {
     let mut map = Map::default();
     change(&mut map, &put("a/b", "1")).unwrap();
-    let mut refused = |refuse: Change| change(&mut map, &refuse).unwrap_err();
+    let mut refused = |refuse: MemoryChange| change(&mut map, &refuse).unwrap_err();
     assert_eq!(refused(put("a", "")), "\"a\" is a directory");
     assert_eq!(refused(put("", "")), "\"\" is a directory");
     assert_eq!(refused(put("a/b/c", "")), "\"a/b/c\" is not, or is not below, a directory");
-    assert_eq!(refused(Change::Remove { path: path("a") }), "\"a\" is not empty");
-    assert_eq!(refused(Change::Remove { path: path("x") }), "there is nothing at \"x\"");
+    assert_eq!(refused(MemoryChange::Remove { path: path("a") }), "\"a\" is not empty");
+    assert_eq!(refused(MemoryChange::Remove { path: path("x") }), "there is nothing at \"x\"");
     assert_eq!(
-        refused(Change::MakeDirectory { path: path("a") }),
+        refused(MemoryChange::MakeDirectory { path: path("a") }),
         "there is something at \"a\" already"
     );
-    let within = Change::Move { from: path("a"), to: path("a/c"), expect: Expect::Anything };
+    let within = MemoryChange::Move { from: path("a"), to: path("a/c"), expect: Expect::Anything };
     assert_eq!(refused(within), "\"a/c\" is not a path: it is below what is to be moved");
-    let onto = Change::Move { from: path("a/b"), to: path("a/b"), expect: Expect::Absent };
+    let onto = MemoryChange::Move { from: path("a/b"), to: path("a/b"), expect: Expect::Absent };
     change(&mut map, &onto).unwrap();
     assert_eq!(names(&map, "", 2), ["a", "a/b"]);
 }
@@ -89,7 +89,7 @@ fn the_bounds_are_exact() {
 #[test]
 fn a_write_may_say_what_it_takes_for_granted() {
     let mut map = Map::default();
-    let write = |expect| Change::Put { path: path("k"), bytes: Bytes::new(), expect };
+    let write = |expect| MemoryChange::Put { path: path("k"), bytes: Bytes::new(), expect };
     change(&mut map, &write(Expect::Absent)).unwrap();
     change(&mut map, &write(Expect::Absent)).unwrap_err();
     let version = map.file(&path("k")).unwrap().version;
@@ -97,19 +97,19 @@ fn a_write_may_say_what_it_takes_for_granted() {
     change(&mut map, &write(Expect::Version(version))).unwrap_err();
 }
 
-fn changes() -> impl Strategy<Value = Change> {
+fn changes() -> impl Strategy<Value = MemoryChange> {
     let path = prop::sample::select(vec!["", "a", "b", "a/a", "a/b", "b/a", "a/a/a"])
         .prop_map(|text| Relative::parse(text).unwrap());
     let bytes = prop::collection::vec(any::<u8>(), 0..60).prop_map(Bytes::from);
     let expect = prop_oneof![Just(Expect::Anything), Just(Expect::Absent)];
     prop_oneof![
         4 => (path.clone(), bytes, expect.clone())
-            .prop_map(|(path, bytes, expect)| Change::Put { path, bytes, expect }),
-        1 => path.clone().prop_map(|path| Change::MakeDirectory { path }),
-        1 => path.clone().prop_map(|path| Change::Remove { path }),
-        1 => path.clone().prop_map(|path| Change::RemoveTree { path }),
+            .prop_map(|(path, bytes, expect)| MemoryChange::Put { path, bytes, expect }),
+        1 => path.clone().prop_map(|path| MemoryChange::MakeDirectory { path }),
+        1 => path.clone().prop_map(|path| MemoryChange::Remove { path }),
+        1 => path.clone().prop_map(|path| MemoryChange::RemoveTree { path }),
         2 => (path.clone(), path, expect)
-            .prop_map(|(from, to, expect)| Change::Move { from, to, expect }),
+            .prop_map(|(from, to, expect)| MemoryChange::Move { from, to, expect }),
     ]
 }
 
