@@ -12,10 +12,7 @@ use engine::{
     project::{Mode, Projects},
     session::Sessions,
 };
-use machine::{
-    Docker,
-    namespace::{COURTESY, Namespace},
-};
+use machine::{Docker, Namespace, Prewarm, namespace::GOVERNOR_INTERVAL};
 use model::Timestamp;
 use store::{Gone, Pruned, Retention, Store};
 
@@ -54,22 +51,13 @@ pub struct Background {
     pub sandboxes: Sandboxes,
 }
 
-/// The kinds of sandboxes, where there are any, and which wait before anybody has asked for one.
+/// The kinds of sandboxes, and which of them are started before any is requested.
 #[derive(Debug, Clone)]
 pub struct Sandboxes {
     /// Those of namespaces.
-    pub namespace: Option<(Namespace, Warm)>,
+    pub namespace: Option<(Namespace, Prewarm)>,
     /// The containers of an engine.
-    pub containers: Option<(Docker, Warm)>,
-}
-
-/// Which sandboxes wait before anybody has asked for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Warm {
-    /// The usual ones.
-    Usual,
-    /// None.
-    None,
+    pub containers: Option<(Docker, Prewarm)>,
 }
 
 impl Background {
@@ -127,19 +115,19 @@ impl Background {
 }
 
 impl Background {
-    /// What they write, how they treat each other, and those that wait for somebody.
+    /// Disk quotas, the CPU governor, orphaned containers, and the pools of warm sandboxes.
     fn look_after_sandboxes(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         if let Some((containers, warm)) = self.sandboxes.containers.clone() {
-            tasks.spawn(containers.clone().watch_writing(stop.clone()));
-            tasks.spawn(containers.clone().watch_strays(stop.clone()));
-            tasks.spawn(containers.keep_warm(warm == Warm::Usual, stop.clone()));
+            tasks.spawn(containers.clone().enforce_quotas(stop.clone()));
+            tasks.spawn(containers.clone().remove_orphans(stop.clone()));
+            tasks.spawn(containers.keep_warm(warm, stop.clone()));
         }
         let Some((sandboxes, warm)) = self.sandboxes.namespace.clone() else { return };
-        tasks.spawn(sandboxes.clone().watch_writing(stop.clone()));
-        tasks.spawn(sandboxes.clone().keep_warm(warm == Warm::Usual, stop.clone()));
-        tasks.spawn(every(COURTESY, stop.clone(), move || {
+        tasks.spawn(sandboxes.clone().enforce_quotas(stop.clone()));
+        tasks.spawn(sandboxes.clone().keep_warm(warm, stop.clone()));
+        tasks.spawn(every(GOVERNOR_INTERVAL, stop.clone(), move || {
             let sandboxes = sandboxes.clone();
-            async move { sandboxes.be_courteous().await }
+            async move { sandboxes.govern_cpus().await }
         }));
     }
 

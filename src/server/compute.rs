@@ -10,8 +10,9 @@ use base::event::Events;
 use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, Key};
 use config::{Runtime, Sandbox, Settings};
 use machine::{
-    Docker, Namespace, docker,
-    namespace::{Check, Confined, Options},
+    Docker, Namespace,
+    docker::DockerOptions,
+    namespace::{Check, Confined, NamespaceOptions},
 };
 use provider::{Local, Provider, Providers};
 
@@ -33,10 +34,10 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
     let confined = confined(settings)?;
     let check = match (&confined, settings.provider.as_str()) {
         // What everything is going to stand on is tried out, not only looked at.
-        (None, "namespace" | "auto") => Check::once_a_boot(&namespace).await,
-        (None, _) => Check::look(&namespace),
+        (None, "namespace" | "auto") => Check::once_per_boot(&namespace).await,
+        (None, _) => Check::inspect(&namespace),
         (Some(confined), "namespace") => Check::try_as_user(confined).await,
-        (Some(_), _) => Check::look_as_user(),
+        (Some(_), _) => Check::inspect_as_user(),
     };
     let chosen = match settings.provider.as_str() {
         // What a user's sandbox lacks, above all its limits, is for the operator to choose.
@@ -68,8 +69,8 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         docker.sweep().await.context("cannot remove what an earlier server left half made")?;
         // An engine may come up after us, and what ran in it is still ours.
         if chosen == docker.name() {
-            for lacking in docker.lacks().await? {
-                tracing::warn!(lacking, "there are no containers here yet");
+            for missing in docker.missing().await? {
+                tracing::warn!(missing, "there are no containers here yet");
             }
         }
         all.push(Arc::new(docker.clone()));
@@ -179,7 +180,7 @@ fn cloud(
 
 /// The provider of containers, as it is configured.
 fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
-    let mut options = docker::Options::new(&settings.home);
+    let mut options = DockerOptions::new(&settings.home);
     options.host = said(&settings.docker.host);
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
@@ -205,8 +206,8 @@ pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
     Ok(Namespace::new(sandbox_options(settings)?))
 }
 
-fn sandbox_options(settings: &Settings) -> anyhow::Result<Options> {
-    let mut options = Options::new(&settings.home);
+fn sandbox_options(settings: &Settings) -> anyhow::Result<NamespaceOptions> {
+    let mut options = NamespaceOptions::new(&settings.home);
     options.runtime = settings.sandbox.runtime.clone().into();
     options.warm = settings.sandbox.warm;
     options.reserve_cpus = settings.sandbox.reserve_cpus;

@@ -28,10 +28,10 @@ use api::{
     auth::{Auth, Open},
     pass::Shares,
 };
-use background::Warm;
 use base::{clock::Clock, event::Events, metrics::Metrics};
 use compat::Compat;
 use config::Settings;
+use machine::Prewarm;
 use store::Store;
 
 pub use compute::{confined, sandboxes};
@@ -67,7 +67,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
-    let warm = |name| if compute.chosen == name { Warm::Usual } else { Warm::None };
+    let warm = |name| if compute.chosen == name { Prewarm::Default } else { Prewarm::OnDemand };
     let sandboxes = background::Sandboxes {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),

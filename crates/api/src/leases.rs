@@ -13,7 +13,7 @@ use super::{
     page::{self, List},
     params::OfLease,
 };
-use machine::namespace::is_image_name;
+use machine::is_image_name;
 use model::{InstanceState, Lease, LeaseId, ThreadId};
 use provider::{Capabilities, Fidelity, Metrics};
 use store::LeaseFilter;
@@ -307,20 +307,15 @@ async fn snapshot(
 }
 
 async fn every_snapshot(app: &App) -> Result<Vec<Snapshotted>, Problem> {
-    let mut all = Vec::new();
-    for provider in app.leases.providers().all() {
-        let found = provider
-            .snapshots()
-            .await
-            .map_err(|error| Problem::internal("look for snapshots", &error))?;
-        all.extend(found.into_iter().map(|snapshot| Snapshotted {
-            name: snapshot.name,
-            provider: provider.name().to_owned(),
-            bytes: snapshot.bytes,
-            created_at: snapshot.at,
-        }));
-    }
-    Ok(all)
+    let found = app.leases.providers().snapshots().await;
+    let found = found.map_err(|error| Problem::internal("list the snapshots", &error))?;
+    let shown = found.into_iter().map(|(provider, snapshot)| Snapshotted {
+        name: snapshot.name,
+        provider,
+        bytes: snapshot.bytes,
+        created_at: snapshot.at,
+    });
+    Ok(shown.collect())
 }
 
 /// The snapshots there are.
@@ -338,13 +333,8 @@ async fn remove_snapshot(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let mut removed = false;
-    for provider in app.leases.providers().all() {
-        removed |= provider
-            .remove_snapshot(&name)
-            .await
-            .map_err(|error| Problem::internal("remove a snapshot", &error))?;
-    }
+    let removed = app.leases.providers().remove_snapshot(&name).await;
+    let removed = removed.map_err(|error| Problem::internal("remove a snapshot", &error))?;
     if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
 }
 
@@ -390,14 +380,15 @@ async fn providers(State(app): State<App>) -> axum::Json<List<Provided>> {
     let providers = app.leases.providers();
     let mut items = Vec::new();
     for provider in providers.all() {
-        let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
+        let missing = provider.missing().await.unwrap_or_else(|error| vec![error.to_string()]);
+        let profile = provider.profile();
         items.push(Provided {
             name: provider.name().to_owned(),
             default: provider.name() == app.provider,
             available: missing.is_empty(),
             capabilities: missing.is_empty().then(|| provider.capabilities()),
-            suspend: Some(provider.keeps()),
-            ready: provider.ready(),
+            suspend: Some(profile.suspend),
+            ready: profile.warm,
             missing,
         });
     }

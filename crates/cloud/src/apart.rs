@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use provider::{Execute, Executed};
+use super::vendor::{Execute, Executed};
 
 /// The variable that carries the command past all quoting.
 pub(super) const COMMAND: &str = "STEAD_COMMAND";

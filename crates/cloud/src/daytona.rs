@@ -17,8 +17,10 @@ use super::apart::{self, APART, COMMAND};
 use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
 use super::pipe::Channel;
 use super::socket::Socket;
-use super::vendor::{Answered, CHANGING, Labels, Sandbox, Vendor, settings, until};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use super::vendor::{
+    Answered, CHANGING, Execute, Executed, Labels, Sandbox, Vendor, settings, until,
+};
+use provider::{Fidelity, Observed};
 
 const VENDOR: &str = "Daytona";
 const ENDPOINT: &str = "https://app.daytona.io/api";
@@ -341,30 +343,6 @@ impl Vendor for Arc<Daytona> {
                 .telling(progress)
                 .safe();
             self.client.ask(&ask).await.map(drop)
-        })
-    }
-
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes> {
-        Box::pin(async move {
-            let path = format!("/files/download?path={}", encoded(path));
-            let ask = self.toolbox("read a file", Method::GET, sandbox, &path).within(UPLOAD);
-            self.client.ask(&ask).await.map(|answer| answer.body)
-        })
-    }
-
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>> {
-        Box::pin(async move {
-            let path = format!("/files?path={}", encoded(path));
-            let ask = self.toolbox("list a directory", Method::GET, sandbox, &path);
-            let entries: Vec<Value> = self.client.ask_json(&ask).await?;
-            let entry = |entry: &Value| {
-                Some(Entry {
-                    name: entry["name"].as_str()?.to_owned(),
-                    is_dir: entry["isDir"] == true,
-                    size: entry["size"].as_u64().unwrap_or(0),
-                })
-            };
-            Ok(entries.iter().filter_map(entry).collect())
         })
     }
 

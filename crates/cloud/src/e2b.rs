@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
+use super::http::{Ask, Client, Fault, Key, Progress, encoded, endpoint, unless_gone};
 use super::pipe::Channel;
-use super::vendor::{Answered, Labels, Sandbox, Vendor, settings};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use super::vendor::{Answered, Execute, Executed, Labels, Sandbox, Vendor, settings};
+use provider::{Fidelity, Observed};
 
 const VENDOR: &str = "E2B";
 const ENDPOINT: &str = "https://api.e2b.app";
@@ -440,36 +440,6 @@ impl Vendor for Arc<E2b> {
                 .telling(progress)
                 .safe();
             self.client.ask(&ask).await.map(drop)
-        })
-    }
-
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes> {
-        Box::pin(async move {
-            let url = format!("{}/files?path={}", sandbox.url, encoded(path));
-            let ask = self.guest(Ask::new("read a file", Method::GET, url), sandbox);
-            self.client.ask(&ask.within(UPLOAD)).await.map(|answer| answer.body)
-        })
-    }
-
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>> {
-        Box::pin(async move {
-            let ask = self
-                .daemon("list a directory", sandbox, "/filesystem.Filesystem/ListDir")
-                .json(&json!({"path": path, "depth": 1}))
-                .within(ANSWER)
-                .safe();
-            let answer: Value = self.client.ask_json(&ask).await?;
-            let entries = answer["entries"].as_array().cloned().unwrap_or_default();
-            let entry = |entry: &Value| {
-                let size = &entry["size"];
-                Some(Entry {
-                    name: entry["name"].as_str()?.to_owned(),
-                    is_dir: entry["type"] == "FILE_TYPE_DIRECTORY",
-                    // Large numbers are text here.
-                    size: size.as_str().and_then(|n| n.parse().ok()).or(size.as_u64()).unwrap_or(0),
-                })
-            };
-            Ok(entries.iter().filter_map(entry).collect())
         })
     }
 

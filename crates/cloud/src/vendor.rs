@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 use super::http::{Fault, Progress};
 use super::pipe::Channel;
 use crate::remote::{Screen, Wish};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use model::Env;
+use provider::{Fidelity, Observed};
 
 /// How long a sandbox may take to become what it is wanted to be, and how often that is looked at.
 pub(super) const CHANGING: Duration = Duration::from_secs(180);
@@ -41,6 +42,26 @@ pub(super) struct Sandbox {
     pub(super) server: Option<String>,
     /// Where its PTYs are, of a vendor that is asked for them.
     pub(super) ptys: Option<String>,
+}
+
+/// One command for a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Execute {
+    /// Run by a POSIX shell.
+    pub(super) command: String,
+    /// Added to the sandbox's own environment.
+    pub(super) env: Env,
+    pub(super) cwd: Option<String>,
+    pub(super) timeout: Duration,
+}
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Executed {
+    /// `None` if it timed out.
+    pub(super) exit_code: Option<i32>,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
 }
 
 /// What a vendor tells that a sandbox uses.
@@ -94,10 +115,6 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         bytes: Bytes,
         progress: Option<Progress>,
     ) -> Answered<'a, ()>;
-    /// Reads a file.
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes>;
-    /// Lists a directory.
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>>;
     /// What a whole sandbox uses, of a vendor that tells where no host of ours does.
     fn usage<'a>(&'a self, sandbox: &'a Sandbox) -> Answered<'a, Option<Usage>> {
         let _ = sandbox;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::sandbox::{Facts, Sandbox};
 use crate::Compat;
 use api::error::{Code, Problem};
-use machine::namespace::Block;
+use machine::AddressBlock;
 use provider::ProviderError;
 
 /// The setting of a provider.
@@ -32,7 +32,7 @@ pub struct Rules {
 impl Network {
     /// These alone.
     pub fn only(allow: Vec<String>) -> Network {
-        Network::Ruled(Rules { allow, deny: vec![Block::EVERYTHING.to_string()] })
+        Network::Ruled(Rules { allow, deny: vec![AddressBlock::EVERYTHING.to_string()] })
     }
 
     /// Whether nothing is reached but oneself.

@@ -479,7 +479,8 @@ impl Compat {
         } else {
             for provider in providers.all() {
                 // One that cannot tell has none to begin with.
-                let found = provider.snapshots().await.unwrap_or_default();
+                let Some(disks) = provider.disks() else { continue };
+                let found = disks.snapshots().await.unwrap_or_default();
                 if found.iter().any(|snapshot| snapshot.name == template) {
                     name = provider.name().to_owned();
                     spec.insert("snapshot".to_owned(), template.into());
@@ -507,7 +508,7 @@ impl Compat {
     /// Where programs are on a provider that has files of its own.
     fn path_inside(&self, provider: &str) -> Option<String> {
         let provider = self.leases.providers().named(provider).ok()?;
-        provider.environment()?.remove("PATH")
+        provider.profile().environment?.remove("PATH")
     }
 
     async fn save(&self, sandbox: &Sandbox) -> Result<(), Problem> {
@@ -585,7 +586,7 @@ impl Compat {
     pub async fn suspend_sandbox(&self, sandbox: &Sandbox) -> Result<bool, Problem> {
         let (state, lease) = self.sandbox_state(sandbox).await?;
         let provider = lease.map(|lease| self.leases.providers().named(&lease.provider));
-        if !provider.is_some_and(|it| it.is_ok_and(|it| it.keeps() != Fidelity::None)) {
+        if !provider.is_some_and(|it| it.is_ok_and(|it| it.profile().suspend != Fidelity::None)) {
             return self.pause_sandbox(sandbox).await;
         }
         if state == State::Paused {

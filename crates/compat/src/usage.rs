@@ -16,7 +16,7 @@ use super::sandbox::{Api, Sandbox, State};
 use crate::Compat;
 use api::error::Problem;
 use model::{Lease, LeaseId, ThreadId, Timestamp};
-use provider::Limits;
+use provider::ResourceLimits;
 
 /// Measurements that are kept of a sandbox; the oldest go first.
 const KEPT: usize = 360;
@@ -54,7 +54,7 @@ impl Size {
     }
 
     /// Within these limits; where there are none, of this machine.
-    fn within(app: &Compat, limits: Option<Limits>) -> Size {
+    fn within(app: &Compat, limits: Option<ResourceLimits>) -> Size {
         let cpus = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let memory = || {
             let info = rustix::system::sysinfo();
@@ -70,7 +70,7 @@ impl Size {
 }
 
 /// What the instance of a lease may use, where that is limited.
-fn limits(app: &Compat, lease: &Lease) -> Option<Limits> {
+fn limits(app: &Compat, lease: &Lease) -> Option<ResourceLimits> {
     limits_on(app, &lease.provider, &lease.spec, Some(&lease.lease_id))
 }
 
@@ -79,8 +79,8 @@ fn limits_on(
     provider: &str,
     spec: &Value,
     lease: Option<&LeaseId>,
-) -> Option<Limits> {
-    app.leases.providers().named(provider).ok()?.limits_of(spec, lease)
+) -> Option<ResourceLimits> {
+    app.leases.providers().named(provider).ok()?.limits()?.limits_of(spec, lease)
 }
 
 /// How much of the machine's disk is used, and how much there is.

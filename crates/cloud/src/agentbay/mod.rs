@@ -19,9 +19,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::http::{ANSWER, Ask, Client, Fault, Key, Progress, Repeat, endpoint, unless_gone};
-use super::vendor::{Answered, CHANGING, Labels, Sandbox, Usage, Vendor, settings, until};
+use super::vendor::{
+    Answered, CHANGING, Execute, Executed, Labels, Sandbox, Usage, Vendor, settings, until,
+};
 use crate::remote::{Screen, Wish};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use provider::{Fidelity, Observed};
 
 const VENDOR: &str = "AgentBay";
 const ENDPOINT: &str = "https://agentbay.cn-hangzhou.aliyuncs.com";
@@ -356,14 +358,6 @@ impl Vendor for Arc<AgentBay> {
         progress: Option<Progress>,
     ) -> Answered<'a, ()> {
         Box::pin(self.put(sandbox, path, bytes, progress))
-    }
-
-    fn download<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Bytes> {
-        Box::pin(self.fetch(sandbox, path))
-    }
-
-    fn list<'a>(&'a self, sandbox: &'a Sandbox, path: &'a str) -> Answered<'a, Vec<Entry>> {
-        Box::pin(self.entries(sandbox, path))
     }
 
     fn screen<'a>(&'a self, sandbox: &'a Sandbox, wish: &'a Wish) -> Answered<'a, Option<Screen>> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{Method, StatusCode};
 use serde::Deserialize;
@@ -17,21 +17,17 @@ use tokio::time::Instant;
 
 use super::super::apart::{self, quoted};
 use super::super::http::{ANSWER, Ask, Fault, Key, Progress, Repeat};
-use super::super::vendor::{Sandbox, Vendor};
+use super::super::vendor::{Execute, Executed, Sandbox, Vendor};
 use super::{AgentBay, broken, meaning, read, refusal};
-use provider::{Entry, Execute, Executed};
 
 /// The longest that a command may take, whatever is asked: the vendor's own limit.
 const LONGEST: Duration = Duration::from_secs(50);
 /// The most that goes in one call, of the 63 KiB that the API takes.
 const MOST_ARGS: usize = 60 << 10;
-/// How much of a file goes in one call, and comes in one.
+/// How much of a file goes in one call.
 pub(super) const SENT: usize = 32 << 10;
-pub(super) const FETCHED: usize = 128 << 10;
 /// How many pieces of a file are on their way at once.
 const AT_ONCE: usize = 4;
-/// The largest file that is read.
-const MOST: usize = 256 << 20;
 
 /// What the tool says where it tells the parts; some images tell only what was written.
 #[derive(Debug, Deserialize)]
@@ -94,55 +90,6 @@ impl AgentBay {
              rm -f -- {beside}.*; [ -e {path} ]"
         );
         self.own(sandbox, text).await.map(drop)
-    }
-
-    /// Reads a file.
-    pub(super) async fn fetch(
-        self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
-        path: &str,
-    ) -> Result<Bytes, Fault> {
-        let path = quoted(path);
-        let mut whole = BytesMut::new();
-        loop {
-            let text = format!(
-                "if [ -d {path} ]; then echo {path} is a directory >&2; exit 1; fi; exec <{path} && \
-                 tail -c +{} | head -c {FETCHED}",
-                whole.len() + 1
-            );
-            let piece = self.own(sandbox, text).await?;
-            whole.extend_from_slice(&piece);
-            if piece.len() < FETCHED {
-                return Ok(whole.freeze());
-            }
-            if whole.len() > MOST {
-                let words = format!("{path} is over {MOST} bytes");
-                return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, words));
-            }
-        }
-    }
-
-    /// Lists a directory.
-    pub(super) async fn entries(
-        self: &std::sync::Arc<Self>,
-        sandbox: &Sandbox,
-        path: &str,
-    ) -> Result<Vec<Entry>, Fault> {
-        let text = format!(
-            "cd -- {} || exit; for f in .* *; do case $f in .|..) continue;; esac; \
-             k=f; s=0; if [ -d \"$f\" ]; then k=d; elif [ -f \"$f\" ]; then s=$(wc -c <\"$f\"); \
-             elif ! [ -e \"$f\" ] && ! [ -L \"$f\" ]; then continue; fi; \
-             printf '%s %s %s\\0' $k $s \"$f\"; done",
-            quoted(path)
-        );
-        let said = self.own(sandbox, text).await?;
-        let entry = |line: &[u8]| {
-            let line = String::from_utf8_lossy(line);
-            let (kind, rest) = line.split_once(' ')?;
-            let (size, name) = rest.split_once(' ')?;
-            Some(Entry { name: name.to_owned(), is_dir: kind == "d", size: size.parse().ok()? })
-        };
-        Ok(said.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
     /// What a command of our own writes, which may be run again.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Asked, Refusal, control::OWNER};
 use crate::Compat;
-use machine::volume::{Mounted, Volume};
+use machine::volume::{Volume, VolumeMount};
 
 /// A volume that a new sandbox is to see.
 #[derive(Debug, Deserialize)]
@@ -20,20 +20,20 @@ pub(super) struct Mount {
     subpath: Option<String>,
 }
 
-impl From<Mount> for Mounted {
-    fn from(mount: Mount) -> Mounted {
+impl From<Mount> for VolumeMount {
+    fn from(mount: Mount) -> VolumeMount {
         let path = match mount.mount_path.trim_end_matches('/') {
             "" => mount.mount_path,
             path => path.to_owned(),
         };
         let subpath = mount.subpath.unwrap_or_default();
-        Mounted { id: mount.volume_id, path, subpath: subpath.trim_matches('/').to_owned() }
+        VolumeMount { id: mount.volume_id, path, subpath: subpath.trim_matches('/').to_owned() }
     }
 }
 
 /// Volumes as they are told of a sandbox.
-pub(super) fn told(mounts: &[Mounted]) -> Vec<Value> {
-    let one = |mounted: &Mounted| {
+pub(super) fn told(mounts: &[VolumeMount]) -> Vec<Value> {
+    let one = |mounted: &VolumeMount| {
         let mut told = json!({"volumeId": mounted.id, "mountPath": mounted.path});
         if !mounted.subpath.is_empty() {
             told["subpath"] = mounted.subpath.as_str().into();

@@ -17,7 +17,7 @@ use crate::{
     reach::{Network, Rules},
     sandbox::Facts,
 };
-use machine::namespace::{Block, Target};
+use machine::{AddressBlock, EgressTarget};
 
 /// The name under which a sandbox remembers what was asked for.
 const ASKED: &str = "network";
@@ -74,19 +74,19 @@ impl Config {
         }
         let mut deny = self.deny_out.clone().unwrap_or_default();
         if self.allow_internet_access == Some(false) {
-            deny.push(Block::EVERYTHING.to_string());
+            deny.push(AddressBlock::EVERYTHING.to_string());
         }
         let mut everything = false;
         for word in &deny {
-            let block: Block =
+            let block: AddressBlock =
                 word.parse().map_err(|_| bad(format!("invalid denied CIDR {word}")))?;
-            everything |= block == Block::EVERYTHING;
+            everything |= block == AddressBlock::EVERYTHING;
         }
         let mut allow = self.allow_out.clone().unwrap_or_default();
         let mut names = false;
         for word in &allow {
-            let target: Target = word.parse().map_err(bad)?;
-            names |= matches!(target, Target::Name(_));
+            let target: EgressTarget = word.parse().map_err(bad)?;
+            names |= matches!(target, EgressTarget::Name(_));
         }
         if names && !everything {
             return Err(bad(NAMES_ALONE));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Asked, Refusal};
 use crate::Compat;
-use machine::volume::{Mounted, Volume};
+use machine::volume::{Volume, VolumeMount};
 
 /// A volume that a new sandbox is to see.
 #[derive(Debug, Deserialize)]
@@ -19,9 +19,9 @@ pub(super) struct Mount {
     path: String,
 }
 
-impl From<Mount> for Mounted {
-    fn from(mount: Mount) -> Mounted {
-        Mounted { id: mount.name, path: mount.path, subpath: String::new() }
+impl From<Mount> for VolumeMount {
+    fn from(mount: Mount) -> VolumeMount {
+        VolumeMount { id: mount.name, path: mount.path, subpath: String::new() }
     }
 }
 

@@ -164,7 +164,10 @@ impl Keeper {
             LeaseState::Running(instance) | LeaseState::Paused(instance) => Some(instance),
             LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => None,
         };
-        let copied = self.try_often(|| provider.copy(&self.id, instance, to)).await;
+        let copied = match provider.disks() {
+            Some(disks) => self.try_often(|| disks.copy(&self.id, instance, to)).await,
+            None => Err(ProviderError::unsupported(provider.name(), "copy a lease's files")),
+        };
         copied.map_err(|source| LeaseError::provider(&self.id, "copy", source))?;
         Ok(lease)
     }
@@ -179,7 +182,7 @@ impl Keeper {
         spec.extend(settings);
         let spec = Value::Object(spec);
         provider.accepts(&spec).map_err(of)?;
-        let disk = |spec: &Value| provider.limits_of(spec, Some(&self.id))?.disk_bytes;
+        let disk = |spec: &Value| provider.limits()?.limits_of(spec, Some(&self.id))?.disk_bytes;
         let (has, wanted) = (disk(&lease.spec), disk(&spec));
         match &lease.state {
             LeaseState::Running(instance) | LeaseState::Paused(instance) => {
@@ -188,12 +191,18 @@ impl Keeper {
                     let what = "change the size of a disk that is in use; stop it first";
                     return Err(of(ProviderError::Unsupported { provider, what }));
                 }
-                let changed = self.try_often(|| provider.resize(&self.id, instance, &spec)).await;
+                let what = "change the limits of a running instance; stop it first";
+                let unsupported = || of(ProviderError::unsupported(provider.name(), what));
+                let limits = provider.limits().ok_or_else(unsupported)?;
+                let changed = self.try_often(|| limits.resize(&self.id, instance, &spec)).await;
                 changed.map_err(of)?;
             }
             LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => {
                 if let Some(bytes) = wanted.filter(|_| has != wanted) {
-                    self.try_often(|| provider.grow(&self.id, bytes)).await.map_err(of)?;
+                    let what = "change the size of a disk";
+                    let unsupported = || of(ProviderError::unsupported(provider.name(), what));
+                    let disks = provider.disks().ok_or_else(unsupported)?;
+                    self.try_often(|| disks.grow(&self.id, bytes)).await.map_err(of)?;
                 }
             }
             LeaseState::Destroyed => {
@@ -216,7 +225,10 @@ impl Keeper {
         }
         let lease = self.save(Lease { spec: spec.clone(), ..lease }).await?;
         if let LeaseState::Running(instance) | LeaseState::Paused(instance) = &lease.state {
-            match self.try_often(|| provider.reach(instance, spec)).await {
+            let what = "change the egress of a running instance";
+            let unsupported = || of(ProviderError::unsupported(provider.name(), what));
+            let egress = provider.egress().ok_or_else(unsupported)?;
+            match self.try_often(|| egress.set_egress(instance, spec)).await {
                 // The next one has them from the start.
                 Ok(()) | Err(ProviderError::Gone { .. }) => {}
                 Err(source) => return Err(of(source)),
@@ -454,8 +466,10 @@ impl Keeper {
             let instance = found.instance(lease.updated_at);
             self.try_often(|| provider.destroy(&instance)).await.map_err(of)?;
         }
-        if lease.desired == Desired::Destroyed {
-            self.try_often(|| provider.forget(&self.id)).await.map_err(of)?;
+        if lease.desired == Desired::Destroyed
+            && let Some(disks) = provider.disks()
+        {
+            self.try_often(|| disks.forget(&self.id)).await.map_err(of)?;
         }
         let was_alive = matches!(lease.state, LeaseState::Running(_) | LeaseState::Paused(_));
         let lease = self.save(lease.apply(LeaseEvent::Ended)?).await?;

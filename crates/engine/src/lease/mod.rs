@@ -26,7 +26,8 @@ use base::{clock::Clock, event::Events};
 use keeper::{Ask, Keeper, Make};
 use model::{Env, Instance, InstanceId, Lease, LeaseEvent, LeaseId, Money};
 use provider::{
-    Connection, CopyTo, Exceeded, Fidelity, Metrics, Place, Placed, ProviderError, Providers,
+    Connection, CopyTo, Exceeded, Fidelity, Metrics, MountedPaths, ProviderError, Providers,
+    TerminalMounts,
 };
 use store::Store;
 
@@ -163,17 +164,24 @@ impl Leases {
         provider.connect(&running.instance).await.map_err(of)
     }
 
-    /// Makes a terminal's directory and a project's files be there inside a running instance.
-    pub async fn place(&self, running: &Running, place: &Place) -> Result<Placed, LeaseError> {
+    /// Makes a terminal's directory and a project's files available inside a running instance.
+    pub async fn mount(
+        &self,
+        running: &Running,
+        wanted: &TerminalMounts,
+    ) -> Result<MountedPaths, LeaseError> {
         let of = |source| LeaseError::provider(&running.lease_id, "prepare", source);
         let provider = self.shared.providers.named(&running.provider).map_err(of)?;
-        provider.place(&running.instance, place).await.map_err(of)
+        match provider.mounts() {
+            Some(mounts) => mounts.mount(&running.instance, wanted).await.map_err(of),
+            None => Ok(MountedPaths::unchanged(wanted)),
+        }
     }
 
     /// What a shell's environment begins with under this lease; `None` for the server's own.
     #[must_use]
     pub fn environment(&self, running: &Running) -> Option<Env> {
-        self.shared.providers.named(&running.provider).ok()?.environment()
+        self.shared.providers.named(&running.provider).ok()?.profile().environment
     }
 
     /// What an hour of a lease's instance costs.
@@ -186,14 +194,14 @@ impl Leases {
     #[must_use]
     pub fn price_at(&self, provider: &str) -> Money {
         let provider = self.shared.providers.named(provider);
-        provider.map_or(Money::default(), |provider| provider.price())
+        provider.map_or(Money::default(), |provider| provider.profile().hourly_price)
     }
 
     /// How long a host under a provider that cannot be reached is looked for.
     #[must_use]
     pub fn patience(&self, lease: &Lease) -> Duration {
         let provider = self.shared.providers.named(&lease.provider);
-        provider.map_or(Duration::ZERO, |provider| provider.patience())
+        provider.map_or(Duration::ZERO, |provider| provider.profile().reconnect_timeout)
     }
 
     /// Whether what runs under a provider goes on after a pause.
@@ -207,7 +215,8 @@ impl Leases {
     #[must_use]
     pub fn exceeded(&self, id: &LeaseId) -> Option<Exceeded> {
         let running = self.shared.seen_running(id)?;
-        self.shared.providers.named(&running.provider).ok()?.exceeded(&running.instance)
+        let provider = self.shared.providers.named(&running.provider).ok()?;
+        provider.limits()?.exceeded(&running.instance)
     }
 
     /// Tells that an instance was not there when it was used. The provider is asked, and the loss
@@ -248,8 +257,8 @@ impl Leases {
         let provider = self.shared.providers.named(&lease.provider).map_err(of)?;
         let enough = match keep {
             Fidelity::None => true,
-            Fidelity::Filesystem => provider.keeps() != Fidelity::None,
-            Fidelity::Memory => provider.keeps() == Fidelity::Memory,
+            Fidelity::Filesystem => provider.profile().suspend != Fidelity::None,
+            Fidelity::Memory => provider.profile().suspend == Fidelity::Memory,
         };
         if !enough {
             let what = match keep {

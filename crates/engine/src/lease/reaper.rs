@@ -96,7 +96,8 @@ impl Leases {
 
     /// Removes what a provider keeps for leases that are over.
     async fn forget_kept(&self, provider: &dyn Provider) {
-        let kept = match provider.kept().await {
+        let Some(disks) = provider.disks() else { return };
+        let kept = match disks.kept().await {
             Ok(kept) => kept,
             Err(error) => {
                 let name = provider.name();
@@ -109,7 +110,7 @@ impl Leases {
                 Ok(lease) => lease.is_none_or(|lease| lease.state == LeaseState::Destroyed),
                 Err(_) => false,
             };
-            if over && let Err(error) = provider.forget(&lease_id).await {
+            if over && let Err(error) = disks.forget(&lease_id).await {
                 warn!(lease = %lease_id, error = chain(&error), "cannot remove what was kept");
             }
         }

@@ -245,12 +245,12 @@ impl Terminals {
                 code: Code::Storage,
                 message: format!("the terminal's directory cannot be made: {error}"),
             })?;
-        let needed = provider::Place {
+        let needed = provider::TerminalMounts {
             terminal: live.id.clone(),
             dir: directory,
             mounts: place.mounts.clone(),
         };
-        let placed = self.0.leases.place(running, &needed).await?;
+        let placed = self.0.leases.mount(running, &needed).await?;
         let place = place.inside(&placed);
         let base = self.0.leases.environment(running).unwrap_or_else(inherited);
         let facts = live.shared.facts();
@@ -404,7 +404,7 @@ impl Terminals {
 
 impl Place {
     /// The same place by its names inside an instance.
-    fn inside(self, placed: &provider::Placed) -> Self {
+    fn inside(self, placed: &provider::MountedPaths) -> Self {
         let name = |value: String| {
             placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
         };
