@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::{settings::SettingArgs, show::PrintArgs};
 use crate::server;
-use machine::namespace::{Check, Verdict, is_image_name};
+use machine::is_image_name;
+use machine::namespace::{Check, Verdict};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead doctor")]
@@ -36,9 +37,9 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     settings.home = home.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let check = match server::confined(&settings)? {
-        Some(_) if args.inspect => Check::look_as_user(),
+        Some(_) if args.inspect => Check::inspect_as_user(),
         Some(provider) => runtime.block_on(Check::try_as_user(&provider)),
-        None if args.inspect => Check::look(&server::sandboxes(&settings)?),
+        None if args.inspect => Check::inspect(&server::sandboxes(&settings)?),
         None => runtime.block_on(Check::try_out(&server::sandboxes(&settings)?)),
     };
     let _ = fs::remove_dir_all(&home);

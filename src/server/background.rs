@@ -12,10 +12,7 @@ use engine::{
     project::{CleanupMode, Projects},
     session::Sessions,
 };
-use machine::{
-    Docker,
-    namespace::{COURTESY, Namespace},
-};
+use machine::{Docker, Namespace, Prewarm, namespace::GOVERNOR_INTERVAL};
 use model::Timestamp;
 use store::{DeletedRows, Pruned, Retention, Store};
 
@@ -50,15 +47,8 @@ pub struct Background {
 /// The providers of local sandboxes, where available, and whether each keeps a warm pool.
 #[derive(Debug, Clone)]
 pub struct LocalSandboxes {
-    pub namespace: Option<(Namespace, WarmPool)>,
-    pub containers: Option<(Docker, WarmPool)>,
-}
-
-/// Whether default sandboxes are started before they are needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WarmPool {
-    On,
-    Off,
+    pub namespace: Option<(Namespace, Prewarm)>,
+    pub containers: Option<(Docker, Prewarm)>,
 }
 
 impl Background {
@@ -118,16 +108,16 @@ impl Background {
     /// Disk quotas, orphans, the warm pools and the CPU governor.
     fn start_sandbox_tasks(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         if let Some((containers, warm)) = self.sandboxes.containers.clone() {
-            tasks.spawn(containers.clone().watch_writing(stop.clone()));
-            tasks.spawn(containers.clone().watch_strays(stop.clone()));
-            tasks.spawn(containers.keep_warm(warm == WarmPool::On, stop.clone()));
+            tasks.spawn(containers.clone().enforce_quotas(stop.clone()));
+            tasks.spawn(containers.clone().remove_orphans(stop.clone()));
+            tasks.spawn(containers.keep_warm(warm, stop.clone()));
         }
         let Some((sandboxes, warm)) = self.sandboxes.namespace.clone() else { return };
-        tasks.spawn(sandboxes.clone().watch_writing(stop.clone()));
-        tasks.spawn(sandboxes.clone().keep_warm(warm == WarmPool::On, stop.clone()));
-        tasks.spawn(every(COURTESY, stop.clone(), move || {
+        tasks.spawn(sandboxes.clone().enforce_quotas(stop.clone()));
+        tasks.spawn(sandboxes.clone().keep_warm(warm, stop.clone()));
+        tasks.spawn(every(GOVERNOR_INTERVAL, stop.clone(), move || {
             let sandboxes = sandboxes.clone();
-            async move { sandboxes.be_courteous().await }
+            async move { sandboxes.govern_cpus().await }
         }));
     }
 

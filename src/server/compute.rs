@@ -10,8 +10,9 @@ use base::event::Events;
 use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey};
 use config::{Sandbox, Settings, VendorRuntime};
 use machine::{
-    Docker, Namespace, docker,
-    namespace::{Check, Confined, Options},
+    Docker, Namespace,
+    docker::DockerOptions,
+    namespace::{Check, Confined, NamespaceOptions},
 };
 use provider::{Local, Provider, Providers};
 
@@ -32,10 +33,10 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
     let confined = confined(settings)?;
     let check = match (&confined, settings.provider.as_str()) {
         // The provider that will be used is tested by running a sandbox.
-        (None, "namespace" | "auto") => Check::once_a_boot(&namespace).await,
-        (None, _) => Check::look(&namespace),
+        (None, "namespace" | "auto") => Check::once_per_boot(&namespace).await,
+        (None, _) => Check::inspect(&namespace),
         (Some(confined), "namespace") => Check::try_as_user(confined).await,
-        (Some(_), _) => Check::look_as_user(),
+        (Some(_), _) => Check::inspect_as_user(),
     };
     let chosen = match settings.provider.as_str() {
         // Unprivileged sandboxes have no resource limits, so they are never chosen automatically.
@@ -70,7 +71,7 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         docker.sweep().await.context("cannot remove incomplete containers of an earlier server")?;
         // The engine may start after the server, with containers that belong to it.
         if chosen == docker.name() {
-            for lacking in docker.lacks().await? {
+            for lacking in docker.missing().await? {
                 tracing::warn!(lacking, "containers are not available yet");
             }
         }
@@ -182,7 +183,7 @@ fn cloud(
 
 /// Returns the configured container provider.
 fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
-    let mut options = docker::Options::new(&settings.home);
+    let mut options = DockerOptions::new(&settings.home);
     options.host = explicit(&settings.docker.host);
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
@@ -209,8 +210,8 @@ pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
     Ok(Namespace::new(sandbox_options(settings)?))
 }
 
-fn sandbox_options(settings: &Settings) -> anyhow::Result<Options> {
-    let mut options = Options::new(&settings.home);
+fn sandbox_options(settings: &Settings) -> anyhow::Result<NamespaceOptions> {
+    let mut options = NamespaceOptions::new(&settings.home);
     options.runtime = settings.sandbox.runtime.clone().into();
     options.warm = settings.sandbox.warm;
     options.reserve_cpus = settings.sandbox.reserve_cpus;

@@ -28,10 +28,11 @@ use api::{
     auth::{Auth, AuthMode},
     pass::Shares,
 };
-use background::{LocalSandboxes, WarmPool};
+use background::LocalSandboxes;
 use base::{clock::Clock, event::Events, metrics::Metrics};
 use compat::Compat;
 use config::Settings;
+use machine::Prewarm;
 use store::Store;
 
 pub use compute::{confined, sandboxes};
@@ -69,7 +70,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
-    let warm = |name| if compute.chosen == name { WarmPool::On } else { WarmPool::Off };
+    let warm = |name| if compute.chosen == name { Prewarm::Default } else { Prewarm::OnDemand };
     let sandboxes = LocalSandboxes {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),

@@ -8,7 +8,7 @@
 mod abuse;
 mod again;
 mod copies;
-mod courtesy;
+mod cpu_governor;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 #[path = "../it/harness/mod.rs"]
 mod harness;

@@ -62,9 +62,11 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
     let Some((instance, InstanceState::Running | InstanceState::Paused)) = lease.instance() else {
         return Ok(nowhere("no instance is running; the next exec starts one"));
     };
-    Ok(match provider.root(instance).await {
+    let no_files = nowhere("files of this provider can only be accessed by exec");
+    let Some(mounts) = provider.mounts() else { return Ok(no_files) };
+    Ok(match mounts.root(instance).await {
         Ok(Some(root)) => InstanceFiles::At(root),
-        Ok(None) => nowhere("files of this provider can only be accessed by exec"),
+        Ok(None) => no_files,
         Err(_) => nowhere("no instance is running; the next exec starts one"),
     })
 }

@@ -43,14 +43,15 @@ async fn list(State(app): State<App>) -> axum::Json<List<ProviderView>> {
     let providers = app.leases.providers();
     let mut items = Vec::new();
     for provider in providers.all() {
-        let missing = provider.lacks().await.unwrap_or_else(|error| vec![error.to_string()]);
+        let profile = provider.profile();
+        let missing = provider.missing().await.unwrap_or_else(|error| vec![error.to_string()]);
         items.push(ProviderView {
             name: provider.name().to_owned(),
             default: provider.name() == app.provider,
             available: missing.is_empty(),
             capabilities: missing.is_empty().then(|| provider.capabilities()),
-            suspend: Some(provider.keeps()),
-            ready: provider.ready(),
+            suspend: Some(profile.suspend),
+            ready: profile.warm,
             missing,
         });
     }

@@ -14,7 +14,8 @@ use super::{
     page::List,
     params::LeasePath,
 };
-use machine::namespace::is_image_name;
+use machine::is_image_name;
+use provider::Snapshot;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(create)).routes(routes!(list)).routes(routes!(delete))
@@ -63,20 +64,15 @@ async fn create(
 }
 
 async fn all_snapshots(app: &App) -> Result<Vec<SnapshotView>, Problem> {
-    let mut all = Vec::new();
-    for provider in app.leases.providers().all() {
-        let found = provider
-            .snapshots()
-            .await
-            .map_err(|error| Problem::internal("cannot list the snapshots", &error))?;
-        all.extend(found.into_iter().map(|snapshot| SnapshotView {
-            name: snapshot.name,
-            provider: provider.name().to_owned(),
-            bytes: snapshot.bytes,
-            created_at: snapshot.at,
-        }));
-    }
-    Ok(all)
+    let found = app.leases.providers().snapshots().await;
+    let found = found.map_err(|error| Problem::internal("cannot list the snapshots", &error))?;
+    let view = |(provider, snapshot): (String, Snapshot)| SnapshotView {
+        name: snapshot.name,
+        provider,
+        bytes: snapshot.bytes,
+        created_at: snapshot.at,
+    };
+    Ok(found.into_iter().map(view).collect())
 }
 
 /// List all snapshots.
@@ -93,12 +89,7 @@ async fn list(State(app): State<App>) -> Result<axum::Json<List<SnapshotView>>, 
     operation_id = "snapshots.delete", params(("name" = String, Path, description = "Name of the snapshot")),
     responses((status = 204, description = "The snapshot was deleted")))]
 async fn delete(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
-    let mut removed = false;
-    for provider in app.leases.providers().all() {
-        removed |= provider
-            .remove_snapshot(&name)
-            .await
-            .map_err(|error| Problem::internal("cannot delete a snapshot", &error))?;
-    }
+    let removed = app.leases.providers().remove_snapshot(&name).await;
+    let removed = removed.map_err(|error| Problem::internal("cannot delete a snapshot", &error))?;
     if removed { Ok(StatusCode::NO_CONTENT) } else { Err(Problem::missing("snapshot", &name)) }
 }

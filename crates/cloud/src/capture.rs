@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use provider::{Execute, Executed};
+use super::vendor::{Execute, Executed};
 
 /// The environment variable that carries the command, so that it needs no quoting.
 pub(super) const COMMAND_VARIABLE: &str = "STEAD_COMMAND";

@@ -21,10 +21,11 @@ use super::http::{
 use super::multipart::multipart;
 use super::pipe::Channel;
 use super::vendor::{
-    TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox, poll_until, settings,
+    Execute, Executed, TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox,
+    poll_until, settings,
 };
 use super::websocket::WebSocket;
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use provider::{Fidelity, Observed};
 
 const VENDOR: &str = "Daytona";
 const ENDPOINT: &str = "https://app.daytona.io/api";
@@ -361,35 +362,6 @@ impl Vendor for Arc<DaytonaVendor> {
                 .progress(progress)
                 .idempotent();
             self.client.send(&request).await.map(drop)
-        })
-    }
-
-    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes> {
-        Box::pin(async move {
-            let path = format!("/files/download?path={}", url_encoded(path));
-            let request =
-                self.toolbox("read a file", Method::GET, sandbox, &path).timeout(UPLOAD_TIMEOUT);
-            self.client.send(&request).await.map(|answer| answer.body)
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        sandbox: &'a VendorSandbox,
-        path: &'a str,
-    ) -> VendorReply<'a, Vec<Entry>> {
-        Box::pin(async move {
-            let path = format!("/files?path={}", url_encoded(path));
-            let request = self.toolbox("list a directory", Method::GET, sandbox, &path);
-            let entries: Vec<Value> = self.client.send_json(&request).await?;
-            let entry = |entry: &Value| {
-                Some(Entry {
-                    name: entry["name"].as_str()?.to_owned(),
-                    is_dir: entry["isDir"] == true,
-                    size: entry["size"].as_u64().unwrap_or(0),
-                })
-            };
-            Ok(entries.iter().filter_map(entry).collect())
         })
     }
 

@@ -13,13 +13,15 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::http::{
-    RESPONSE_TIMEOUT, UploadProgress, VendorClient, VendorFault, VendorKey, VendorRequest,
-    endpoint, none_if_missing, url_encoded,
+    UploadProgress, VendorClient, VendorFault, VendorKey, VendorRequest, endpoint, none_if_missing,
+    url_encoded,
 };
 use super::multipart::multipart;
 use super::pipe::Channel;
-use super::vendor::{Vendor, VendorLabels, VendorReply, VendorSandbox, settings};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use super::vendor::{
+    Execute, Executed, Vendor, VendorLabels, VendorReply, VendorSandbox, settings,
+};
+use provider::{Fidelity, Observed};
 
 const VENDOR: &str = "E2B";
 const ENDPOINT: &str = "https://api.e2b.app";
@@ -453,41 +455,6 @@ impl Vendor for Arc<E2bVendor> {
                 .progress(progress)
                 .idempotent();
             self.client.send(&request).await.map(drop)
-        })
-    }
-
-    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes> {
-        Box::pin(async move {
-            let url = format!("{}/files?path={}", sandbox.url, url_encoded(path));
-            let request =
-                self.authorize(VendorRequest::new("read a file", Method::GET, url), sandbox);
-            self.client.send(&request.timeout(UPLOAD_TIMEOUT)).await.map(|answer| answer.body)
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        sandbox: &'a VendorSandbox,
-        path: &'a str,
-    ) -> VendorReply<'a, Vec<Entry>> {
-        Box::pin(async move {
-            let request = self
-                .daemon("list a directory", sandbox, "/filesystem.Filesystem/ListDir")
-                .json(&json!({"path": path, "depth": 1}))
-                .timeout(RESPONSE_TIMEOUT)
-                .idempotent();
-            let answer: Value = self.client.send_json(&request).await?;
-            let entries = answer["entries"].as_array().cloned().unwrap_or_default();
-            let entry = |entry: &Value| {
-                let size = &entry["size"];
-                Some(Entry {
-                    name: entry["name"].as_str()?.to_owned(),
-                    is_dir: entry["type"] == "FILE_TYPE_DIRECTORY",
-                    // 64-bit integers are strings in this encoding.
-                    size: size.as_str().and_then(|n| n.parse().ok()).or(size.as_u64()).unwrap_or(0),
-                })
-            };
-            Ok(entries.iter().filter_map(entry).collect())
         })
     }
 

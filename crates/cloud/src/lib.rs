@@ -35,7 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -49,11 +48,11 @@ use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
-    Capabilities, Connection, Created, Entry, Execute, Executed, Found, Intent, Metrics, Observed,
-    Place, Placed, Provider, ProviderError, Reply,
+    Capabilities, Connection, Created, Found, Intent, Metrics, MountedPaths, Mounts, Observed,
+    Profile, Provider, ProviderError, Reply, TerminalMounts,
 };
 use remote::Remotes;
-use vendor::{Vendor, VendorLabels, VendorSandbox};
+use vendor::{Execute, Vendor, VendorLabels, VendorSandbox};
 
 pub use agentbay::AgentBayOptions;
 pub use bridge::main;
@@ -588,29 +587,16 @@ impl Provider for Cloud {
         Box::pin(self.measure(instance))
     }
 
-    fn environment(&self) -> Option<Env> {
+    fn profile(&self) -> Profile {
         let (user, home) = self.0.vendor.user();
         let all = [("HOME", home), ("USER", user), ("LOGNAME", user), ("SHELL", "/bin/bash")];
-        Some(all.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
-    }
-
-    fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
-        let root = self.root(&instance.instance_id);
-        let (_, home) = self.0.vendor.user();
-        // A project's files are on this machine: shells start at home there, and what else they are
-        // told of is an empty place of their own.
-        let seen = place.mounts.iter().enumerate().map(|(index, (outside, inside))| {
-            let name = inside.file_name().map(|name| name.to_string_lossy().into_owned());
-            let other = || format!("{root}/{}", name.clone().unwrap_or_default());
-            (outside.clone(), PathBuf::from(if index == 0 { home.to_owned() } else { other() }))
-        });
-        let dir = match self.0.options.runtime {
-            TerminalRuntime::Host => PathBuf::from(format!("{root}/t/{}", place.terminal)),
-            // Written by us, not by a host inside.
-            TerminalRuntime::Remote => place.dir.clone(),
-        };
-        let placed = Placed { dir, seen: seen.collect() };
-        Box::pin(std::future::ready(Ok(placed)))
+        let environment = all.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        Profile {
+            environment: Some(environment),
+            hourly_price: self.0.options.price,
+            reconnect_timeout: UNREACHABLE_TIMEOUT,
+            ..Profile::default()
+        }
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
@@ -618,52 +604,36 @@ impl Provider for Cloud {
         self.0.vendor.accepts(spec).map_err(refused)
     }
 
-    fn price(&self) -> Money {
-        self.0.options.price
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        Some(self)
     }
+}
 
-    fn patience(&self) -> Duration {
-        UNREACHABLE_TIMEOUT
-    }
-
-    fn execute<'a>(&'a self, instance: &'a Instance, command: &'a Execute) -> Reply<'a, Executed> {
-        Box::pin(async move {
-            let doing = "run a command in a sandbox";
-            let sandbox = self.sandbox(instance, doing).await?;
-            let ran = self.0.vendor.run(&sandbox, command).await;
-            ran.map_err(|fault| self.of_sandbox(instance, doing, fault))
-        })
-    }
-
-    fn read_file<'a>(&'a self, instance: &'a Instance, path: &'a str) -> Reply<'a, Vec<u8>> {
-        Box::pin(async move {
-            let doing = "read a file of a sandbox";
-            let sandbox = self.sandbox(instance, doing).await?;
-            let read = self.0.vendor.download(&sandbox, path).await;
-            read.map(Into::into).map_err(|fault| fault.of(doing))
-        })
-    }
-
-    fn write_file<'a>(
+impl Mounts for Cloud {
+    fn mount<'a>(
         &'a self,
         instance: &'a Instance,
-        path: &'a str,
-        bytes: &'a [u8],
-    ) -> Reply<'a, ()> {
-        Box::pin(async move {
-            let doing = "write a file of a sandbox";
-            let sandbox = self.sandbox(instance, doing).await?;
-            let bytes = Bytes::copy_from_slice(bytes);
-            let written = self.0.vendor.upload(&sandbox, path, bytes, None).await;
-            written.map_err(|fault| fault.of(doing))
-        })
+        wanted: &'a TerminalMounts,
+    ) -> Reply<'a, MountedPaths> {
+        let root = Cloud::root(self, &instance.instance_id);
+        let (_, home) = self.0.vendor.user();
+        // A project's files are on this machine: shells start in the home directory there, and the other
+        // directories are empty ones of their own.
+        let seen = wanted.mounts.iter().enumerate().map(|(index, (outside, inside))| {
+            let name = inside.file_name().map(|name| name.to_string_lossy().into_owned());
+            let other = || format!("{root}/{}", name.clone().unwrap_or_default());
+            (outside.clone(), PathBuf::from(if index == 0 { home.to_owned() } else { other() }))
+        });
+        let dir = match self.0.options.runtime {
+            TerminalRuntime::Host => PathBuf::from(format!("{root}/t/{}", wanted.terminal)),
+            // Written by us, not by a host inside.
+            TerminalRuntime::Remote => wanted.dir.clone(),
+        };
+        let mounted = MountedPaths { dir, seen: seen.collect() };
+        Box::pin(std::future::ready(Ok(mounted)))
     }
 
-    fn list_dir<'a>(&'a self, instance: &'a Instance, path: &'a str) -> Reply<'a, Vec<Entry>> {
-        Box::pin(async move {
-            let doing = "list a directory of a sandbox";
-            let sandbox = self.sandbox(instance, doing).await?;
-            self.0.vendor.list(&sandbox, path).await.map_err(|fault| fault.of(doing))
-        })
+    fn root<'a>(&'a self, _: &'a Instance) -> Reply<'a, Option<PathBuf>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 use super::http::{UploadProgress, VendorFault, VendorKey};
 use super::pipe::Channel;
 use crate::remote::{PtyRequest, RemotePty};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use model::Env;
+use provider::{Fidelity, Observed};
 
 /// How long a sandbox may take to reach the state that was asked for.
 pub(super) const TRANSITION_TIMEOUT: Duration = Duration::from_secs(180);
@@ -38,6 +39,26 @@ pub(super) struct VendorSandbox {
     pub(super) server: Option<String>,
     /// The URL of the PTY server (AgentBay).
     pub(super) pty_url: Option<String>,
+}
+
+/// One command for a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Execute {
+    /// Run by a POSIX shell.
+    pub(super) command: String,
+    /// Added to the sandbox's own environment.
+    pub(super) env: Env,
+    pub(super) cwd: Option<String>,
+    pub(super) timeout: Duration,
+}
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Executed {
+    /// `None` if it timed out.
+    pub(super) exit_code: Option<i32>,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
 }
 
 /// The resource usage of a sandbox as its vendor reports it, in bytes.
@@ -88,10 +109,6 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         bytes: Bytes,
         progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()>;
-    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes>;
-    /// Lists a directory.
-    fn list<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str)
-    -> VendorReply<'a, Vec<Entry>>;
     /// Returns the usage of the whole sandbox, if the vendor reports it.
     fn usage<'a>(&'a self, sandbox: &'a VendorSandbox) -> VendorReply<'a, Option<VendorUsage>> {
         let _ = sandbox;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::new_sandbox::NewSandbox;
 use crate::Compat;
 use api::error::{Code, Problem};
-use machine::namespace::is_image_name;
+use machine::is_image_name;
 use model::Timestamp;
 use store::SandboxRecord;
 
@@ -61,22 +61,14 @@ impl Compat {
 
     /// Every snapshot by name, and when it was taken.
     pub async fn snapshots(&self) -> Result<BTreeMap<String, Timestamp>, Problem> {
-        let mut all = BTreeMap::new();
-        for provider in self.leases.providers().all() {
-            let found = provider.snapshots().await;
-            let found = found.map_err(|error| Problem::internal("list the snapshots", &error))?;
-            all.extend(found.into_iter().map(|snapshot| (snapshot.name, snapshot.at)));
-        }
-        Ok(all)
+        let found = self.leases.providers().snapshots().await;
+        let found = found.map_err(|error| Problem::internal("list the snapshots", &error))?;
+        Ok(found.into_iter().map(|(_, snapshot)| (snapshot.name, snapshot.at)).collect())
     }
 
     /// Removes a snapshot; `false` if there is none. Sandboxes that started from it keep their files.
     pub async fn remove_snapshot(&self, name: &str) -> Result<bool, Problem> {
-        let mut removed = false;
-        for provider in self.leases.providers().all() {
-            let done = provider.remove_snapshot(name).await;
-            removed |= done.map_err(|error| Problem::internal("remove a snapshot", &error))?;
-        }
-        Ok(removed)
+        let removed = self.leases.providers().remove_snapshot(name).await;
+        removed.map_err(|error| Problem::internal("remove a snapshot", &error))
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Compat;
 use api::error::{Code, Problem};
-use machine::namespace::Block;
+use machine::AddressBlock;
 use model::Sandbox;
 use provider::ProviderError;
 use store::SandboxRecord;
@@ -31,7 +31,7 @@ pub struct EgressRules {
 
 impl Network {
     pub fn only(allow: Vec<String>) -> Network {
-        Network::Ruled(EgressRules { allow, deny: vec![Block::EVERYTHING.to_string()] })
+        Network::Ruled(EgressRules { allow, deny: vec![AddressBlock::EVERYTHING.to_string()] })
     }
 
     /// Whether no destination is allowed.

@@ -6,7 +6,7 @@ use super::vendor::standard_home;
 use crate::Compat;
 use api::error::{Code, Problem};
 use files::{Directory, FileError, FileKind, Reach, Relative};
-use machine::namespace::with_rights_of;
+use machine::with_rights_of;
 use store::SandboxRecord;
 
 /// The files of a sandbox that runs.
@@ -59,7 +59,10 @@ impl Compat {
                     Problem::new(Code::NotSupported, error.to_string())
                 };
                 let provider = self.leases.providers().named(name).map_err(unknown)?;
-                provider.root(&running.instance).await.map_err(unknown)?
+                match provider.mounts() {
+                    Some(mounts) => mounts.root(&running.instance).await.map_err(unknown)?,
+                    None => None,
+                }
             }
         };
         let Some(root) = root else {

@@ -228,7 +228,10 @@ async fn dial(
         Ok(provider) => provider,
         Err(error) => return Ok(Err(error)),
     };
-    Ok(provider.dial(&running.instance, port).await)
+    Ok(match provider.ports() {
+        Some(ports) => ports.dial(&running.instance, port).await,
+        None => Err(ProviderError::unsupported(provider.name(), "reach a port")),
+    })
 }
 
 /// Removes our keys and cookies from a request, and the headers of its connection alone.

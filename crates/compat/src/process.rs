@@ -470,8 +470,10 @@ impl Compat {
                 }
             }
             ProcessKind::Pty => {
-                let Ok(mut watcher) =
-                    self.terminals.watch_as_guest(&process.terminal, String::new(), WatchFrom::Picture).await
+                let Ok(mut watcher) = self
+                    .terminals
+                    .watch_as_guest(&process.terminal, String::new(), WatchFrom::Picture)
+                    .await
                 else {
                     return true;
                 };

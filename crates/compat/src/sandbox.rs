@@ -146,7 +146,8 @@ impl Compat {
         } else {
             for provider in providers.all() {
                 // A provider that cannot list its snapshots has none to start from.
-                let found = provider.snapshots().await.unwrap_or_default();
+                let Some(disks) = provider.disks() else { continue };
+                let found = disks.snapshots().await.unwrap_or_default();
                 if found.iter().any(|snapshot| snapshot.name == template) {
                     name = provider.name().to_owned();
                     spec.insert("snapshot".to_owned(), template.into());
@@ -176,7 +177,7 @@ impl Compat {
     /// Where programs are on a provider that has files of its own.
     fn path_inside(&self, provider: &str) -> Option<String> {
         let provider = self.leases.providers().named(provider).ok()?;
-        provider.environment()?.remove("PATH")
+        provider.profile().environment?.remove("PATH")
     }
 
     /// Ends the programs of a sandbox and keeps its files.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::Compat;
 use api::error::Problem;
 use model::{Lease, LeaseId, SandboxStatus, ThreadId, Timestamp};
-use provider::Limits;
+use provider::ResourceLimits;
 use store::{SandboxFilter, SandboxRecord};
 
 /// Measurements that are kept of a sandbox; the oldest go first.
@@ -50,7 +50,7 @@ impl SandboxSize {
     }
 
     /// Within these limits; where there are none, of this machine.
-    fn within(app: &Compat, limits: Option<Limits>) -> SandboxSize {
+    fn within(app: &Compat, limits: Option<ResourceLimits>) -> SandboxSize {
         let cpus = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let memory = || {
             let info = rustix::system::sysinfo();
@@ -66,7 +66,7 @@ impl SandboxSize {
 }
 
 /// What the instance of a lease may use, where that is limited.
-fn limits(app: &Compat, lease: &Lease) -> Option<Limits> {
+fn limits(app: &Compat, lease: &Lease) -> Option<ResourceLimits> {
     limits_on(app, &lease.provider, &lease.spec, Some(&lease.lease_id))
 }
 
@@ -75,8 +75,8 @@ fn limits_on(
     provider: &str,
     spec: &Value,
     lease: Option<&LeaseId>,
-) -> Option<Limits> {
-    app.leases.providers().named(provider).ok()?.limits_of(spec, lease)
+) -> Option<ResourceLimits> {
+    app.leases.providers().named(provider).ok()?.limits()?.limits_of(spec, lease)
 }
 
 /// How much of the machine's disk is used, and how much there is.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::new_sandbox::NewSandbox;
 use crate::Compat;
 use api::error::{Code, Problem};
-use machine::volume::{Mounted, Volume, VolumeError, Volumes};
+use machine::volume::{Volume, VolumeError, VolumeMount, Volumes};
 use store::{LeaseFilter, PageRequest};
 
 /// The setting of a lease that names its volumes.
@@ -74,7 +74,7 @@ impl Compat {
     pub async fn mount_volumes(
         &self,
         settings: &mut Map<String, Value>,
-        asked: Vec<Mounted>,
+        asked: Vec<VolumeMount>,
     ) -> Result<(), Problem> {
         let mut mounts = Vec::new();
         for mut mounted in asked {
@@ -110,6 +110,6 @@ impl Compat {
 }
 
 /// The volumes of a lease's settings.
-pub fn mounts(spec: &Value) -> Vec<Mounted> {
+pub fn mounts(spec: &Value) -> Vec<VolumeMount> {
     serde_json::from_value(spec[SETTING].clone()).unwrap_or_default()
 }

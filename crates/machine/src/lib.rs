@@ -1,8 +1,40 @@
-//! Sandboxes on this machine: namespaces of our own and containers of an engine.
+//! Sandboxes on this machine: Linux namespaces of our own, and containers of an engine.
+//!
+//! [`Namespace`] and [`Docker`] are two kinds of the same provider: `hosted` implements the provider traits,
+//! `kind` is what differs. Both stand on the modules below; neither uses the other.
 
+mod blocking;
+mod cgroup;
+mod disk;
 pub mod docker;
+mod files;
+mod hosted;
+mod instances;
+mod io_limit;
+mod kind;
+mod label;
+mod layout;
+mod lock;
+mod machine_size;
+mod mount;
 pub mod namespace;
+mod network;
+mod pool;
+mod port;
+mod programs;
+mod quota;
+mod seccomp;
+mod slot;
+mod spec;
+mod sys;
+mod terminal_dir;
+mod tools;
+mod untrusted_tree;
 pub mod volume;
 
 pub use docker::Docker;
 pub use namespace::Namespace;
+pub use network::rules::{AddressBlock, EgressTarget};
+pub use pool::Prewarm;
+pub use spec::{EgressPolicy, SandboxSpec, is_image_name};
+pub use sys::with_rights_of;

@@ -1,32 +1,36 @@
-//! A provider whose every answer has a deadline.
+//! A provider whose every call has a deadline.
 //!
-//! [`Providers`](super::Providers) wraps each provider in one, so that no caller can wait for a vendor,
-//! an engine or a host without a limit. A call that meets its deadline may still be carried out later;
-//! that is safe, because every call asks for a state and names the instance.
+//! [`Providers`](super::Providers) wraps each provider in [`Bounded`], so no caller can wait for a vendor, an
+//! engine or a host without a limit. A call that times out may still take effect later. That is safe,
+//! because every call asks for a state and names the instance.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Capabilities, Connection, CopyTo, Created, Entry, Exceeded, Execute, Executed, Fidelity, Found,
-    Intent, Limits, Metrics, Observed, Place, Placed, Provider, ProviderError, Reply, Snapshot,
-};
-use base::outbound::bounded;
-use model::{Env, Instance, LeaseId, Money};
+use serde_json::Value;
 
-/// Calls that only look at something.
+use super::error::ProviderError;
+use super::instance::{
+    Capabilities, Connection, CopyTo, Created, Exceeded, Found, Intent, Metrics, MountedPaths,
+    Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+};
+use super::traits::{Disks, Egress, Limits, Mounts, Ports, Provider};
+use base::outbound::bounded;
+use model::{Instance, LeaseId};
+
+/// Calls that only read.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Calls that change what is there.
+/// Calls that change something.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Calls that may fetch or copy gigabytes.
 const COPY_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// The wrapper.
+/// A provider with deadlines. It also implements every ability, for the abilities that the inner provider
+/// has.
 #[derive(Debug)]
 pub(super) struct Bounded(pub(super) Arc<dyn Provider>);
 
-/// Gives one call its deadline.
 fn within<'a, T: Send + 'a>(
     call: &'static str,
     limit: Duration,
@@ -40,6 +44,12 @@ fn within<'a, T: Send + 'a>(
     })
 }
 
+/// The inner ability. [`Bounded`] only hands itself out for abilities that the inner provider has, and
+/// those do not change.
+fn inner<T: ?Sized>(ability: Option<&T>) -> &T {
+    ability.expect("the ability was there when the wrapper was handed out")
+}
+
 impl Provider for Bounded {
     fn name(&self) -> &str {
         self.0.name()
@@ -49,8 +59,16 @@ impl Provider for Bounded {
         self.0.capabilities()
     }
 
-    fn lacks(&self) -> Reply<'_, Vec<String>> {
-        within("provider.lacks", INSPECT_TIMEOUT, self.0.lacks())
+    fn profile(&self) -> Profile {
+        self.0.profile()
+    }
+
+    fn missing(&self) -> Reply<'_, Vec<String>> {
+        within("provider.missing", INSPECT_TIMEOUT, self.0.missing())
+    }
+
+    fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
+        self.0.accepts(spec)
     }
 
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
@@ -85,61 +103,34 @@ impl Provider for Bounded {
         within("provider.metrics", INSPECT_TIMEOUT, self.0.metrics(instance))
     }
 
-    fn environment(&self) -> Option<Env> {
-        self.0.environment()
+    fn disks(&self) -> Option<&dyn Disks> {
+        self.0.disks().map(|_| self as &dyn Disks)
     }
 
-    fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
-        within("provider.place", CHANGE_TIMEOUT, self.0.place(instance, place))
+    fn limits(&self) -> Option<&dyn Limits> {
+        self.0.limits().map(|_| self as &dyn Limits)
     }
 
-    fn price(&self) -> Money {
-        self.0.price()
+    fn egress(&self) -> Option<&dyn Egress> {
+        self.0.egress().map(|_| self as &dyn Egress)
     }
 
-    fn patience(&self) -> Duration {
-        self.0.patience()
+    fn ports(&self) -> Option<&dyn Ports> {
+        self.0.ports().map(|_| self as &dyn Ports)
     }
 
-    fn accepts(&self, spec: &serde_json::Value) -> Result<(), ProviderError> {
-        self.0.accepts(spec)
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        self.0.mounts().map(|_| self as &dyn Mounts)
     }
+}
 
-    fn reach<'a>(&'a self, instance: &'a Instance, spec: &'a serde_json::Value) -> Reply<'a, ()> {
-        within("provider.reach", CHANGE_TIMEOUT, self.0.reach(instance, spec))
-    }
-
-    fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
-        self.0.exceeded(instance)
-    }
-
-    fn limits_of(&self, spec: &serde_json::Value, lease: Option<&LeaseId>) -> Option<Limits> {
-        self.0.limits_of(spec, lease)
-    }
-
-    fn resize<'a>(
-        &'a self,
-        lease: &'a LeaseId,
-        instance: &'a Instance,
-        spec: &'a serde_json::Value,
-    ) -> Reply<'a, ()> {
-        within("provider.resize", CHANGE_TIMEOUT, self.0.resize(lease, instance, spec))
-    }
-
-    fn grow<'a>(&'a self, lease: &'a LeaseId, bytes: u64) -> Reply<'a, ()> {
-        within("provider.grow", COPY_TIMEOUT, self.0.grow(lease, bytes))
-    }
-
-    fn ready(&self) -> Option<usize> {
-        self.0.ready()
+impl Disks for Bounded {
+    fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
+        within("provider.kept", INSPECT_TIMEOUT, inner(self.0.disks()).kept())
     }
 
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
-        within("provider.forget", CHANGE_TIMEOUT, self.0.forget(lease))
-    }
-
-    fn keeps(&self) -> Fidelity {
-        self.0.keeps()
+        within("provider.forget", CHANGE_TIMEOUT, inner(self.0.disks()).forget(lease))
     }
 
     fn copy<'a>(
@@ -148,47 +139,66 @@ impl Provider for Bounded {
         instance: Option<&'a Instance>,
         to: &'a CopyTo,
     ) -> Reply<'a, ()> {
-        within("provider.copy", COPY_TIMEOUT, self.0.copy(lease, instance, to))
+        within("provider.copy", COPY_TIMEOUT, inner(self.0.disks()).copy(lease, instance, to))
+    }
+
+    fn grow<'a>(&'a self, lease: &'a LeaseId, bytes: u64) -> Reply<'a, ()> {
+        within("provider.grow", COPY_TIMEOUT, inner(self.0.disks()).grow(lease, bytes))
     }
 
     fn snapshots(&self) -> Reply<'_, Vec<Snapshot>> {
-        within("provider.snapshots", INSPECT_TIMEOUT, self.0.snapshots())
+        within("provider.snapshots", INSPECT_TIMEOUT, inner(self.0.disks()).snapshots())
     }
 
     fn remove_snapshot<'a>(&'a self, name: &'a str) -> Reply<'a, bool> {
-        within("provider.remove_snapshot", CHANGE_TIMEOUT, self.0.remove_snapshot(name))
+        let reply = inner(self.0.disks()).remove_snapshot(name);
+        within("provider.remove_snapshot", CHANGE_TIMEOUT, reply)
+    }
+}
+
+impl Limits for Bounded {
+    fn limits_of(&self, spec: &Value, lease: Option<&LeaseId>) -> Option<ResourceLimits> {
+        inner(self.0.limits()).limits_of(spec, lease)
     }
 
-    fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
-        within("provider.kept", INSPECT_TIMEOUT, self.0.kept())
+    fn exceeded(&self, instance: &Instance) -> Option<Exceeded> {
+        inner(self.0.limits()).exceeded(instance)
+    }
+
+    fn resize<'a>(
+        &'a self,
+        lease: &'a LeaseId,
+        instance: &'a Instance,
+        spec: &'a Value,
+    ) -> Reply<'a, ()> {
+        let reply = inner(self.0.limits()).resize(lease, instance, spec);
+        within("provider.resize", CHANGE_TIMEOUT, reply)
+    }
+}
+
+impl Egress for Bounded {
+    fn set_egress<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()> {
+        let reply = inner(self.0.egress()).set_egress(instance, spec);
+        within("provider.set_egress", CHANGE_TIMEOUT, reply)
+    }
+}
+
+impl Ports for Bounded {
+    fn dial<'a>(&'a self, instance: &'a Instance, port: u16) -> Reply<'a, Connection> {
+        within("provider.dial", INSPECT_TIMEOUT, inner(self.0.ports()).dial(instance, port))
+    }
+}
+
+impl Mounts for Bounded {
+    fn mount<'a>(
+        &'a self,
+        instance: &'a Instance,
+        mounts: &'a TerminalMounts,
+    ) -> Reply<'a, MountedPaths> {
+        within("provider.mount", CHANGE_TIMEOUT, inner(self.0.mounts()).mount(instance, mounts))
     }
 
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
-        within("provider.root", INSPECT_TIMEOUT, self.0.root(instance))
-    }
-
-    fn dial<'a>(&'a self, instance: &'a Instance, port: u16) -> Reply<'a, Connection> {
-        within("provider.dial", INSPECT_TIMEOUT, self.0.dial(instance, port))
-    }
-
-    fn execute<'a>(&'a self, instance: &'a Instance, run: &'a Execute) -> Reply<'a, Executed> {
-        within("provider.execute", COPY_TIMEOUT, self.0.execute(instance, run))
-    }
-
-    fn read_file<'a>(&'a self, instance: &'a Instance, path: &'a str) -> Reply<'a, Vec<u8>> {
-        within("provider.read_file", COPY_TIMEOUT, self.0.read_file(instance, path))
-    }
-
-    fn write_file<'a>(
-        &'a self,
-        instance: &'a Instance,
-        path: &'a str,
-        bytes: &'a [u8],
-    ) -> Reply<'a, ()> {
-        within("provider.write_file", COPY_TIMEOUT, self.0.write_file(instance, path, bytes))
-    }
-
-    fn list_dir<'a>(&'a self, instance: &'a Instance, path: &'a str) -> Reply<'a, Vec<Entry>> {
-        within("provider.list_dir", INSPECT_TIMEOUT, self.0.list_dir(instance, path))
+        within("provider.root", INSPECT_TIMEOUT, inner(self.0.mounts()).root(instance))
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a provider, by what the caller can do about it.
+//! How a provider fails, by what the caller can do about it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,63 +7,32 @@ use model::InstanceId;
 /// Why a provider did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ProviderError {
-    /// There is no such provider here.
     #[error("there is no provider {provider}")]
-    Unknown {
-        /// The name that was asked for.
-        provider: String,
-    },
-    /// It is not able to; asking again does not help.
+    Unknown { provider: String },
+    /// The provider lacks the ability; a retry does not help.
     #[error("provider {provider} cannot {what}")]
-    Unsupported {
-        /// Which.
-        provider: String,
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// The instance is not there.
+    Unsupported { provider: String, what: &'static str },
     #[error("instance {instance} is gone")]
-    Gone {
-        /// Which.
-        instance: InstanceId,
-    },
-    /// Too much is asked of it; nothing was done.
+    Gone { instance: InstanceId },
+    /// The provider has too many requests; nothing was done.
     #[error("the provider asks to wait: {reason}")]
-    Busy {
-        /// How long, if it said so.
-        retry_after: Option<Duration>,
-        /// What it said.
-        reason: String,
-    },
-    /// It said no, and would say so again.
+    Busy { retry_after: Option<Duration>, reason: String },
+    /// The provider refused, and would refuse again.
     #[error("the provider refused to {doing}: {reason}")]
-    Refused {
-        /// What it was asked to do.
-        doing: &'static str,
-        /// What it said.
-        reason: String,
-    },
-    /// It did not answer in time: it may or may not have been done.
+    Refused { doing: &'static str, reason: String },
+    /// The answer did not come in time: the call may or may not have taken effect.
     #[error("{call} got no answer within {limit:?}")]
-    TimedOut {
-        /// The name of the call.
-        call: &'static str,
-        /// How long it was waited for.
-        limit: Duration,
-    },
-    /// It failed, or its answer did not come: it may or may not have been done.
+    TimedOut { call: &'static str, limit: Duration },
+    /// The call failed, or its answer was lost: it may or may not have taken effect.
     #[error("cannot {doing}")]
     Failed {
-        /// What it was asked to do.
         doing: &'static str,
-        /// Why.
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl ProviderError {
-    /// A failure with this cause.
     pub fn failed(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -71,8 +40,13 @@ impl ProviderError {
         Self::Failed { doing, source: Arc::from(source.into()) }
     }
 
-    /// A failure to connect to a host. One that is stopped accepts nobody, and once its queue is full the
-    /// kernel says so: the host is there and does not answer.
+    #[must_use]
+    pub fn unsupported(provider: &str, what: &'static str) -> Self {
+        Self::Unsupported { provider: provider.to_owned(), what }
+    }
+
+    /// A failure to connect to a host. A stopped host accepts no connections, and once its queue is full
+    /// the kernel reports `WouldBlock`: the host exists and does not answer.
     pub fn connect_failed(doing: &'static str, source: std::io::Error) -> Self {
         match source.kind() {
             std::io::ErrorKind::WouldBlock => {
@@ -82,11 +56,11 @@ impl ProviderError {
         }
     }
 
-    /// Says whether asking again may help.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            // One deadline is enough for a caller; the lease's worker comes back to it.
+            // A caller waits for one deadline only; the lease's worker retries.
             Self::Unknown { .. }
             | Self::Unsupported { .. }
             | Self::Refused { .. }

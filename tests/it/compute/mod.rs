@@ -32,7 +32,9 @@ use engine::{
     lease::{Leases, RetryPolicy},
     session::Sessions,
 };
-use machine::{Docker, Namespace, docker, namespace};
+use machine::docker::DockerOptions;
+use machine::namespace::NamespaceOptions;
+use machine::{Docker, EgressPolicy, Namespace};
 use model::{LeaseId, Moment, ShellKind, Timestamp};
 use store::{Chain, FirstUse, Store, ThreadChoices};
 use tokio_util::sync::CancellationToken;
@@ -78,18 +80,18 @@ pub fn local(home: &Path) -> Local {
 
 pub fn namespace(home: &Path) -> Namespace {
     let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
-    let mut options = namespace::Options { executable, ..namespace::Options::new(home) };
+    let mut options = NamespaceOptions { executable, ..NamespaceOptions::new(home) };
     options.defaults.disk = 64 << 20;
-    options.defaults.egress = namespace::Egress::None;
+    options.defaults.egress = EgressPolicy::None;
     Namespace::new(options)
 }
 
 pub fn containers(home: &Path, engine: &str) -> Docker {
     let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
     let host = engine.to_owned();
-    let mut options = docker::Options { executable, host, ..docker::Options::new(home) };
+    let mut options = DockerOptions { executable, host, ..DockerOptions::new(home) };
     options.defaults.disk = 64 << 20;
-    options.defaults.egress = namespace::Egress::None;
+    options.defaults.egress = EgressPolicy::None;
     Docker::new(options)
 }
 

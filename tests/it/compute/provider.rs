@@ -5,15 +5,15 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use cloud::TerminalRuntime;
-use machine::namespace::{Check, with_rights_of};
+use machine::namespace::Check;
+use machine::with_rights_of;
 use model::{Instance, InstanceId, LeaseId, TerminalId, Timestamp};
 use provider::{
-    CopyTo, Entry, Execute, Executed, Fidelity, Intent, Local, Observed, Place, Provider,
-    ProviderError,
+    CopyTo, Disks, Fidelity, Intent, Local, MountedPaths, Observed, Provider, ProviderError,
+    TerminalMounts,
 };
 
 use super::{
@@ -65,7 +65,7 @@ const PLACES: [&str; 3] = ["run", "sandboxes", "containers"];
 fn sandboxed() -> Option<Fixture> {
     let home = Home::new();
     let provider = namespace(home.path());
-    let missing = Check::look(&provider).missing();
+    let missing = Check::inspect(&provider).missing();
     if missing.is_empty() {
         return Some(Fixture { vendor: None, provider: Box::new(provider), home });
     }
@@ -112,9 +112,12 @@ impl Fixture {
         let terminal = TerminalId::fresh();
         let dir = self.home.path().join("terminals").join(terminal.as_str());
         std::fs::create_dir_all(&dir).unwrap();
-        let place = Place { terminal: terminal.clone(), dir, mounts: vec![] };
-        let placed = self.provider.place(instance, &place).await.unwrap();
-        link.open_at(&terminal, &placed.dir, argv).await;
+        let wanted = TerminalMounts { terminal: terminal.clone(), dir, mounts: vec![] };
+        let mounted = match self.provider.mounts() {
+            Some(mounts) => mounts.mount(instance, &wanted).await.unwrap(),
+            None => MountedPaths::unchanged(&wanted),
+        };
+        link.open_at(&terminal, &mounted.dir, argv).await;
         terminal
     }
 
@@ -138,6 +141,10 @@ impl Fixture {
         let stream = host::client::connect(&dir.unwrap()).unwrap();
         let pid = rustix::net::sockopt::socket_peercred(&stream).unwrap().pid;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+
+    fn disks(&self) -> &dyn Disks {
+        self.provider.disks().expect("the provider keeps disks")
     }
 
     async fn observed(&self, instance: &Instance) -> Observed {
@@ -324,7 +331,9 @@ async fn metrics_are_measured() {
 /// Those whose instances have a disk of their own. Never the machine's: what follows writes to it.
 fn with_disks() -> impl Iterator<Item = Fixture> {
     let disks = sandboxed().into_iter().chain(contained());
-    disks.inspect(|fixture| assert_eq!(fixture.provider.keeps(), Fidelity::Filesystem))
+    disks.inspect(|fixture| {
+        assert_eq!(fixture.provider.profile().suspend, Fidelity::Filesystem);
+    })
 }
 
 /// The files of an instance, as this machine sees them.
@@ -337,7 +346,8 @@ impl Files {
     /// Refuses a root that is the machine's own.
     async fn of(fixture: &Fixture, instance: &Instance) -> Files {
         use std::os::unix::fs::MetadataExt;
-        let root = fixture.provider.root(instance).await.unwrap().expect("a root");
+        let mounts = fixture.provider.mounts().expect("an instance has its own paths");
+        let root = mounts.root(instance).await.unwrap().expect("a root");
         let (found, machine) = (std::fs::metadata(&root).unwrap(), std::fs::metadata("/").unwrap());
         let which = |kind: &std::fs::Metadata| (kind.dev(), kind.ino());
         assert_ne!(which(&found), which(&machine), "{}", fixture.provider.name());
@@ -422,7 +432,11 @@ async fn files_outlive_an_instance_and_go_with_their_lease() {
         files.write("etc/hostname", "changed");
         files.remove_dir("media");
         provider.destroy(&instance).await.unwrap();
-        assert_eq!(provider.kept().await.unwrap(), std::slice::from_ref(&first.lease_id), "{name}");
+        assert_eq!(
+            fixture.disks().kept().await.unwrap(),
+            std::slice::from_ref(&first.lease_id),
+            "{name}"
+        );
         let next = Intent { generation: 2, instance_id: InstanceId::fresh(), ..first.clone() };
         let instance = fixture.create(&next).await;
         let files = Files::of(&fixture, &instance).await;
@@ -430,9 +444,9 @@ async fn files_outlive_an_instance_and_go_with_their_lease() {
         assert_eq!(files.read("etc/hostname"), "changed", "{name}");
         assert!(!files.has("media"), "{name}");
         provider.destroy(&instance).await.unwrap();
-        provider.forget(&first.lease_id).await.unwrap();
-        provider.forget(&first.lease_id).await.unwrap();
-        assert_eq!(provider.kept().await.unwrap(), [], "{name}");
+        fixture.disks().forget(&first.lease_id).await.unwrap();
+        fixture.disks().forget(&first.lease_id).await.unwrap();
+        assert_eq!(fixture.disks().kept().await.unwrap(), [], "{name}");
     }
 }
 
@@ -442,19 +456,20 @@ async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
         let provider = &fixture.provider;
         let name = provider.name();
         let (one, two) = (intent(1), intent(1));
-        let nothing = provider.copy(&one.lease_id, None, &CopyTo::Lease(LeaseId::fresh())).await;
+        let nothing =
+            fixture.disks().copy(&one.lease_id, None, &CopyTo::Lease(LeaseId::fresh())).await;
         assert!(matches!(nothing, Err(ProviderError::Unsupported { .. })), "{nothing:?}");
         let instance = fixture.create(&one).await;
         let files = Files::of(&fixture, &instance).await;
         // Written and synced by nobody.
         files.write("opt/file", "first");
         let to_lease = CopyTo::Lease(two.lease_id.clone());
-        provider.copy(&one.lease_id, Some(&instance), &to_lease).await.unwrap();
+        fixture.disks().copy(&one.lease_id, Some(&instance), &to_lease).await.unwrap();
         assert_eq!(fixture.observed(&instance).await, Observed::Running, "{name}: it goes on");
         let ready = CopyTo::Snapshot("ready".to_owned());
-        provider.copy(&one.lease_id, Some(&instance), &ready).await.unwrap();
+        fixture.disks().copy(&one.lease_id, Some(&instance), &ready).await.unwrap();
         files.write("opt/file", "second");
-        let snapshots = provider.snapshots().await.unwrap();
+        let snapshots = fixture.disks().snapshots().await.unwrap();
         let names: Vec<&str> = snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
         assert_eq!(names, ["ready"], "{name}");
         let spec = serde_json::json!({"snapshot": "ready"});
@@ -462,8 +477,8 @@ async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
         provider.accepts(&spec).unwrap();
         let forked = fixture.create(&two).await;
         let begun = fixture.create(&three).await;
-        assert!(provider.remove_snapshot("ready").await.unwrap(), "{name}");
-        assert!(!provider.remove_snapshot("ready").await.unwrap(), "{name}");
+        assert!(fixture.disks().remove_snapshot("ready").await.unwrap(), "{name}");
+        assert!(!fixture.disks().remove_snapshot("ready").await.unwrap(), "{name}");
         assert!(provider.accepts(&spec).is_err(), "{name}: there is none any more");
         for copy in [&forked, &begun] {
             let files = Files::of(&fixture, copy).await;
@@ -477,47 +492,24 @@ async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
     }
 }
 
+/// The abilities that each provider has, as callers find them.
 #[tokio::test]
-async fn what_a_provider_cannot_do_it_says() {
+async fn a_provider_offers_the_abilities_that_it_has() {
     for fixture in fixtures() {
-        if !fixture.provider.capabilities().hosted || fixture.vendor.is_some() {
-            continue;
-        }
-        let instance = fixture.create(&intent(1)).await;
-        let refused = fixture.provider.read_file(&instance, "/etc/hostname").await;
-        assert!(matches!(refused, Err(ProviderError::Unsupported { .. })), "{refused:?}");
-        fixture.provider.destroy(&instance).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_vendors_sandbox_runs_commands_and_has_files_without_a_host_too() {
-    for kind in COMMANDERS {
-        let Some(fixture) = at_a_vendor(kind, TerminalRuntime::Remote) else { continue };
         let provider = &fixture.provider;
-        let instance = fixture.create(&intent(1)).await;
-        let command = Execute {
-            command: "printf \"$A\"; pwd; echo it\\'s wrong >&2; exit 3".to_owned(),
-            env: [("A".to_owned(), "a\n".to_owned())].into(),
-            cwd: Some("/usr".to_owned()),
-            timeout: WAIT_TIMEOUT,
+        let found = (
+            provider.disks().is_some(),
+            provider.limits().is_some(),
+            provider.egress().is_some(),
+            provider.ports().is_some(),
+            provider.mounts().is_some(),
+        );
+        let expected = match provider.name() {
+            "local" => (false, false, false, true, false),
+            "namespace" | "docker" => (true, true, true, true, true),
+            _ => (false, false, false, false, true),
         };
-        let ran = provider.execute(&instance, &command).await.unwrap();
-        let (stdout, stderr) = (b"a\n/usr\n".to_vec(), b"it's wrong\n".to_vec());
-        assert_eq!(ran, Executed { exit_code: Some(3), stdout, stderr }, "{kind:?}");
-        let late =
-            Execute { command: "sleep 60".into(), timeout: Duration::from_secs(1), ..command };
-        let late = provider.execute(&instance, &late).await.unwrap();
-        assert_eq!(late.exit_code, None, "{kind:?}");
-        let dir = fixture.home.path().join("inside").display().to_string();
-        let bytes: Vec<u8> = (0..=255).collect();
-        provider.write_file(&instance, &format!("{dir}/a/b"), &bytes).await.unwrap();
-        assert_eq!(provider.read_file(&instance, &format!("{dir}/a/b")).await.unwrap(), bytes);
-        let listed = provider.list_dir(&instance, &format!("{dir}/a")).await.unwrap();
-        assert_eq!(listed, [Entry { name: "b".into(), is_dir: false, size: 256 }]);
-        let missing = provider.read_file(&instance, "/nowhere/at/all").await;
-        assert!(matches!(missing, Err(ProviderError::Refused { .. })), "{missing:?}");
-        provider.destroy(&instance).await.unwrap();
+        assert_eq!(found, expected, "{}", provider.name());
     }
 }
 

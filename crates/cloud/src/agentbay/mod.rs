@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 
 use super::http::{RESPONSE_TIMEOUT, Repeat, UploadProgress, none_if_missing};
 use super::vendor::{
-    TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox, VendorUsage, poll_until,
-    settings,
+    Execute, Executed, TRANSITION_TIMEOUT, Vendor, VendorLabels, VendorReply, VendorSandbox,
+    VendorUsage, poll_until, settings,
 };
 use crate::remote::{PtyRequest, RemotePty};
 use api::{AgentBaySession, AgentBaySpec, VENDOR, decode, parse, refusal};
-use provider::{Entry, Execute, Executed, Fidelity, Observed};
+use provider::{Fidelity, Observed};
 use shell::text_of;
 
 pub use api::AgentBayOptions;
@@ -160,18 +160,6 @@ impl Vendor for Arc<AgentBayVendor> {
         progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()> {
         Box::pin(self.put(sandbox, path, bytes, progress))
-    }
-
-    fn download<'a>(&'a self, sandbox: &'a VendorSandbox, path: &'a str) -> VendorReply<'a, Bytes> {
-        Box::pin(self.fetch(sandbox, path))
-    }
-
-    fn list<'a>(
-        &'a self,
-        sandbox: &'a VendorSandbox,
-        path: &'a str,
-    ) -> VendorReply<'a, Vec<Entry>> {
-        Box::pin(self.entries(sandbox, path))
     }
 
     fn open_pty<'a>(

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{Method, StatusCode};
 use serde::Deserialize;
@@ -19,9 +19,8 @@ use super::super::capture::{self, quoted};
 use super::super::http::{
     RESPONSE_TIMEOUT, Repeat, UploadProgress, VendorFault, VendorKey, VendorRequest,
 };
-use super::super::vendor::{Vendor, VendorSandbox};
+use super::super::vendor::{Execute, Executed, Vendor, VendorSandbox};
 use super::api::{AgentBayVendor, broken, decode, parse, refusal};
-use provider::{Entry, Execute, Executed};
 
 /// The vendor's limit for one command.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(50);
@@ -29,9 +28,7 @@ const MAX_COMMAND_TIME: Duration = Duration::from_secs(50);
 const MAX_ARGUMENT_BYTES: usize = 60 << 10;
 /// How much of a file one call carries.
 pub(super) const UPLOAD_CHUNK_BYTES: usize = 32 << 10;
-pub(super) const DOWNLOAD_CHUNK_BYTES: usize = 128 << 10;
 const MAX_CONCURRENT_CHUNKS: usize = 4;
-const MAX_FILE_BYTES: usize = 256 << 20;
 
 /// The result of the tool. Some images return only the output.
 #[derive(Debug, Deserialize)]
@@ -95,53 +92,6 @@ impl AgentBayVendor {
              rm -f -- {beside}.*; [ -e {path} ]"
         );
         self.run_own(sandbox, text).await.map(drop)
-    }
-
-    pub(super) async fn fetch(
-        self: &std::sync::Arc<Self>,
-        sandbox: &VendorSandbox,
-        path: &str,
-    ) -> Result<Bytes, VendorFault> {
-        let path = quoted(path);
-        let mut whole = BytesMut::new();
-        loop {
-            let text = format!(
-                "if [ -d {path} ]; then echo {path} is a directory >&2; exit 1; fi; exec <{path} && \
-                 tail -c +{} | head -c {DOWNLOAD_CHUNK_BYTES}",
-                whole.len() + 1
-            );
-            let piece = self.run_own(sandbox, text).await?;
-            whole.extend_from_slice(&piece);
-            if piece.len() < DOWNLOAD_CHUNK_BYTES {
-                return Ok(whole.freeze());
-            }
-            if whole.len() > MAX_FILE_BYTES {
-                let message = format!("{path} is over {MAX_FILE_BYTES} bytes");
-                return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, message));
-            }
-        }
-    }
-
-    pub(super) async fn entries(
-        self: &std::sync::Arc<Self>,
-        sandbox: &VendorSandbox,
-        path: &str,
-    ) -> Result<Vec<Entry>, VendorFault> {
-        let text = format!(
-            "cd -- {} || exit; for f in .* *; do case $f in .|..) continue;; esac; \
-             k=f; s=0; if [ -d \"$f\" ]; then k=d; elif [ -f \"$f\" ]; then s=$(wc -c <\"$f\"); \
-             elif ! [ -e \"$f\" ] && ! [ -L \"$f\" ]; then continue; fi; \
-             printf '%s %s %s\\0' $k $s \"$f\"; done",
-            quoted(path)
-        );
-        let response = self.run_own(sandbox, text).await?;
-        let entry = |line: &[u8]| {
-            let line = String::from_utf8_lossy(line);
-            let (kind, rest) = line.split_once(' ')?;
-            let (size, name) = rest.split_once(' ')?;
-            Some(Entry { name: name.to_owned(), is_dir: kind == "d", size: size.parse().ok()? })
-        };
-        Ok(response.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
     /// Runs an idempotent command of our own and returns its standard output.

@@ -132,37 +132,21 @@ async fn a_command_is_run_to_its_end_with_every_byte() {
 }
 
 #[tokio::test]
-async fn files_go_in_and_come_out_in_pieces() {
+async fn files_are_uploaded_in_pieces() {
     for (stand_in, bay) in planes() {
         let sandbox = make(&bay, "files").await;
         let home = output(&bay, &sandbox, "pwd").await.trim().to_owned();
         let large: Vec<u8> = (0..300_000u32).flat_map(|n| n.to_le_bytes()).take(299_999).collect();
-        for bytes in [
-            &large[..],
-            b"",
-            &large[..shell::UPLOAD_CHUNK_BYTES],
-            &large[..shell::DOWNLOAD_CHUNK_BYTES],
-        ] {
+        for bytes in [&large[..], b"", &large[..shell::UPLOAD_CHUNK_BYTES]] {
             let path = format!("{home}/it's a dir/file");
             // A piece that is lost on its way back is sent again.
             let plane = if sandbox.url.is_empty() { "CallMcpTool" } else { "callTool" };
             stand_in.harm(&[(plane, "lose"), (plane, "half"), (plane, "error")]);
             bay.upload(&sandbox, &path, Bytes::copy_from_slice(bytes), None).await.unwrap();
-            assert!(bay.download(&sandbox, &path).await.unwrap() == bytes);
+            // The sandboxes of the stand-in are directories of this machine.
+            assert!(std::fs::read(&path).unwrap() == bytes);
             stand_in.harm(&[]);
         }
-        output(&bay, &sandbox, "mkdir -p 'it'\"'\"'s a dir/.sub'; mkfifo 'it'\"'\"'s a dir/pipe'")
-            .await;
-        let mut listed = bay.list(&sandbox, &format!("{home}/it's a dir")).await.unwrap();
-        listed.sort_by(|a, b| a.name.cmp(&b.name));
-        let entry = |name: &str, is_dir, size| Entry { name: name.to_owned(), is_dir, size };
-        let file = entry("file", false, shell::DOWNLOAD_CHUNK_BYTES as u64);
-        assert_eq!(listed, [entry(".sub", true, 0), file, entry("pipe", false, 0)]);
-        for missing in [bay.download(&sandbox, "/no/where"), bay.download(&sandbox, "/usr")] {
-            let missing = missing.await.unwrap_err();
-            assert_eq!(missing.status(), Some(StatusCode::BAD_REQUEST), "{missing}");
-        }
-        assert!(bay.list(&sandbox, "/no/where").await.is_err());
     }
 }
 

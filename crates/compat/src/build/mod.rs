@@ -34,7 +34,7 @@ use super::{new_sandbox::NewSandbox, vendor::VendorApi};
 use crate::Compat;
 use api::error::{Code, Problem};
 use log::{Level, Line, Log};
-use machine::namespace::is_image_name;
+use machine::is_image_name;
 use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId, USUAL_TAG};
 use plan::{Base, Chosen, Plan};
 use provider::Fidelity;
@@ -213,7 +213,7 @@ impl Compat {
     fn builder(&self) -> Result<String, Problem> {
         let keeps = |name: &str| {
             let found = self.leases.providers().named(name);
-            found.is_ok_and(|provider| provider.keeps() != Fidelity::None)
+            found.is_ok_and(|provider| provider.profile().suspend != Fidelity::None)
         };
         let names = [self.provider.as_str(), "namespace", "docker"];
         let found = names.into_iter().find(|name| keeps(name)).map(str::to_owned);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{DaytonaJson, DaytonaRefusal, ORGANIZATION};
 use crate::{Compat, volume::VolumeName};
-use machine::volume::{Mounted, Volume};
+use machine::volume::{Volume, VolumeMount};
 
 /// A volume that a new sandbox is to see.
 #[derive(Debug, Deserialize)]
@@ -20,20 +20,20 @@ pub(super) struct DaytonaMount {
     subpath: Option<String>,
 }
 
-impl From<DaytonaMount> for Mounted {
-    fn from(mount: DaytonaMount) -> Mounted {
+impl From<DaytonaMount> for VolumeMount {
+    fn from(mount: DaytonaMount) -> VolumeMount {
         let path = match mount.mount_path.trim_end_matches('/') {
             "" => mount.mount_path,
             path => path.to_owned(),
         };
         let subpath = mount.subpath.unwrap_or_default();
-        Mounted { id: mount.volume_id, path, subpath: subpath.trim_matches('/').to_owned() }
+        VolumeMount { id: mount.volume_id, path, subpath: subpath.trim_matches('/').to_owned() }
     }
 }
 
 /// The volumes that a sandbox mounts.
-pub(super) fn mounts_view(mounts: &[Mounted]) -> Vec<Value> {
-    let one = |mounted: &Mounted| {
+pub(super) fn mounts_view(mounts: &[VolumeMount]) -> Vec<Value> {
+    let one = |mounted: &VolumeMount| {
         let mut view = json!({"volumeId": mounted.id, "mountPath": mounted.path});
         if !mounted.subpath.is_empty() {
             view["subpath"] = mounted.subpath.as_str().into();

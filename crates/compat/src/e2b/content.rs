@@ -76,8 +76,8 @@ impl VolumePlace {
         let asked = asked.clone();
         self.act(move |_| {
             let failed = |error| FileError::from_io("look at", &path, error);
-            volumes.change(&id, &path, (asked.uid, asked.gid), asked.mode).map_err(failed)?;
-            let (stat, target) = volumes.look(&id, &path).map_err(failed)?;
+            volumes.set_metadata(&id, &path, (asked.uid, asked.gid), asked.mode).map_err(failed)?;
+            let (stat, target) = volumes.metadata(&id, &path).map_err(failed)?;
             Ok(told(&path, &stat, target))
         })
         .await
@@ -131,7 +131,7 @@ pub(super) async fn list(
         for entry in directory.list(&relative(&path)?, depth, None, MAX_ENTRIES)? {
             let path = format!("/{}", entry.path);
             // One that went meanwhile is not there.
-            if let Ok((stat, target)) = volumes.look(&id, &path) {
+            if let Ok((stat, target)) = volumes.metadata(&id, &path) {
                 all.push(told(&path, &stat, target));
             }
         }

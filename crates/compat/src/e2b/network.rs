@@ -9,7 +9,7 @@ use crate::{
     egress::{EgressRules, Network},
     port::HOST_MASK,
 };
-use machine::namespace::{Block, Target};
+use machine::{AddressBlock, EgressTarget};
 use model::{PortAccess, Sandbox};
 
 /// The name under which a sandbox records its configuration.
@@ -66,19 +66,19 @@ impl NetworkConfig {
         }
         let mut deny = self.deny_out.clone().unwrap_or_default();
         if self.allow_internet_access == Some(false) {
-            deny.push(Block::EVERYTHING.to_string());
+            deny.push(AddressBlock::EVERYTHING.to_string());
         }
         let mut everything = false;
         for word in &deny {
-            let block: Block =
+            let block: AddressBlock =
                 word.parse().map_err(|_| bad(format!("invalid denied CIDR {word}")))?;
-            everything |= block == Block::EVERYTHING;
+            everything |= block == AddressBlock::EVERYTHING;
         }
         let mut allow = self.allow_out.clone().unwrap_or_default();
         let mut names = false;
         for word in &allow {
-            let target: Target = word.parse().map_err(bad)?;
-            names |= matches!(target, Target::Name(_));
+            let target: EgressTarget = word.parse().map_err(bad)?;
+            names |= matches!(target, EgressTarget::Name(_));
         }
         if names && !everything {
             return Err(bad(DOMAINS_NEED_DENY_ALL));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{E2bJson, E2bRefusal};
 use crate::{Compat, volume::VolumeName};
-use machine::volume::{Mounted, Volume};
+use machine::volume::{Volume, VolumeMount};
 
 /// A volume that a new sandbox is to see.
 #[derive(Debug, Deserialize)]
@@ -19,9 +19,9 @@ pub(super) struct E2bMount {
     path: String,
 }
 
-impl From<E2bMount> for Mounted {
-    fn from(mount: E2bMount) -> Mounted {
-        Mounted { id: mount.name, path: mount.path, subpath: String::new() }
+impl From<E2bMount> for VolumeMount {
+    fn from(mount: E2bMount) -> VolumeMount {
+        VolumeMount { id: mount.name, path: mount.path, subpath: String::new() }
     }
 }
 

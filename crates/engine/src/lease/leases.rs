@@ -16,7 +16,8 @@ use super::{
 use base::{clock::Clock, event::Events};
 use model::{Env, InstanceId, Lease, LeaseEvent, LeaseId, Money};
 use provider::{
-    Connection, CopyTo, Exceeded, Fidelity, Metrics, Place, Placed, ProviderError, Providers,
+    Connection, CopyTo, Exceeded, Fidelity, Metrics, MountedPaths, ProviderError, Providers,
+    TerminalMounts,
 };
 use store::Store;
 
@@ -80,21 +81,24 @@ impl Leases {
         provider.connect(&running.instance).await.map_err(of)
     }
 
-    /// Creates a terminal's directory and mounts a project's files inside a running instance.
-    pub async fn place(
+    /// Makes a terminal's directory and a project's files available inside a running instance.
+    pub async fn mount(
         &self,
         running: &RunningInstance,
-        place: &Place,
-    ) -> Result<Placed, LeaseError> {
+        wanted: &TerminalMounts,
+    ) -> Result<MountedPaths, LeaseError> {
         let of = |source| LeaseError::provider(&running.lease_id, "prepare", source);
         let provider = self.shared.providers.named(&running.provider).map_err(of)?;
-        provider.place(&running.instance, place).await.map_err(of)
+        match provider.mounts() {
+            Some(mounts) => mounts.mount(&running.instance, wanted).await.map_err(of),
+            None => Ok(MountedPaths::unchanged(wanted)),
+        }
     }
 
     /// Returns the initial environment of a shell in this instance; `None` means the server's own.
     #[must_use]
     pub fn environment(&self, running: &RunningInstance) -> Option<Env> {
-        self.shared.providers.named(&running.provider).ok()?.environment()
+        self.shared.providers.named(&running.provider).ok()?.profile().environment
     }
 
     /// Returns the price of one hour of a lease's instance.
@@ -107,14 +111,14 @@ impl Leases {
     #[must_use]
     pub fn price_at(&self, provider: &str) -> Money {
         let provider = self.shared.providers.named(provider);
-        provider.map_or(Money::default(), |provider| provider.price())
+        provider.map_or(Money::default(), |provider| provider.profile().hourly_price)
     }
 
     /// Returns how long to try to reconnect to a host of this lease before it counts as gone.
     #[must_use]
     pub fn reconnect_timeout(&self, lease: &Lease) -> Duration {
         let provider = self.shared.providers.named(&lease.provider);
-        provider.map_or(Duration::ZERO, |provider| provider.patience())
+        provider.map_or(Duration::ZERO, |provider| provider.profile().reconnect_timeout)
     }
 
     /// Returns whether programs survive a pause of this lease.
@@ -128,7 +132,8 @@ impl Leases {
     #[must_use]
     pub fn exceeded(&self, id: &LeaseId) -> Option<Exceeded> {
         let running = self.shared.seen_running(id)?;
-        self.shared.providers.named(&running.provider).ok()?.exceeded(&running.instance)
+        let provider = self.shared.providers.named(&running.provider).ok()?;
+        provider.limits()?.exceeded(&running.instance)
     }
 
     /// Reports that an instance could not be used. If the provider confirms that it is gone, the loss is
@@ -169,8 +174,8 @@ impl Leases {
         let provider = self.shared.providers.named(&lease.provider).map_err(of)?;
         let enough = match keep {
             Fidelity::None => true,
-            Fidelity::Filesystem => provider.keeps() != Fidelity::None,
-            Fidelity::Memory => provider.keeps() == Fidelity::Memory,
+            Fidelity::Filesystem => provider.profile().suspend != Fidelity::None,
+            Fidelity::Memory => provider.profile().suspend == Fidelity::Memory,
         };
         if !enough {
             let what = match keep {

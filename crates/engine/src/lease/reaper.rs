@@ -103,7 +103,8 @@ impl Leases {
 
     /// Removes the files that a provider keeps for destroyed leases.
     async fn forget_destroyed(&self, provider: &dyn Provider) {
-        let kept = match provider.kept().await {
+        let Some(disks) = provider.disks() else { return };
+        let kept = match disks.kept().await {
             Ok(kept) => kept,
             Err(error) => {
                 let name = provider.name();
@@ -120,7 +121,7 @@ impl Leases {
                 Ok(lease) => lease.is_none_or(|lease| lease.state == LeaseState::Destroyed),
                 Err(_) => false,
             };
-            if over && let Err(error) = provider.forget(&lease_id).await {
+            if over && let Err(error) = disks.forget(&lease_id).await {
                 warn!(lease = %lease_id, error = chain(&error), "cannot remove the files of a destroyed lease");
             }
         }

@@ -145,7 +145,10 @@ impl LeaseWorker {
             LeaseState::Running(instance) | LeaseState::Paused(instance) => Some(instance),
             LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => None,
         };
-        let copied = self.with_retries(|| provider.copy(&self.id, instance, to)).await;
+        let copied = match provider.disks() {
+            Some(disks) => self.with_retries(|| disks.copy(&self.id, instance, to)).await,
+            None => Err(ProviderError::unsupported(provider.name(), "copy a lease's files")),
+        };
         copied.map_err(|source| LeaseError::provider(&self.id, "copy", source))?;
         Ok(lease)
     }
@@ -160,7 +163,7 @@ impl LeaseWorker {
         spec.extend(settings);
         let spec = Value::Object(spec);
         provider.accepts(&spec).map_err(of)?;
-        let disk = |spec: &Value| provider.limits_of(spec, Some(&self.id))?.disk_bytes;
+        let disk = |spec: &Value| provider.limits()?.limits_of(spec, Some(&self.id))?.disk_bytes;
         let (has, wanted) = (disk(&lease.spec), disk(&spec));
         match &lease.state {
             LeaseState::Running(instance) | LeaseState::Paused(instance) => {
@@ -169,13 +172,18 @@ impl LeaseWorker {
                     let what = "change the size of a disk that is in use; stop it first";
                     return Err(of(ProviderError::Unsupported { provider, what }));
                 }
-                let changed =
-                    self.with_retries(|| provider.resize(&self.id, instance, &spec)).await;
+                let what = "change the limits of a running instance; stop it first";
+                let unsupported = || of(ProviderError::unsupported(provider.name(), what));
+                let limits = provider.limits().ok_or_else(unsupported)?;
+                let changed = self.with_retries(|| limits.resize(&self.id, instance, &spec)).await;
                 changed.map_err(of)?;
             }
             LeaseState::Idle | LeaseState::Creating { .. } | LeaseState::Dead { .. } => {
                 if let Some(bytes) = wanted.filter(|_| has != wanted) {
-                    self.with_retries(|| provider.grow(&self.id, bytes)).await.map_err(of)?;
+                    let what = "change the size of a disk";
+                    let unsupported = || of(ProviderError::unsupported(provider.name(), what));
+                    let disks = provider.disks().ok_or_else(unsupported)?;
+                    self.with_retries(|| disks.grow(&self.id, bytes)).await.map_err(of)?;
                 }
             }
             LeaseState::Destroyed => {
@@ -198,7 +206,10 @@ impl LeaseWorker {
         }
         let lease = self.save(Lease { spec: spec.clone(), ..lease }).await?;
         if let LeaseState::Running(instance) | LeaseState::Paused(instance) = &lease.state {
-            match self.with_retries(|| provider.reach(instance, spec)).await {
+            let what = "change the egress of a running instance";
+            let unsupported = || of(ProviderError::unsupported(provider.name(), what));
+            let egress = provider.egress().ok_or_else(unsupported)?;
+            match self.with_retries(|| egress.set_egress(instance, spec)).await {
                 // The next instance is created with them.
                 Ok(()) | Err(ProviderError::Gone { .. }) => {}
                 Err(source) => return Err(of(source)),
@@ -445,8 +456,10 @@ impl LeaseWorker {
             let instance = found.instance(lease.updated_at);
             self.with_retries(|| provider.destroy(&instance)).await.map_err(of)?;
         }
-        if lease.desired == Desired::Destroyed {
-            self.with_retries(|| provider.forget(&self.id)).await.map_err(of)?;
+        if lease.desired == Desired::Destroyed
+            && let Some(disks) = provider.disks()
+        {
+            self.with_retries(|| disks.forget(&self.id)).await.map_err(of)?;
         }
         let was_alive = matches!(lease.state, LeaseState::Running(_) | LeaseState::Paused(_));
         let lease = self.save(lease.apply(LeaseEvent::Ended)?).await?;

@@ -179,7 +179,7 @@ impl Sandboxes {
     pub async fn suspend(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
         let leases = &self.shared.leases;
         let provider = leases.providers().named(&sandbox.lease.provider);
-        if !provider.is_ok_and(|provider| provider.keeps() != Fidelity::None) {
+        if !provider.is_ok_and(|provider| provider.profile().suspend != Fidelity::None) {
             return match self.pause(sandbox).await? {
                 Some(paused) => Ok(paused),
                 None => self.require(sandbox.id()).await,

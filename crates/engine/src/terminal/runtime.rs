@@ -209,12 +209,12 @@ impl Terminals {
                 code: Code::Storage,
                 message: format!("cannot create the terminal's directory: {error}"),
             })?;
-        let needed = provider::Place {
+        let needed = provider::TerminalMounts {
             terminal: live.id.clone(),
             dir: directory,
             mounts: place.mounts.clone(),
         };
-        let placed = self.0.leases.place(running, &needed).await?;
+        let placed = self.0.leases.mount(running, &needed).await?;
         let place = place.inside(&placed);
         let base = self.0.leases.environment(running).unwrap_or_else(inherited);
         let facts = live.shared.facts();

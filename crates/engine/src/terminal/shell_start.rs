@@ -20,7 +20,7 @@ pub struct ShellSetup {
 
 impl ShellSetup {
     /// Returns the setup with the paths as they are inside an instance.
-    pub(super) fn inside(self, placed: &provider::Placed) -> Self {
+    pub(super) fn inside(self, placed: &provider::MountedPaths) -> Self {
         let name = |value: String| {
             placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
         };

@@ -1,9 +1,8 @@
-//! A container, as its engine is told about it.
+//! The request that creates a container.
 //!
-//! Pure. The engine makes the namespaces and a root that nobody can write to, sets the limits and drops
-//! every right; the launcher lays the lease's disk over that root, the network has nothing in it until the
-//! launcher connects it, and the host's socket and the terminals'
-//! directories are handed to process 1 by descriptor: no mount shows them.
+//! Pure. The engine creates the namespaces and a read-only root, sets the limits and drops all capabilities.
+//! The launcher mounts the lease's disk over that root and connects the network. The host's socket and the
+//! terminals' directories are handed to process 1 as descriptors: they are not mounted.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,41 +13,40 @@ use bollard::models::{
 };
 use rustix::process::{Resource, getrlimit};
 
-use super::engine::Kind;
-use super::launch::{DOOR, DOOR_INSIDE};
-use crate::namespace::SandboxSpec;
-use crate::namespace::bundle::{self, MASKED, PROGRAMS, READ_ONLY, SHARES};
-use crate::namespace::launch::{FILES, SIGNALS};
+use super::engine::EngineKind;
+use super::launch::{HANDOFF, HANDOFF_INSIDE};
+use crate::layout::{
+    self, CPU_SHARES, MASKED, MAX_OPEN_FILES, MAX_PENDING_SIGNALS, PROGRAMS, READ_ONLY,
+};
+use crate::spec::SandboxSpec;
+use crate::tools::PATH;
 
-/// What a container is made from.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    /// The image, as the engine knows it.
+pub(super) struct ContainerPlan<'a> {
+    /// The image's reference.
     pub(super) image: &'a str,
     /// The instance's directory.
     pub(super) dir: &'a Path,
-    /// The limits.
     pub(super) spec: &'a SandboxSpec,
-    /// The directory with the host's executable, and its name in it.
+    /// The directory with the host's executable.
     pub(super) programs: &'a Path,
-    /// See `programs`.
+    /// The file name of the host's executable.
     pub(super) program: &'a str,
-    /// What the host answers when it is asked what it was made for; empty for one that waits.
+    /// The lease and generation, which the host repeats; empty for a warm container.
     pub(super) label: &'a str,
-    /// What the engine keeps of that.
+    /// The labels for the engine.
     pub(super) labels: HashMap<String, String>,
-    /// Directories of this machine that are shown read-only under their own names.
+    /// Directories of this machine that are mounted read-only at the same path.
     pub(super) shown: &'a [PathBuf],
-    /// The filter of system calls, as this engine takes it.
+    /// The seccomp profile, as this engine takes it.
     pub(super) seccomp: &'a str,
-    /// Which engine it is.
-    pub(super) kind: Kind,
+    pub(super) kind: EngineKind,
 }
 
-/// Processes of one user; the limit of a container is another one.
-const PROCESSES: u64 = 16_384;
+/// Processes of one user; the limit of the container is a separate one.
+const MAX_USER_PROCESSES: u64 = 16_384;
 
-/// What of the kernel's files tells something of the machine that a container has no use for.
+/// Files of the kernel that describe the machine, and that containers do not need.
 const MASKED_SYS: [&str; 10] = [
     "/sys/block",
     "/sys/bus",
@@ -62,25 +60,24 @@ const MASKED_SYS: [&str; 10] = [
     "/sys/module",
 ];
 
-/// The whole request.
-pub(super) fn body(plan: &Plan<'_>) -> ContainerCreateBody {
+pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
     let mut command = vec![
         format!("{PROGRAMS}/{}", plan.program),
         "container".to_owned(),
         "enter".to_owned(),
-        format!("{DOOR_INSIDE}/{DOOR}"),
+        format!("{HANDOFF_INSIDE}/{HANDOFF}"),
     ];
-    command.extend(bundle::host_arguments(plan.label));
+    command.extend(layout::host_arguments(plan.label));
     ContainerCreateBody {
         hostname: Some("stead".into()),
         user: Some("0:0".into()),
         image: Some(plan.image.to_owned()),
         entrypoint: Some(command),
         cmd: Some(vec![]),
-        env: Some(vec![format!("PATH={}", bundle::PATH)]),
+        env: Some(vec![format!("PATH={}", PATH)]),
         working_dir: Some("/".into()),
         labels: Some(plan.labels.clone()),
-        // What an image has of these would run beside the host.
+        // The health check of an image would run beside the host.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..Default::default() }),
         tty: Some(false),
         open_stdin: Some(false),
@@ -89,26 +86,26 @@ pub(super) fn body(plan: &Plan<'_>) -> ContainerCreateBody {
     }
 }
 
-fn host_config(plan: &Plan<'_>) -> HostConfig {
+fn host_config(plan: &ContainerPlan<'_>) -> HostConfig {
     let memory = i64::try_from(plan.spec.memory).unwrap_or(i64::MAX);
     let masked: Vec<String> = MASKED.iter().chain(&MASKED_SYS).map(|p| (*p).to_owned()).collect();
     let mut security = vec!["no-new-privileges".into(), format!("seccomp={}", plan.seccomp)];
     match plan.kind {
-        Kind::Docker => {}
-        // It takes no notice of the list that is made for this.
-        Kind::Podman => security.push(format!("mask={}", masked.join(":"))),
+        EngineKind::Docker => {}
+        // Podman ignores `masked_paths`.
+        EngineKind::Podman => security.push(format!("mask={}", masked.join(":"))),
     }
     HostConfig {
         memory: Some(memory),
-        // Swap included: a limit that swaps is none.
+        // Including swap, so that the limit also bounds swapping.
         memory_swap: Some(memory),
         nano_cpus: Some(plan.spec.milli_cpus as i64 * 1_000_000),
-        cpu_shares: Some(SHARES as i64),
+        cpu_shares: Some(CPU_SHARES as i64),
         pids_limit: Some(plan.spec.processes as i64),
         ulimits: Some(ulimits(plan.spec)),
         cap_drop: Some(vec!["ALL".into()]),
         security_opt: Some(security),
-        // Nothing but its own loopback; the launcher connects it as far as its egress says.
+        // Only its own loopback: the launcher connects it as its egress policy allows.
         network_mode: Some("none".into()),
         ipc_mode: Some("private".into()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
@@ -123,15 +120,14 @@ fn host_config(plan: &Plan<'_>) -> HostConfig {
             typ: Some("json-file".into()),
             config: Some([("max-size".to_owned(), "64k".to_owned())].into()),
         }),
-        // What is written goes to the lease's disk, which lies over this.
+        // Writes go to the lease's disk, which is mounted over it.
         readonly_rootfs: Some(true),
         mounts: Some(mounts(plan)),
-        // RAM disks are small, because what is in them is memory that killing a process does not
-        // give back.
+        // RAM disks are small, because killing a process does not free their memory.
         tmpfs: Some([("/run".to_owned(), "rw,nosuid,nodev,mode=755,size=32m".to_owned())].into()),
         shm_size: Some(8 << 20),
         sysctls: Some(
-            bundle::SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            layout::SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         ),
         masked_paths: Some(masked),
         readonly_paths: Some(READ_ONLY.map(str::to_owned).to_vec()),
@@ -139,11 +135,11 @@ fn host_config(plan: &Plan<'_>) -> HostConfig {
     }
 }
 
-/// Everything is read-only, and nothing that is mounted below is shown with it.
-fn mounts(plan: &Plan<'_>) -> Vec<Mount> {
+/// The bind mounts: read-only, and without what is mounted below their sources.
+fn mounts(plan: &ContainerPlan<'_>) -> Vec<Mount> {
     let mut shown: Vec<(PathBuf, PathBuf)> = vec![
         (plan.programs.to_owned(), PROGRAMS.into()),
-        (plan.dir.join(DOOR), DOOR_INSIDE.into()),
+        (plan.dir.join(HANDOFF), HANDOFF_INSIDE.into()),
     ];
     shown.extend(plan.shown.iter().map(|path| (path.clone(), path.clone())));
     let text = |path: PathBuf| Some(path.to_string_lossy().into_owned());
@@ -158,27 +154,27 @@ fn mounts(plan: &Plan<'_>) -> Vec<Mount> {
     shown.into_iter().map(mount).collect()
 }
 
-/// The limits of single processes. Those that an engine would raise by default are given as they are
-/// here, because an engine without that right could not start anything.
+/// The limits of single processes. Limits that an engine raises by default are set to our own, because an
+/// engine without the right to raise them could not start a container.
 fn ulimits(spec: &SandboxSpec) -> Vec<ResourcesUlimits> {
     let own = |resource| {
         let limit = getrlimit(resource).maximum;
         limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1)
     };
-    let most = |resource, wanted: u64| match own(resource) {
+    let at_most = |resource, wanted: u64| match own(resource) {
         -1 => wanted as i64,
         limit => limit.min(wanted as i64),
     };
     [
-        // A limit of 0 would still let a machine that pipes its cores to a program run that.
-        ("core", most(Resource::Core, 1)),
+        // With a limit of 0, the kernel would still pipe core dumps to a program.
+        ("core", at_most(Resource::Core, 1)),
         ("memlock", 64 << 10),
         ("msgqueue", 819_200),
-        ("nofile", most(Resource::Nofile, FILES)),
-        ("nproc", most(Resource::Nproc, PROCESSES)),
-        ("sigpending", most(Resource::Sigpending, SIGNALS)),
-        // A workspace is not on the lease's own disk: at least no file in it grows beyond that.
-        ("fsize", most(Resource::Fsize, spec.disk)),
+        ("nofile", at_most(Resource::Nofile, MAX_OPEN_FILES)),
+        ("nproc", at_most(Resource::Nproc, MAX_USER_PROCESSES)),
+        ("sigpending", at_most(Resource::Sigpending, MAX_PENDING_SIGNALS)),
+        // A workspace is not on the lease's disk: at least no single file grows beyond its limit.
+        ("fsize", at_most(Resource::Fsize, spec.disk)),
     ]
     .map(|(name, limit)| ResourcesUlimits {
         name: Some(name.into()),
@@ -196,7 +192,7 @@ mod tests {
 
     fn request() -> Value {
         let spec = SandboxSpec::default_for(4 << 30, 2);
-        let body = body(&Plan {
+        let body = body(&ContainerPlan {
             image: "stead/machine:1",
             dir: Path::new("/home/containers/inst_1"),
             spec: &spec,
@@ -206,13 +202,13 @@ mod tests {
             labels: HashMap::new(),
             shown: &["/usr".into()],
             seccomp: "{}",
-            kind: Kind::Docker,
+            kind: EngineKind::Docker,
         });
         serde_json::to_value(body).unwrap()
     }
 
     #[test]
-    fn nobody_inside_has_a_capability_or_gains_one() {
+    fn no_process_inside_has_or_gains_a_capability() {
         let host = &request()["HostConfig"];
         assert_eq!(host["CapDrop"], serde_json::json!(["ALL"]));
         assert!(host["CapAdd"].is_null());
@@ -224,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_the_machine_cannot_be_written_to() {
+    fn directories_of_the_machine_are_mounted_read_only() {
         let request = request();
         let mounts = request["HostConfig"]["Mounts"].as_array().unwrap();
         assert_eq!(mounts.len(), 3);
@@ -239,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn process_1_is_ours_whatever_the_image_says() {
+    fn process_1_is_the_host_whatever_the_image_says() {
         let request = request();
         let command = request["Entrypoint"].as_array().unwrap();
         assert_eq!(command[0], "/.stead/stead-1");

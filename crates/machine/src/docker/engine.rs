@@ -1,4 +1,4 @@
-//! The engine that runs containers: Docker or Podman, by the same API over a socket of this machine.
+//! The container engine: Docker or Podman, by the same API over a local socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,31 +11,32 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker as Client};
 use futures_util::StreamExt;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::labels;
-use crate::namespace::Label;
+use crate::label::InstanceLabel;
 use provider::ProviderError;
 
-/// Where engines listen if nothing else is said.
-const USUAL: [&str; 2] = ["unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"];
+/// The default sockets of engines.
+const DEFAULT_SOCKETS: [&str; 2] =
+    ["unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"];
 
-/// How long an engine has to say who it is.
-const ANSWER: Duration = Duration::from_secs(5);
+/// How long an engine may take to report its version, and each line of a log.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an engine may take for one request, in seconds.
-const REQUEST: u64 = 120;
+/// How long an engine may take for one request.
+const REQUEST_TIMEOUT_SECONDS: u64 = 120;
 
-/// How long a container may take to be removed, and how often it is tried.
-const REMOVAL: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_millis(50);
+/// How long the removal of a container is retried, and how often.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
+const REMOVE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How much of what a container said is repeated.
-const LAST_WORDS: usize = 2048;
+/// How much of a container's output is logged.
+const MAX_OUTPUT_BYTES: usize = 2048;
 
-/// Which engine it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EngineKind {
     Docker,
     Podman,
 }
@@ -44,26 +45,61 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
     pub(super) client: Client,
-    pub(super) kind: Kind,
+    pub(super) kind: EngineKind,
 }
 
-/// How a container is, as its engine says.
+/// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// It runs or is paused.
+pub(super) enum ContainerState {
+    /// Running or paused.
     Alive,
-    /// It was made and does not run.
+    /// Created, but not running.
     Ended,
-    /// There is none.
-    Nothing,
+    Missing,
 }
 
-/// Containers by name, and what each was made for.
-pub(super) type Listed = BTreeMap<String, Option<Label>>;
+/// Containers by name, each with its label.
+pub(super) type ListedContainers = BTreeMap<String, Option<InstanceLabel>>;
+
+/// The connection to the engine, which is made at its first use.
+#[derive(Debug)]
+pub(super) struct EngineLink {
+    /// The configured address; empty for `DOCKER_HOST` or the default sockets.
+    address: String,
+    /// The engine that answered last.
+    engine: Mutex<Option<Engine>>,
+}
+
+impl EngineLink {
+    pub(super) fn new(address: String) -> Self {
+        Self { address, engine: Mutex::default() }
+    }
+
+    pub(super) async fn get(&self) -> Result<Engine, ProviderError> {
+        let known = self.engine.lock().clone();
+        if let Some(engine) = known {
+            return Ok(engine);
+        }
+        let failed = |why| {
+            ProviderError::failed("connect to a container engine", std::io::Error::other(why))
+        };
+        self.refresh().await.map_err(failed)
+    }
+
+    /// Connects again: the last engine may be gone, and another may have started.
+    pub(super) async fn refresh(&self) -> Result<Engine, String> {
+        let engine = Engine::connect(&self.address).await?;
+        *self.engine.lock() = Some(engine.clone());
+        Ok(engine)
+    }
+}
 
 impl Engine {
-    /// The engine at this address, or the first of the usual ones that answers; else why not.
-    pub(super) async fn reach(configured: &str) -> Result<Self, String> {
+    /// Connects to the engine at this address, or to the first default socket that answers.
+    ///
+    /// # Errors
+    /// What was tried, in words.
+    async fn connect(configured: &str) -> Result<Self, String> {
         let environment = std::env::var("DOCKER_HOST").unwrap_or_default();
         let mut tried = Vec::new();
         for address in addresses(configured, &environment) {
@@ -73,41 +109,42 @@ impl Engine {
             }
         }
         Err(format!(
-            "engine: none answers ({}); install docker.io or podman, or set docker.host",
+            "engine: no container engine found ({}); install Docker or Podman, or set docker.host",
             tried.join("; ")
         ))
     }
 
     async fn at(address: &str) -> Result<Self, String> {
         let Some(path) = socket(address) else {
-            return Err("an engine of another machine cannot be used; name a unix socket".into());
+            return Err(
+                "the engine has to be on this machine; use the path of a unix socket".into()
+            );
         };
-        let client = Client::connect_with_unix(path, REQUEST, API_DEFAULT_VERSION)
+        let client = Client::connect_with_unix(path, REQUEST_TIMEOUT_SECONDS, API_DEFAULT_VERSION)
             .map_err(|error| error.to_string())?;
-        let version = match timeout(ANSWER, client.version()).await {
+        let version = match timeout(ANSWER_TIMEOUT, client.version()).await {
             Ok(version) => version.map_err(|error| cause(&error))?,
-            Err(_) => return Err("it does not answer".into()),
+            Err(_) => return Err("no answer in time".into()),
         };
         let podman = version
             .components
             .unwrap_or_default()
             .iter()
             .any(|part| part.name.to_ascii_lowercase().contains("podman"));
-        Ok(Self { client, kind: if podman { Kind::Podman } else { Kind::Docker } })
+        Ok(Self { client, kind: if podman { EngineKind::Podman } else { EngineKind::Docker } })
     }
 
-    /// Makes a container that does not run yet, in place of one that has its name: a server that was
-    /// killed may have asked for that, and the engine gone on making it.
+    /// Creates a container without starting it, and replaces one of the same name: a killed server may have
+    /// requested that, and the engine created it later.
     pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), Error> {
         let options = || CreateContainerOptionsBuilder::new().name(name).build();
-        let mut made = self.client.create_container(Some(options()), body.clone()).await;
-        if made.as_ref().is_err_and(is_taken) {
+        let mut created = self.client.create_container(Some(options()), body.clone()).await;
+        if created.as_ref().is_err_and(is_taken) {
             self.remove(name).await?;
-            made = self.client.create_container(Some(options()), body).await;
+            created = self.client.create_container(Some(options()), body).await;
         }
-        let made = made?;
-        for warning in made.warnings {
-            tracing::debug!(container = name, warning, "the engine warns");
+        for warning in created?.warnings {
+            tracing::debug!(container = name, warning, "warning of the engine");
         }
         Ok(())
     }
@@ -124,40 +161,38 @@ impl Engine {
         self.client.unpause_container(name).await
     }
 
-    /// How a container is.
-    pub(super) async fn look(&self, name: &str) -> Result<Seen, Error> {
+    pub(super) async fn inspect(&self, name: &str) -> Result<ContainerState, Error> {
         match self.client.inspect_container(name, None::<InspectContainerOptions>).await {
             Ok(found) => {
                 let state = found.state.unwrap_or_default();
                 let alive = state.running == Some(true) || state.paused == Some(true);
-                Ok(if alive { Seen::Alive } else { Seen::Ended })
+                Ok(if alive { ContainerState::Alive } else { ContainerState::Ended })
             }
-            Err(error) if is_missing(&error) => Ok(Seen::Nothing),
+            Err(error) if is_missing(&error) => Ok(ContainerState::Missing),
             Err(error) => Err(error),
         }
     }
 
-    /// Ends a container and removes it, whatever it does. One that is not there is a success.
+    /// Kills and removes a container. A missing one is a success.
     pub(super) async fn remove(&self, name: &str) -> Result<(), Error> {
-        let deadline = Instant::now() + REMOVAL;
+        let deadline = Instant::now() + REMOVE_TIMEOUT;
         loop {
             let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
             match self.client.remove_container(name, Some(options)).await {
                 Ok(()) => return Ok(()),
                 Err(error) if is_missing(&error) => return Ok(()),
-                // It is being made, paused or removed by somebody else at this moment.
+                // Another request is creating, pausing or removing it.
                 Err(error) if answered(&error) && Instant::now() < deadline => {
-                    tracing::debug!(container = name, %error, "not removed yet");
-                    sleep(AGAIN).await;
+                    tracing::debug!(container = name, %error, "container not removed yet");
+                    sleep(REMOVE_INTERVAL).await;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Every container of a home by its name, whatever it does, and what it was made for if that is
-    /// known.
-    pub(super) async fn labelled(&self, home: &str) -> Result<Listed, Error> {
+    /// All containers of a home, running or not.
+    pub(super) async fn labelled(&self, home: &str) -> Result<ListedContainers, Error> {
         let filters = labels::filter(home);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let found = self.client.list_containers(Some(options)).await?;
@@ -168,42 +203,41 @@ impl Engine {
         Ok(listed.collect())
     }
 
-    /// What a container said last.
-    pub(super) async fn last_words(&self, name: &str) -> String {
+    /// The last output of a container.
+    pub(super) async fn last_output(&self, name: &str) -> String {
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
         let mut lines = self.client.logs(name, Some(options));
-        let mut said = String::new();
-        while let Ok(Some(Ok(line))) = timeout(ANSWER, lines.next()).await {
-            said.push_str(&line.to_string());
-            if said.len() > LAST_WORDS {
+        let mut output = String::new();
+        while let Ok(Some(Ok(line))) = timeout(ANSWER_TIMEOUT, lines.next()).await {
+            output.push_str(&line.to_string());
+            if output.len() > MAX_OUTPUT_BYTES {
                 break;
             }
         }
-        said.trim().to_owned()
+        output.trim().to_owned()
     }
 }
 
-/// Where to look, best first.
+/// The addresses to try, best first.
 fn addresses(configured: &str, environment: &str) -> Vec<String> {
     match [configured, environment].into_iter().find(|address| !address.is_empty()) {
         Some(address) => vec![address.to_owned()],
-        None => USUAL.map(str::to_owned).to_vec(),
+        None => DEFAULT_SOCKETS.map(str::to_owned).to_vec(),
     }
 }
 
-/// The path of a socket of this machine.
+/// The path of a local socket.
 fn socket(address: &str) -> Option<&str> {
     let path = address.strip_prefix("unix://").unwrap_or(address);
     path.starts_with('/').then_some(path)
 }
 
-/// Whether the engine said that there is no such thing.
+/// Whether the engine answered "not found".
 pub(super) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }
 
-/// Whether the engine said that something of that name is there already. Podman says it as a failure
-/// of its own.
+/// Whether the engine answered that the name is in use. Podman reports that as an internal error.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::DockerResponseServerError { status_code: 409, .. } => true,
@@ -212,12 +246,12 @@ fn is_taken(error: &Error) -> bool {
     }
 }
 
-/// Whether the engine said anything at all.
+/// Whether the engine answered at all.
 fn answered(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { .. })
 }
 
-/// What went wrong, in words of its cause.
+/// The innermost cause of an error.
 fn cause(error: &Error) -> String {
     let mut error: &dyn std::error::Error = error;
     while let Some(source) = error.source() {
@@ -226,10 +260,10 @@ fn cause(error: &Error) -> String {
     error.to_string()
 }
 
-/// An engine's failure as a provider's.
+/// Converts an engine's error.
 pub(super) fn failed(doing: &'static str) -> impl Fn(Error) -> ProviderError {
     move |error| match error {
-        // What was asked for makes no sense to it, and would not the next time either.
+        // A bad request stays bad when it is repeated.
         Error::DockerResponseServerError { status_code: 400 | 413, message } => {
             ProviderError::Refused { doing, reason: message }
         }
@@ -245,14 +279,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_configured_is_asked_alone() {
+    fn only_the_configured_address_is_tried() {
         assert_eq!(addresses("unix:///a", "unix:///b"), ["unix:///a"]);
         assert_eq!(addresses("", "unix:///b"), ["unix:///b"]);
-        assert_eq!(addresses("", ""), USUAL);
+        assert_eq!(addresses("", ""), DEFAULT_SOCKETS);
     }
 
     #[test]
-    fn only_a_socket_of_this_machine_will_do() {
+    fn only_a_local_socket_is_accepted() {
         assert_eq!(socket("unix:///run/x.sock"), Some("/run/x.sock"));
         assert_eq!(socket("/run/x.sock"), Some("/run/x.sock"));
         assert_eq!(socket("tcp://10.0.0.1:2375"), None);
@@ -260,13 +294,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_engine_that_cannot_be_used_is_said_with_its_reason() {
+    async fn the_reason_why_an_engine_cannot_be_used_is_reported() {
         for (address, reason) in [
-            ("tcp://10.0.0.1:2375", "another machine"),
+            ("tcp://10.0.0.1:2375", "on this machine"),
             ("unix:///nowhere/engine.sock", "/nowhere/engine.sock"),
         ] {
-            let said = Engine::reach(address).await.unwrap_err();
-            assert!(said.contains(reason), "{said}");
+            let error = Engine::connect(address).await.unwrap_err();
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

@@ -1,119 +1,139 @@
-//! The image a container is made from.
+//! The images of containers.
 //!
-//! Without a name it is one of this machine's own programs: a small root of its own, into which the
-//! machine's `/usr` is mounted read-only. A name is that of an image an operator imported, or one that
-//! the engine has or pulls.
+//! The default image has this machine's programs: a small root file system, into which the machine's `/usr`
+//! is mounted read-only. A named image is one that an operator imported, or one that the engine has or
+//! pulls.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::models::CreateImageInfo;
 use bollard::query_parameters::{CreateImageOptions, CreateImageOptionsBuilder};
 use futures_util::{Stream, StreamExt};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
-use super::Docker;
 use super::engine::{self, Engine};
-use crate::namespace::launch::machine_directories;
-use crate::namespace::{blocking, disk, is_image_name};
-use base::event::EventKind;
+use crate::blocking::blocking;
+use crate::disk::skeleton;
+use crate::files::remove_all;
+use crate::layout;
+use crate::spec::is_image_name;
+use base::event::{EventKind, Events};
+use base::keyed_lock::KeyedLock;
 use provider::ProviderError;
 
-/// How often the progress of a pull is told.
-const PROGRESS: Duration = Duration::from_secs(1);
+/// The interval between two reports of a pull's progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 const PULLING: &str = "pull an image";
 const IMPORTING: &str = "import an image";
 
 /// An image that the engine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Image {
-    /// What the engine knows it by.
+pub(super) struct EngineImage {
+    /// The engine's name for it.
     pub(super) reference: String,
-    base: Base,
+    programs: ImagePrograms,
 }
 
-/// Whose programs are in it.
+/// Where the programs of an image are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Base {
+enum ImagePrograms {
+    /// On this machine; they are mounted.
     Machine,
+    /// In the image.
     Own,
 }
 
-impl Image {
-    /// The directories of this machine that belong into it.
-    pub(super) fn shown(&self, beside: &[PathBuf]) -> Vec<PathBuf> {
-        match self.base {
-            Base::Machine => machine_directories(beside),
-            Base::Own => vec![],
+impl EngineImage {
+    /// The directories of this machine to be mounted in its containers.
+    pub(super) fn machine_directories(&self, shown: &[PathBuf]) -> Vec<PathBuf> {
+        match self.programs {
+            ImagePrograms::Machine => layout::machine_directories(shown),
+            ImagePrograms::Own => vec![],
         }
     }
 }
 
-impl Docker {
-    /// Makes the engine have an image.
-    pub(super) async fn image(
+/// The images that containers of a home are created from.
+#[derive(Debug)]
+pub(super) struct Images {
+    home: PathBuf,
+    /// Where the progress of pulls is reported.
+    events: Option<Events>,
+    /// The reference of the default image, once the engine has it.
+    machine_image: Mutex<Option<String>>,
+    /// The images that are being pulled or imported.
+    loading: KeyedLock,
+}
+
+impl Images {
+    pub(super) fn new(home: PathBuf, events: Option<Events>) -> Self {
+        Self { home, events, machine_image: Mutex::default(), loading: KeyedLock::default() }
+    }
+
+    /// Pulls or imports an image, unless the engine has it.
+    pub(super) async fn ready(
         &self,
         engine: &Engine,
         name: Option<&str>,
-    ) -> Result<Image, ProviderError> {
+    ) -> Result<EngineImage, ProviderError> {
         let Some(name) = name else { return self.machine_image(engine).await };
         let reference = match self.imported(name) {
-            None => self.0.images.with(name, self.pulled(engine, name)).await?,
-            Some(root) => self.0.images.with(name, self.import(engine, name, root)).await?,
+            None => self.loading.with(name, self.pulled(engine, name)).await?,
+            Some(root) => self.loading.with(name, self.import(engine, name, root)).await?,
         };
-        Ok(Image { reference, base: Base::Own })
+        Ok(EngineImage { reference, programs: ImagePrograms::Own })
     }
 
-    /// Where an operator's image of this name is.
+    /// The root directory of an imported image.
     fn imported(&self, name: &str) -> Option<PathBuf> {
-        let root = self.0.options.home.join("images").join(name).join("rootfs");
+        let root = self.home.join("images").join(name).join("rootfs");
         (is_image_name(name) && root.is_dir()).then_some(root)
     }
 
-    async fn machine_image(&self, engine: &Engine) -> Result<Image, ProviderError> {
-        let made = || self.0.machine_image.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let reference = match made() {
+    async fn machine_image(&self, engine: &Engine) -> Result<EngineImage, ProviderError> {
+        let known = || self.machine_image.lock().clone();
+        let reference = match known() {
             Some(reference) => reference,
             None => {
-                let make = async {
-                    if let Some(reference) = made() {
+                let import = async {
+                    if let Some(reference) = known() {
                         return Ok(reference);
                     }
-                    let reference = self.make_machine_image(engine).await?;
-                    *self.0.machine_image.lock().unwrap_or_else(PoisonError::into_inner) =
-                        Some(reference.clone());
+                    let reference = self.import_machine_image(engine).await?;
+                    *self.machine_image.lock() = Some(reference.clone());
                     Ok::<_, ProviderError>(reference)
                 };
-                self.0.images.with("", make).await?
+                self.loading.with("", import).await?
             }
         };
-        Ok(Image { reference, base: Base::Machine })
+        Ok(EngineImage { reference, programs: ImagePrograms::Machine })
     }
 
-    /// The next container looks whether the engine still has the machine's image.
+    /// Makes the next start check whether the engine still has the default image.
     pub(super) fn forget_machine_image(&self) {
-        *self.0.machine_image.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.machine_image.lock() = None;
     }
 
-    async fn make_machine_image(&self, engine: &Engine) -> Result<String, ProviderError> {
-        let root = self.0.options.home.join("templates").join("container.root");
-        let skeleton = root.clone();
+    async fn import_machine_image(&self, engine: &Engine) -> Result<String, ProviderError> {
+        let root = self.home.join("templates").join("container.root");
+        let files = root.clone();
         let key = blocking(IMPORTING, move || {
-            disk::remove_all(&skeleton)?;
-            fs::create_dir_all(&skeleton)?;
-            disk::furnish(&skeleton)?;
-            fingerprint(&skeleton)
+            remove_all(&files)?;
+            fs::create_dir_all(&files)?;
+            skeleton::furnish(&files)?;
+            fingerprint(&files)
         })
         .await?;
         let reference = self.upload(engine, "localhost/stead/machine", &key, &root).await?;
-        blocking(IMPORTING, move || disk::remove_all(&root)).await?;
+        blocking(IMPORTING, move || remove_all(&root)).await?;
         Ok(reference)
     }
 
@@ -124,7 +144,7 @@ impl Docker {
         root: PathBuf,
     ) -> Result<String, ProviderError> {
         let files = root.clone();
-        // An import puts a fresh directory in place of the old one.
+        // Another import replaces the directory.
         let key = blocking(IMPORTING, move || {
             use std::os::unix::fs::MetadataExt;
             let found = fs::metadata(files)?;
@@ -135,7 +155,7 @@ impl Docker {
         self.upload(engine, &format!("localhost/stead/image-{name}"), &key, &root).await
     }
 
-    /// Makes the engine have the files of a directory as an image, unless it has them already.
+    /// Uploads a directory as an image, unless the engine has it.
     async fn upload(
         &self,
         engine: &Engine,
@@ -153,7 +173,7 @@ impl Docker {
         let failed = |error| ProviderError::failed(IMPORTING, error);
         let file = tokio::fs::File::open(&archive).await.map_err(failed)?;
         let body = bollard::body_try_stream(ReaderStream::with_capacity(file, 256 << 10));
-        // Podman takes a tag only as part of the name.
+        // Podman accepts a tag only as a part of the name.
         let options = CreateImageOptionsBuilder::new().from_src("-").repo(&reference).build();
         let steps = engine.client.create_image(Some(options), Some(body), None);
         let done = self.follow(&reference, steps).await;
@@ -162,7 +182,7 @@ impl Docker {
         Ok(reference)
     }
 
-    /// Makes the engine have the image of a registry.
+    /// Pulls an image from a registry, unless the engine has it.
     async fn pulled(&self, engine: &Engine, name: &str) -> Result<String, ProviderError> {
         if has(engine, name).await.map_err(engine::failed(PULLING))? {
             return Ok(name.to_owned());
@@ -180,30 +200,30 @@ impl Docker {
         Ok(name.to_owned())
     }
 
-    /// Tells how a pull or an import goes, until it is over.
+    /// Reports the progress of a pull or an import until its end.
     async fn follow(
         &self,
         image: &str,
         mut steps: impl Stream<Item = Result<CreateImageInfo, Error>> + Unpin,
     ) -> Result<(), Error> {
-        let mut progress = Progress::default();
-        let mut told: Option<Instant> = None;
+        let mut progress = PullProgress::default();
+        let mut reported: Option<Instant> = None;
         while let Some(step) = steps.next().await {
             progress.apply(&step?);
-            if told.is_none_or(|told| told.elapsed() >= PROGRESS) {
-                told = Some(Instant::now());
-                self.tell(image, &progress);
+            if reported.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
+                reported = Some(Instant::now());
+                self.report(image, &progress);
             }
         }
-        self.tell(image, &progress);
+        self.report(image, &progress);
         Ok(())
     }
 
-    fn tell(&self, image: &str, progress: &Progress) {
+    fn report(&self, image: &str, progress: &PullProgress) {
         let (done_bytes, total_bytes) = progress.bytes();
         let status = progress.status.clone();
-        tracing::debug!(image, status, done_bytes, total_bytes, "an image comes");
-        if let Some(events) = &self.0.options.events {
+        tracing::debug!(image, status, done_bytes, total_bytes, "loading an image");
+        if let Some(events) = &self.events {
             let image = image.to_owned();
             events.publish(EventKind::ImageProgress { image, status, done_bytes, total_bytes });
         }
@@ -218,7 +238,7 @@ async fn has(engine: &Engine, reference: &str) -> Result<bool, Error> {
     }
 }
 
-/// What an engine is asked for an image of a registry. Without a tag it would pull every one.
+/// The request for an image of a registry. Without a tag, the engine would pull every tag.
 fn from_registry(name: &str) -> CreateImageOptions {
     let options = CreateImageOptionsBuilder::new();
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -231,21 +251,24 @@ fn from_registry(name: &str) -> CreateImageOptions {
     }
 }
 
-/// How far a pull is.
+/// The progress of a pull.
 #[derive(Debug, Default)]
-struct Progress {
+struct PullProgress {
     status: String,
-    /// What was fetched of each layer, and how large it is. As many as an image has layers.
+    /// The fetched and total bytes of each layer.
     layers: BTreeMap<String, (u64, u64)>,
 }
 
-/// Images have no more layers than this; what an engine says beyond is left out.
-const MOST_LAYERS: usize = 512;
+/// Layers that are counted at most.
+const MAX_LAYERS: usize = 512;
 
-impl Progress {
+/// Characters of an engine's status message that are reported.
+const MAX_STATUS_CHARS: usize = 200;
+
+impl PullProgress {
     fn apply(&mut self, step: &CreateImageInfo) {
         if let Some(status) = &step.status {
-            self.status = status.chars().take(200).collect();
+            self.status = status.chars().take(MAX_STATUS_CHARS).collect();
         }
         let Some(layer) = &step.id else { return };
         let Some(detail) = &step.progress_detail else { return };
@@ -253,9 +276,9 @@ impl Progress {
         let (Some(done), Some(total)) = (bytes(detail.current), bytes(detail.total)) else {
             return;
         };
-        if self.layers.len() < MOST_LAYERS || self.layers.contains_key(layer) {
+        if self.layers.len() < MAX_LAYERS || self.layers.contains_key(layer) {
             let kept = self.layers.entry(layer.clone()).or_default();
-            // Unpacking begins again at nothing; what was fetched stays fetched.
+            // Unpacking starts again at zero, but fetched bytes stay fetched.
             *kept = (kept.0.max(done), kept.1.max(total));
         }
     }
@@ -265,7 +288,7 @@ impl Progress {
     }
 }
 
-/// Writes the files of a directory into an archive. Blocking.
+/// Archives a directory. Blocking.
 fn pack(root: &Path, archive: &Path) -> io::Result<()> {
     let mut builder = tar::Builder::new(io::BufWriter::new(fs::File::create(archive)?));
     builder.follow_symlinks(false);
@@ -274,7 +297,7 @@ fn pack(root: &Path, archive: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What tells one content of a directory from another: names, modes, links and bytes. Blocking.
+/// A hash of the names, modes, links and bytes of a directory. Blocking.
 fn fingerprint(root: &Path) -> io::Result<String> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
@@ -313,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_split_where_its_tag_begins() {
+    fn a_reference_is_split_at_its_tag() {
         for (name, image, tag) in [
             ("debian", "debian", Some("latest")),
             ("debian:12", "debian", Some("12")),
@@ -335,7 +358,7 @@ mod tests {
             progress_detail: Some(ProgressDetail { current: Some(current), total: Some(total) }),
             ..Default::default()
         };
-        let mut progress = Progress::default();
+        let mut progress = PullProgress::default();
         for step in [step("a", 10, 100), step("b", 5, 50), step("a", 100, 100), step("a", 3, 100)] {
             progress.apply(&step);
         }
@@ -344,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_contents_and_modes_apart() {
+    fn a_fingerprint_depends_on_content_and_modes() {
         use std::os::unix::fs::PermissionsExt;
         let root = std::env::temp_dir().join(format!("stead-image-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);

@@ -1,8 +1,8 @@
-//! What a container was made for, as its engine keeps it.
+//! The labels of a container, which say what it was created for.
 
 use std::collections::HashMap;
 
-use crate::namespace::Label;
+use crate::label::InstanceLabel;
 use model::InstanceId;
 
 const HOME: &str = "dev.stead.home";
@@ -10,9 +10,9 @@ const LEASE: &str = "dev.stead.lease";
 const GENERATION: &str = "dev.stead.generation";
 const INSTANCE: &str = "dev.stead.instance";
 
-/// As an engine takes them. An engine may serve several homes, and each ends only its own. One that waits
-/// was made for nothing yet; what it is for later is in its directory.
-pub(super) fn write(label: Option<&Label>, home: &str) -> HashMap<String, String> {
+/// The labels for the engine. It may serve several homes, each of which removes only its own containers. A
+/// warm container has no lease yet; later its directory says which.
+pub(super) fn write(label: Option<&InstanceLabel>, home: &str) -> HashMap<String, String> {
     let mut labels = HashMap::from([(HOME.to_owned(), home.to_owned())]);
     if let Some(label) = label {
         labels.extend(
@@ -27,10 +27,10 @@ pub(super) fn write(label: Option<&Label>, home: &str) -> HashMap<String, String
     labels
 }
 
-/// The same, read back.
-pub(super) fn read(labels: &HashMap<String, String>) -> Option<Label> {
+/// The label of a container; `None` for a warm one.
+pub(super) fn read(labels: &HashMap<String, String>) -> Option<InstanceLabel> {
     let instance_id: InstanceId = labels.get(INSTANCE)?.parse().ok()?;
-    Some(Label {
+    Some(InstanceLabel {
         lease_id: labels.get(LEASE)?.parse().ok()?,
         generation: labels.get(GENERATION)?.parse().ok()?,
         name: container(instance_id.as_str()),
@@ -38,12 +38,12 @@ pub(super) fn read(labels: &HashMap<String, String>) -> Option<Label> {
     })
 }
 
-/// What an engine is asked to list the containers of a home.
+/// The filter that lists the containers of a home.
 pub(super) fn filter(home: &str) -> HashMap<String, Vec<String>> {
     [("label".to_owned(), vec![format!("{HOME}={home}")])].into()
 }
 
-/// What the engine calls the container that is made in a directory of this name.
+/// The name of the container with a directory of this name.
 pub(super) fn container(directory: &str) -> String {
     format!("stead-{directory}")
 }
@@ -54,9 +54,9 @@ mod tests {
     use model::LeaseId;
 
     #[test]
-    fn labels_come_back_as_they_went() {
+    fn a_label_is_read_as_it_was_written() {
         let instance_id = InstanceId::fresh();
-        let label = Label {
+        let label = InstanceLabel {
             lease_id: LeaseId::fresh(),
             generation: 7,
             name: container(instance_id.as_str()),
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(written[HOME], "/home/of/ours");
         assert_eq!(filter("/h")["label"], ["dev.stead.home=/h"]);
         assert_eq!(read(&HashMap::new()), None);
-        let waits = write(None, "/home/of/ours");
-        assert_eq!((waits[HOME].as_str(), read(&waits)), ("/home/of/ours", None));
+        let warm = write(None, "/home/of/ours");
+        assert_eq!((warm[HOME].as_str(), read(&warm)), ("/home/of/ours", None));
     }
 }

@@ -1,17 +1,16 @@
-//! The root of a container, on the disk of its lease.
+//! The root file system of a container, on the disk of its lease.
 //!
-//! What an engine gives a container to write to has no limit, is gone with the container and is nothing
-//! that could be copied. So it stays read-only and empty. Before anything but process 1 runs, the launcher
-//! lays the lease's disk over it, carries over what of the engine's mounts belongs inside, and makes that
-//! the root of all that is in the container:
+//! The writable layer of an engine has no size limit, ends with the container and cannot be copied. So it
+//! stays read-only and empty. Before anything but process 1 runs, the launcher mounts an overlay with the
+//! lease's disk, moves some of the engine's mounts into it, and makes it the root:
 //!
 //! ```text
-//! the image, as the engine shows it          below, read-only
-//! the lease's disk: root, work               above; what is written
-//! /proc /dev /sys /run, what is shown        moved from the one root to the other
-//! volumes, /etc/hosts, all else              left behind with the engine's root
+//! the image, as the engine mounts it         lower layer, read-only
+//! the lease's disk: root, work               upper layer, for all writes
+//! /proc /dev /sys /run, shown directories    moved from the engine's root to the new one
+//! volumes, /etc/hosts, everything else       left in the engine's root
 //! ```
-//! All of this is in the container's own view of files: it ends with its last process.
+//! All of this is in the container's mount namespace, and ends with its last process.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -26,84 +25,85 @@ use rustix::mount::{
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::launch::DOOR_INSIDE;
-use crate::namespace::bundle;
-use crate::namespace::launch::{Inside, doing, open_dir};
-use crate::namespace::runtime::change_root;
-use crate::namespace::sys::{self, Allows};
+use crate::files::{cannot, open_dir};
+use crate::layout::{self, PROGRAMS, TERMINALS_GROUP};
+use crate::sys::{self, MountAccess};
+use crate::untrusted_tree::{UntrustedTree, change_root};
 
-/// What a container cannot be without.
-const NEEDED: [&str; 5] = ["/proc", "/dev", "/sys", "/run", bundle::PROGRAMS];
+/// The path of the hand-off directory inside.
+pub(super) const HANDOFF_INSIDE: &str = "/.stead-door";
 
-/// What a container's root is made from.
+/// The mounts of the engine that every container needs.
+const NEEDED: [&str; 5] = ["/proc", "/dev", "/sys", "/run", PROGRAMS];
+
 #[derive(Debug)]
-pub(super) struct Root<'a> {
+pub(super) struct ContainerRoot<'a> {
     /// Process 1 of the container.
     pub(super) pid: i32,
-    /// The disk's file.
+    /// The disk image of the lease.
     pub(super) disk: &'a Path,
-    /// The directories of the machine that are shown in it.
+    /// The directories of the machine that are mounted in it.
     pub(super) shown: &'a [PathBuf],
-    /// Its users, where they are others than here.
+    /// Its user namespace, if its user 0 is not the machine's.
     pub(super) users: Option<BorrowedFd<'a>>,
-    /// The files of `/etc` that say which names are known, and what is in them.
+    /// The files of `/etc` for name resolution, with their content.
     pub(super) names: [(&'static str, &'a str); 2],
 }
 
-impl Root<'_> {
-    /// Makes it the root of the container. For a process of one thread.
-    pub(super) fn make(&self) -> io::Result<()> {
-        let of = |name: &str| format!("/proc/{}/{name}", self.pid);
-        let mounts = File::open(of("ns/mnt"))?;
-        let carried = carried(&fs::read_to_string(of("mountinfo"))?, self.shown)
-            .map_err(doing("find what the engine mounted"))?;
+impl ContainerRoot<'_> {
+    /// Mounts the root in the container. Needs a process of one thread.
+    pub(super) fn mount(&self) -> io::Result<()> {
+        let proc_file = |name: &str| format!("/proc/{}/{name}", self.pid);
+        let mounts = File::open(proc_file("ns/mnt"))?;
+        let moved = moved_mounts(&fs::read_to_string(proc_file("mountinfo"))?, self.shown)
+            .map_err(cannot("find the mounts of the engine"))?;
         let first = |map: &str| -> io::Result<u32> {
-            let map = fs::read_to_string(of(map))?;
+            let map = fs::read_to_string(proc_file(map))?;
             let first = map.split_ascii_whitespace().nth(1).and_then(|first| first.parse().ok());
-            first.ok_or_else(|| io::Error::other("the container has no users"))
+            first.ok_or_else(|| io::Error::other("the container has no user mapping"))
         };
         let (user, group) = (first("uid_map")?, first("gid_map")?);
-        let disk = self.disk().map_err(doing("mount the lease's disk"))?;
-        let made = sys::beside(|| {
-            sys::leave(UnshareFlags::FS)?;
+        let disk = self.disk().map_err(cannot("mount the lease's disk"))?;
+        let mounted = sys::fork(|| {
+            sys::unshare(UnshareFlags::FS)?;
             sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
-            self.lay(disk.as_fd(), user, &carried)?;
-            bound(group).map_err(doing("bound the container's terminals and devices"))
+            self.mount_overlay(disk.as_fd(), user, &moved)?;
+            limit_devices(group).map_err(cannot("limit the container's terminals and devices"))
         })?;
         drop(disk);
-        made.join().map_err(doing("make the container's root"))
+        mounted.join().map_err(cannot("mount the container's root"))
     }
 
-    /// The disk, mounted nowhere yet.
+    /// Mounts the disk, detached from every namespace.
     fn disk(&self) -> io::Result<OwnedFd> {
         let (device, path) = sys::loop_device(self.disk)?;
         let files = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_set_string(files.as_fd(), "source", path)?;
         fsconfig_set_string(files.as_fd(), "errors", "remount-ro")?;
-        // Not every kernel knows the word.
+        // Not every kernel knows this option.
         let _ = fsconfig_set_flag(files.as_fd(), "noacl");
         fsconfig_create(files.as_fd())?;
         let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let disk = fsmount(files.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, quiet)?;
         drop(device);
-        let all = Allows { writing: true, running: true };
+        let all = MountAccess { write: true, execute: true };
         sys::restrict(disk.as_fd(), all, self.users)?;
         Ok(disk)
     }
 
-    /// Lays the disk over the root that this process has, in the container's view, and makes that the
-    /// root of all who have the same.
-    fn lay(&self, disk: BorrowedFd<'_>, user: u32, carried: &[PathBuf]) -> io::Result<()> {
-        let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change("/", alone)?;
+    /// Mounts the disk over the current root, and makes that the root of all processes in this mount
+    /// namespace.
+    fn mount_overlay(&self, disk: BorrowedFd<'_>, user: u32, moved: &[PathBuf]) -> io::Result<()> {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private)?;
         let quiet = MountFlags::NOSUID | MountFlags::NODEV;
-        // Nobody comes to the door any more, and it is left behind with the rest.
-        let stage = Path::new(DOOR_INSIDE);
+        // The hand-off is over, and its directory stays in the old root.
+        let stage = Path::new(HANDOFF_INSIDE);
         mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k")?;
         let [layer, root] = ["disk", "root"].map(|name| stage.join(name));
         fs::create_dir(&layer)?;
         fs::create_dir(&root)?;
-        sys::attach(disk, open_dir(&layer)?.as_fd())?;
+        sys::move_mount(disk, open_dir(&layer)?.as_fd())?;
         let layers = format!(
             "lowerdir=/,upperdir={},workdir={}",
             layer.join("root").display(),
@@ -112,37 +112,38 @@ impl Root<'_> {
         let layers = CString::new(layers).map_err(io::Error::other)?;
         sys::as_user(user, || {
             mount("overlay", &root, "overlay", quiet, layers.as_c_str())
-                .map_err(|error| doing("lay the disk over the image")(error.into()))?;
+                .map_err(|error| cannot("mount the disk over the image")(error.into()))?;
             let root = open_dir(&root)?;
-            let inside = Inside(root.as_fd());
+            let inside = UntrustedTree(root.as_fd());
             for (name, text) in self.names {
-                // What it did to its own files is its own loss.
+                // The container may have made its own /etc unusable.
                 let _ = inside.write(Path::new("etc"), name, text);
             }
-            for path in carried {
-                let at = inside.make(path).map_err(doing("find a place inside"))?;
+            for path in moved {
+                let at = inside.make_dir(path).map_err(cannot("create a mount point"))?;
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let from = rustix::fs::open(path, flags, Mode::empty())?;
-                sys::attach(from.as_fd(), at.as_fd()).map_err(doing("carry a mount over"))?;
+                sys::move_mount(from.as_fd(), at.as_fd())
+                    .map_err(cannot("move a mount of the engine"))?;
             }
-            change_root(root.as_fd()).map_err(doing("change the root"))
+            change_root(root.as_fd()).map_err(cannot("change the root"))
         })
     }
 }
 
-/// Terminals are counted for the whole machine, and what is written to `/dev` is memory; an engine lets a
-/// container have much of both.
-fn bound(first_group: u32) -> io::Result<()> {
-    let options = bundle::terminal_options(first_group + bundle::TERMINALS_GROUP);
+/// Limits the terminals, which the kernel counts for the whole machine, and the size of `/dev`, which is
+/// memory. An engine allows much of both.
+fn limit_devices(first_group: u32) -> io::Result<()> {
+    let options = layout::terminal_options(first_group + TERMINALS_GROUP);
     let options = CString::new(options).map_err(io::Error::other)?;
     let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount_remount("/dev/pts", quiet, options.as_c_str())?;
     Ok(mount_remount("/dev", quiet | MountFlags::STRICTATIME, c"mode=755,size=64k")?)
 }
 
-/// What is carried over of the mounts of a container: of those right on its root, what it needs and what
-/// is shown in it. What is mounted on these comes with them.
-fn carried(mountinfo: &str, shown: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+/// The mounts of a container that are moved to the new root: of those directly on its root, the needed and the
+/// shown ones. What is mounted on them moves along.
+fn moved_mounts(mountinfo: &str, shown: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mounts: Vec<[&str; 3]> = mountinfo
         .lines()
         .filter_map(|line| {
@@ -159,7 +160,7 @@ fn carried(mountinfo: &str, shown: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in NEEDED.map(Path::new) {
         if !on_root(path) {
-            return Err(io::Error::other(format!("there is no {}", path.display())));
+            return Err(io::Error::other(format!("{} is not mounted", path.display())));
         }
         found.push(path.to_owned());
     }
@@ -167,7 +168,7 @@ fn carried(mountinfo: &str, shown: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A path as the kernel writes it in a list of mounts.
+/// A path as `mountinfo` escapes it.
 fn escaped(path: &Path) -> String {
     let mut name = String::new();
     for letter in path.to_string_lossy().chars() {
@@ -199,19 +200,19 @@ mod tests {
 ";
 
     #[test]
-    fn what_can_be_written_without_a_limit_is_left_behind() {
+    fn unlimited_writable_mounts_stay_in_the_old_root() {
         let shown = ["/usr", "/usr/local/tools", "/my tools", "/absent"].map(PathBuf::from);
-        let carried = carried(MOUNTS, &shown).unwrap();
+        let moved = moved_mounts(MOUNTS, &shown).unwrap();
         let expected = ["/proc", "/dev", "/sys", "/run", "/.stead", "/usr", "/my tools"];
-        assert_eq!(carried, expected.map(PathBuf::from));
+        assert_eq!(moved, expected.map(PathBuf::from));
     }
 
     #[test]
-    fn a_container_without_what_it_needs_is_refused() {
+    fn a_container_without_a_needed_mount_is_refused() {
         for missing in ["/proc rw", "/run rw", "/ ro"] {
             let mounts: Vec<&str> =
                 MOUNTS.lines().filter(|line| !line.contains(&format!(" {missing}"))).collect();
-            assert!(carried(&mounts.join("\n"), &[]).is_err(), "{missing}");
+            assert!(moved_mounts(&mounts.join("\n"), &[]).is_err(), "{missing}");
         }
     }
 }

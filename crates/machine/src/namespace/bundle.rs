@@ -1,8 +1,7 @@
-//! The OCI bundle of a sandbox: everything that an OCI runtime is told about it.
+//! The OCI bundle of a sandbox: its configuration for an OCI runtime.
 //!
-//! Pure. The root file system and what is mounted into it is made by the launcher beforehand; the
-//! runtime adds the mounts that belong to the sandbox's own namespaces, drops every right, and starts
-//! the host as process 1.
+//! Pure. The launcher has mounted the root file system beforehand. The runtime adds the mounts of the
+//! sandbox's own namespaces, drops all capabilities, and starts the host as process 1.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,73 +15,55 @@ use oci_spec::runtime::{
     RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
-pub(crate) use super::disk::PATH;
-use super::pace::Pace;
-use super::seccomp;
-use super::spec::SandboxSpec;
+use crate::io_limit::IoLimit;
+use crate::layout::{
+    CPU_SHARES, MASKED, PROGRAMS, READ_ONLY, SYSCTLS, TERMINALS_GROUP, host_arguments,
+    terminal_options,
+};
+use crate::seccomp::denied;
+use crate::spec::SandboxSpec;
+use crate::tools::PATH;
 
-/// How many users a sandbox has.
+/// The number of user ids of a sandbox.
 pub(super) const USERS: u32 = 65_536;
 
-/// Where the host's executable is inside.
-pub(crate) const PROGRAMS: &str = "/.stead";
+/// The period of the CPU quota, in microseconds.
+const CPU_PERIOD_US: u64 = 100_000;
 
-/// The host's own directory inside; the short-lived files of its terminals are in it, too.
-const RUN: &str = "/run/stead";
-
-/// The number under which process 1 holds its listening socket.
-pub(super) const SOCKET_FD: i32 = 3;
-
-/// The number under which process 1 holds the directory of its terminals, which has no path inside.
-pub(crate) const TERMINALS_FD: i32 = 4;
-
-/// The number under which process 1 finds the filters of its system calls.
-pub(super) const FILTER_FD: i32 = 5;
-
-/// A period of processor time, in microseconds.
-const PERIOD: u64 = 100_000;
-
-/// The weight against everything outside: a sandbox that is busy yields to the server.
-pub(crate) const SHARES: u64 = 256;
-
-/// The group of terminals.
+/// The group that owns terminals.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Group {
-    /// The usual one.
-    Fifth,
-    /// The only one there is.
+pub(super) enum TerminalGroup {
+    /// The group `tty`.
+    Tty,
+    /// The only group of an unprivileged sandbox.
     Own,
 }
 
-/// What a bundle is made from.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    /// Where the root file system is mounted.
+pub(super) struct BundlePlan<'a> {
+    /// The mount point of the root file system.
     pub(super) root: &'a Path,
-    /// The limits.
     pub(super) spec: &'a SandboxSpec,
-    /// The machine's user that is the sandbox's user 0.
+    /// The machine's user id that is the sandbox's user 0.
     pub(super) first_user: u32,
     /// The user namespace, by a path that the runtime can open.
     pub(super) users: &'a Path,
-    /// The group that its terminals are of.
-    pub(super) terminals: Group,
+    pub(super) terminals: TerminalGroup,
     /// The path of its cgroup in every hierarchy.
     pub(super) cgroup: &'a str,
-    /// The host's executable, by its name in [`PROGRAMS`].
+    /// The file name of the host's executable in [`PROGRAMS`].
     pub(super) program: &'a str,
-    /// What the host answers when it is asked what it was made for; empty for one that waits, and ends
-    /// with the server it waits for.
+    /// The lease and generation, which the host repeats; empty for a warm sandbox.
     pub(super) label: &'a str,
-    /// How fast it writes to its disk, if that is a device.
-    pub(super) pace: Option<&'a Pace>,
+    /// The rate limit of its disk, if that is a device.
+    pub(super) io_limit: Option<&'a IoLimit>,
 }
 
 /// The configuration for the runtime.
 ///
 /// # Errors
-/// When a builder refuses, which would be our mistake.
-pub(super) fn config(plan: &Plan<'_>) -> Result<Spec, OciSpecError> {
+/// If a builder refuses, which would be our bug.
+pub(super) fn config(plan: &BundlePlan<'_>) -> Result<Spec, OciSpecError> {
     SpecBuilder::default()
         .version("1.0.2")
         .hostname("stead")
@@ -93,7 +74,7 @@ pub(super) fn config(plan: &Plan<'_>) -> Result<Spec, OciSpecError> {
         .build()
 }
 
-fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> {
+fn process(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> {
     let none = Capabilities::new();
     let capabilities = LinuxCapabilitiesBuilder::default()
         .bounding(none.clone())
@@ -112,35 +93,17 @@ fn process(plan: &Plan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> 
         .cwd("/")
         .capabilities(capabilities)
         .no_new_privileges(true)
-        // The limits of processes are the launcher's own, which are handed down.
+        // Process limits are inherited from the launcher.
         .rlimits([])
         .build()
 }
 
-/// The group that terminals usually are of.
-pub(crate) const TERMINALS_GROUP: u32 = 5;
-
-/// Terminals are counted for the whole machine: one sandbox gets no more than its share.
-pub(crate) fn terminal_options(group: u32) -> String {
-    format!("newinstance,ptmxmode=0666,mode=0620,gid={group},max=256")
-}
-
-/// What our executable is told to be the host of a sandbox; without a label, of one that waits.
-pub(crate) fn host_arguments(label: &str) -> Vec<String> {
-    let (socket, filter) = (SOCKET_FD.to_string(), FILTER_FD.to_string());
-    let descriptors = ["--listen-fd", &socket, "--filter-fd", &filter];
-    let waits: &[&str] = if label.is_empty() { &["--leave-unused"] } else { &[] };
-    let label = ["--no-cgroup", "--label", label];
-    let arguments = [&["host", "--dir", RUN][..], &descriptors, &label, waits];
-    arguments.concat().into_iter().map(str::to_owned).collect()
-}
-
-/// The mounts of the sandbox's own namespaces. RAM disks are small, because what is in them is
-/// memory that killing a process does not give back.
-fn mounts(terminals: Group) -> Result<Vec<Mount>, OciSpecError> {
+/// The mounts of the sandbox's own namespaces. RAM disks are small, because killing a process does not
+/// free their memory.
+fn mounts(terminals: TerminalGroup) -> Result<Vec<Mount>, OciSpecError> {
     let group = match terminals {
-        Group::Fifth => TERMINALS_GROUP,
-        Group::Own => 0,
+        TerminalGroup::Tty => TERMINALS_GROUP,
+        TerminalGroup::Own => 0,
     };
     let terminals = format!("nosuid,noexec,{}", terminal_options(group));
     [
@@ -164,36 +127,36 @@ fn mounts(terminals: Group) -> Result<Vec<Mount>, OciSpecError> {
     .collect()
 }
 
-/// What the cgroups of a sandbox bound.
+/// The limits of a sandbox's cgroups.
 pub(super) fn resources(spec: &SandboxSpec) -> Result<LinuxResources, OciSpecError> {
-    bounds(spec)?.build()
+    limits(spec)?.build()
 }
 
-fn bounds(spec: &SandboxSpec) -> Result<LinuxResourcesBuilder, OciSpecError> {
+fn limits(spec: &SandboxSpec) -> Result<LinuxResourcesBuilder, OciSpecError> {
     let memory = i64::try_from(spec.memory).unwrap_or(i64::MAX);
     let nothing = LinuxDeviceCgroupBuilder::default().allow(false).typ(LinuxDeviceType::A);
     let resources = LinuxResourcesBuilder::default()
         .devices([nothing.access("rwm").build()?])
-        // Swap included: a limit that swaps is none.
+        // Including swap, so that the limit also bounds swapping.
         .memory(LinuxMemoryBuilder::default().limit(memory).swap(memory).build()?)
         .cpu(
             LinuxCpuBuilder::default()
-                .period(PERIOD)
-                .quota((spec.milli_cpus * PERIOD / 1000) as i64)
-                .shares(SHARES)
+                .period(CPU_PERIOD_US)
+                .quota((spec.milli_cpus * CPU_PERIOD_US / 1000) as i64)
+                .shares(CPU_SHARES)
                 .build()?,
         )
         .pids(LinuxPidsBuilder::default().limit(spec.processes as i64).build()?);
     Ok(resources)
 }
 
-fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
+fn linux(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
     let users = LinuxIdMappingBuilder::default()
         .container_id(0u32)
         .host_id(plan.first_user)
         .size(USERS)
         .build()?;
-    // The network namespace is the launcher's, which has set it up and is in it.
+    // The launcher has set up the network namespace and is in it.
     let namespaces = [
         LinuxNamespaceType::Pid,
         LinuxNamespaceType::Ipc,
@@ -205,19 +168,18 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
     .map(|kind| {
         let namespace = LinuxNamespaceBuilder::default().typ(kind);
         match kind {
-            // Made by the launcher as the sandbox's own user: what the kernel counts by user and
-            // also where a namespace was made from would otherwise be counted as root's, for all
-            // sandboxes together.
+            // The launcher created it as the sandbox's own user. Otherwise the kernel would also charge
+            // per-user limits to root, for all sandboxes together.
             LinuxNamespaceType::User => namespace.path(plan.users).build(),
             _ => namespace.build(),
         }
     });
-    let mut resources = bounds(plan.spec)?;
-    if let Some(pace) = plan.pace.filter(|pace| pace.rate != 0) {
+    let mut resources = limits(plan.spec)?;
+    if let Some(limit) = plan.io_limit.filter(|limit| limit.rate != 0) {
         let device = LinuxThrottleDeviceBuilder::default()
-            .major(pace.major)
-            .minor(pace.minor)
-            .rate(pace.rate);
+            .major(limit.major)
+            .minor(limit.minor)
+            .rate(limit.rate);
         let writing = vec![device.build()?];
         let disks = LinuxBlockIoBuilder::default().throttle_write_bps_device(writing);
         resources = resources.block_io(disks.build()?);
@@ -229,45 +191,12 @@ fn linux(plan: &Plan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError> {
         .gid_mappings([users])
         .cgroups_path(PathBuf::from(plan.cgroup))
         .resources(resources)
-        .seccomp(seccomp::oci()?)
+        .seccomp(denied::oci()?)
         .sysctl(HashMap::from(SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned()))))
         .masked_paths(MASKED.map(str::to_owned))
         .readonly_paths(READ_ONLY.map(str::to_owned))
         .build()
 }
-
-/// Shared memory with a name outlives its processes; bounded, and gone with the last of them.
-pub(crate) const SYSCTLS: [(&str, &str); 2] =
-    [("kernel.shm_rmid_forced", "1"), ("kernel.shmall", "16384")];
-
-/// What of the kernel's files tells or changes something beyond the sandbox.
-pub(crate) const MASKED: [&str; 22] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/config.gz",
-    "/proc/interrupts",
-    "/proc/iomem",
-    "/proc/ioports",
-    "/proc/kallsyms",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/kmsg",
-    "/proc/kpagecount",
-    "/proc/kpageflags",
-    "/proc/latency_stats",
-    "/proc/modules",
-    "/proc/mtrr",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/slabinfo",
-    "/proc/sysrq-trigger",
-    "/proc/timer_list",
-    "/proc/vmallocinfo",
-];
-
-pub(crate) const READ_ONLY: [&str; 5] =
-    ["/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys"];
 
 #[cfg(test)]
 mod tests {
@@ -277,22 +206,22 @@ mod tests {
 
     fn bundle() -> Value {
         let spec = SandboxSpec::default_for(4 << 30, 2);
-        let config = config(&Plan {
+        let config = config(&BundlePlan {
             root: Path::new("/mnt/root"),
             spec: &spec,
             first_user: 0x4000_0000,
             users: Path::new("/proc/1/fd/64"),
-            terminals: Group::Fifth,
+            terminals: TerminalGroup::Tty,
             cgroup: "/stead/inst_1",
             program: "stead-1",
             label: "lease_1:1",
-            pace: Some(&Pace { major: 7, minor: 3, rate: 1 << 20, name: "inst_1".into() }),
+            io_limit: Some(&IoLimit { major: 7, minor: 3, rate: 1 << 20, name: "inst_1".into() }),
         });
         serde_json::to_value(config.unwrap()).unwrap()
     }
 
     #[test]
-    fn nobody_inside_has_a_capability_or_gains_one() {
+    fn no_process_inside_has_or_gains_a_capability() {
         let process = &bundle()["process"];
         for set in ["bounding", "effective", "inheritable", "permitted", "ambient"] {
             let held = &process["capabilities"][set];
@@ -302,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn user_0_is_a_nobody_outside_and_every_namespace_is_its_own() {
+    fn user_0_is_unprivileged_outside_and_no_namespace_is_shared() {
         let linux = &bundle()["linux"];
         assert_eq!(linux["uidMappings"][0]["hostID"], 0x4000_0000);
         assert_eq!(linux["uidMappings"][0]["size"], 65_536);
@@ -323,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_machine_is_mounted_by_the_runtime() {
+    fn the_runtime_mounts_nothing_of_the_machine() {
         for mount in bundle()["mounts"].as_array().unwrap() {
             assert!(!mount["source"].as_str().unwrap().contains('/'), "{mount}");
         }

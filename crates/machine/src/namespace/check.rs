@@ -1,4 +1,4 @@
-//! What this machine can and cannot give, and how to get it.
+//! Checks whether this machine can run sandboxes, and says what is missing.
 
 use std::fs;
 use std::path::Path;
@@ -7,53 +7,55 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::cgroup::Cgroups;
-use super::make::find_program;
-use super::spec::Egress;
-use super::{Confined, Namespace, OWN_RUNTIME, Options, connect, launch, pasta};
+use super::confined::Confined;
+use super::kind::Namespace;
+use super::launch::CGROUP;
+use super::options::{NamespaceOptions, OWN_RUNTIME};
+use crate::cgroup::Cgroups;
+use crate::network::{connect, pasta};
+use crate::spec::EgressPolicy;
+use crate::tools::find_program;
+use base::durable::replace_volatile;
 use model::{Instance, InstanceId, LeaseId, Timestamp};
 use provider::{Intent, Provider};
 
-/// What was found out about the network by trying.
-const REACH: &str = "egress";
+/// The finding of a trial without network.
+const EGRESS: &str = "egress";
 
-/// Stands in the note before why nothing can be reached.
-const NO_REACH: &str = " without egress: ";
+/// Precedes the reason in the note of a trial without network.
+const NO_EGRESS: &str = " without egress: ";
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// What.
     pub what: String,
-    /// Whether it is there.
     pub verdict: Verdict,
-    /// What was seen, or how to get it.
+    /// What was found, or what to do.
     pub detail: String,
 }
 
-/// Whether something is there.
+/// Whether a requirement is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It is.
     Yes,
-    /// It is not, and sandboxes do without.
+    /// It is not met, and sandboxes run without it.
     Without,
-    /// It is not, and there are no sandboxes.
+    /// It is not met, and sandboxes cannot run.
     No,
 }
 
-/// Everything that was looked at.
+/// The results of all checks.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Check {
-    /// In the order a reader wants them.
+    /// In the order of display.
     pub findings: Vec<Finding>,
 }
 
 impl Check {
-    /// Looks, without making anything.
+    /// Checks the requirements without starting a sandbox.
     #[must_use]
-    pub fn look(provider: &Namespace) -> Self {
+    pub fn inspect(provider: &Namespace) -> Self {
         let mut check = Self::default();
         let root = rustix::process::geteuid().is_root();
         check.add(
@@ -61,8 +63,8 @@ impl Check {
             if root { Verdict::Yes } else { Verdict::No },
             if root { "the server runs as root" } else { "run the server as root" },
         );
-        match provider.0.options.runtime.as_path() {
-            own if own == Path::new(OWN_RUNTIME) => check.add("runtime", Verdict::Yes, "our own"),
+        match provider.kind().options.runtime.as_path() {
+            own if own == Path::new(OWN_RUNTIME) => check.add("runtime", Verdict::Yes, "built in"),
             named => {
                 check.tool(named, Verdict::No, "install it, or set sandbox.runtime = \"stead\"")
             }
@@ -73,17 +75,17 @@ impl Check {
             Verdict::Without,
             "install nftables; egress is none without it",
         );
-        let limits = Cgroups::new(launch::CGROUP).is_ok_and(|cgroups| cgroups.limits());
+        let limits = Cgroups::new(CGROUP).is_ok_and(|cgroups| cgroups.can_limit());
         check.add(
             "cgroups",
             if limits { Verdict::Yes } else { Verdict::No },
             if limits {
-                "memory, processor and process limits"
+                "memory, CPU and process limits"
             } else {
                 "mount the memory, cpu and pids controllers"
             },
         );
-        check.neighbours(&provider.0.options);
+        check.check_sharing(&provider.kind().options);
         let loops = Path::new("/dev/loop-control").exists();
         check.add(
             "loop devices",
@@ -95,7 +97,7 @@ impl Check {
         check.add(
             "user namespaces",
             if users { Verdict::Yes } else { Verdict::No },
-            if users { "a user range of its own for each" } else { "set user.max_user_namespaces" },
+            if users { "a user range for each sandbox" } else { "set user.max_user_namespaces" },
         );
         let uplink = connect::uplink();
         let route = !uplink.name.is_empty();
@@ -107,51 +109,51 @@ impl Check {
         check
     }
 
-    /// Looks, and tries it out if that was not done since this machine started. What came of it holds
-    /// for the provider from then on.
-    pub async fn once_a_boot(provider: &Namespace) -> Self {
-        let inner = &provider.0;
-        let note = inner.options.home.join("templates").join("tried");
+    /// Checks the requirements, and starts a sandbox unless that was tried since this machine booted. If the
+    /// network does not work, the provider turns it off.
+    pub async fn once_per_boot(provider: &Namespace) -> Self {
+        let kind = provider.kind();
+        let note = kind.options.home.join("templates").join("tried");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let runtime = find_program(&inner.options.runtime).unwrap_or_default();
-        let program = inner.programs.name().unwrap_or_default();
+        let runtime = find_program(&kind.options.runtime).unwrap_or_default();
+        let program = kind.program().unwrap_or_default();
         let nft = find_program(Path::new("nft")).is_some();
-        let now = format!("{} {} {program} {nft}", boot.trim(), runtime.display());
+        let wanted = format!("{} {} {program} {nft}", boot.trim(), runtime.display());
         let then = fs::read_to_string(&note).unwrap_or_default();
-        if let Some(reach) = then.strip_prefix(&now) {
-            let mut check = Self::look(provider);
-            if let Some(why) = reach.strip_prefix(NO_REACH) {
-                check.without_reach(provider, why);
+        if let Some(egress) = then.strip_prefix(&wanted) {
+            let mut check = Self::inspect(provider);
+            if let Some(why) = egress.strip_prefix(NO_EGRESS) {
+                check.disable_egress(provider, why);
             }
             return check;
         }
         let check = Self::try_out(provider).await;
         if check.passes() {
-            let reach = check.findings.iter().find(|finding| finding.what == REACH);
-            let reach = reach.map_or(String::new(), |found| format!("{NO_REACH}{}", found.detail));
-            if let Err(error) = fs::write(&note, now + &reach) {
-                tracing::warn!(%error, "cannot note that sandboxes were tried out");
+            let egress = check.findings.iter().find(|finding| finding.what == EGRESS);
+            let egress =
+                egress.map_or(String::new(), |found| format!("{NO_EGRESS}{}", found.detail));
+            if let Err(error) = replace_volatile(&note, (wanted + &egress).as_bytes()) {
+                tracing::warn!(%error, "cannot save the result of the sandbox check");
             }
         }
         check
     }
 
-    /// Looks, and then makes a sandbox and ends it.
+    /// Checks the requirements, and then starts a sandbox and ends it.
     pub async fn try_out(provider: &Namespace) -> Self {
-        let mut check = Self::look(provider);
+        let mut check = Self::inspect(provider);
         if !check.passes() {
             return check;
         }
-        // No other is kept ready for it.
-        let alone = Namespace::new(Options { warm: 0, ..provider.0.options.clone() });
-        let usual = trial(&alone, json!({"memory": "64m"})).await;
-        let made = |took: Duration| format!("made and ended one in {} ms", took.as_millis());
-        match usual {
-            Ok(took) => check.add("a sandbox", Verdict::Yes, &made(took)),
+        // Without a pool.
+        let alone = Namespace::new(NamespaceOptions { warm: 0, ..provider.kind().options.clone() });
+        let started = |took: Duration| format!("started and ended in {} ms", took.as_millis());
+        match trial(&alone, json!({"memory": "64m"})).await {
+            Ok(took) => check.add("a sandbox", Verdict::Yes, &started(took)),
             Err(why) => match trial(&alone, json!({"memory": "64m", "egress": "none"})).await {
-                Ok(took) if provider.0.options.defaults.egress != Egress::None => {
-                    check.add("a sandbox", Verdict::Yes, &made(took));
-                    check.without_reach(provider, &why);
+                Ok(took) if provider.kind().options.defaults.egress != EgressPolicy::None => {
+                    check.add("a sandbox", Verdict::Yes, &started(took));
+                    check.disable_egress(provider, &why);
                 }
                 _ => check.add("a sandbox", Verdict::No, &why),
             },
@@ -159,14 +161,14 @@ impl Check {
         check
     }
 
-    /// Looks at what a server that is not root can give, without making anything.
+    /// Checks the requirements of a server that is not root, without starting a sandbox.
     #[must_use]
-    pub fn look_as_user() -> Self {
+    pub fn inspect_as_user() -> Self {
         let mut check = Self::default();
         check.add(
             "root",
             Verdict::Without,
-            "the server is not root: no limits of memory, processor and disk, no images",
+            "the server is not root: no memory, CPU and disk limits, no images",
         );
         let switches = [
             ("/proc/sys/user/max_user_namespaces", "0", "set user.max_user_namespaces"),
@@ -185,7 +187,7 @@ impl Check {
             .into_iter()
             .find(|(file, off, _)| fs::read_to_string(file).is_ok_and(|text| text.trim() == *off));
         match off {
-            None => check.add("user namespaces", Verdict::Yes, "users may have them"),
+            None => check.add("user namespaces", Verdict::Yes, "users may create them"),
             Some((_, _, advice)) => check.add("user namespaces", Verdict::No, advice),
         }
         match pasta::impossible() {
@@ -195,20 +197,20 @@ impl Check {
         check
     }
 
-    /// The same, and then makes a sandbox and ends it.
+    /// Checks the requirements of a server that is not root, and then starts a sandbox and ends it.
     pub async fn try_as_user(provider: &Confined) -> Self {
-        let mut check = Self::look_as_user();
+        let mut check = Self::inspect_as_user();
         if !check.passes() {
             return check;
         }
         let nothing = serde_json::Value::Null;
-        let made = |took: Duration| format!("made and ended one in {} ms", took.as_millis());
+        let started = |took: Duration| format!("started and ended in {} ms", took.as_millis());
         match trial(provider, nothing.clone()).await {
-            Ok(took) => check.add("a sandbox", Verdict::Yes, &made(took)),
-            Err(why) if provider.without_reach(&why) => match trial(provider, nothing).await {
+            Ok(took) => check.add("a sandbox", Verdict::Yes, &started(took)),
+            Err(why) if provider.disable_egress(&why) => match trial(provider, nothing).await {
                 Ok(took) => {
-                    check.add("a sandbox", Verdict::Yes, &made(took));
-                    check.add(REACH, Verdict::Without, &why);
+                    check.add("a sandbox", Verdict::Yes, &started(took));
+                    check.add(EGRESS, Verdict::Without, &why);
                 }
                 Err(why) => check.add("a sandbox", Verdict::No, &why),
             },
@@ -217,44 +219,44 @@ impl Check {
         check
     }
 
-    fn without_reach(&mut self, provider: &Namespace, why: &str) {
-        provider.0.unreachable.store(true, Ordering::Relaxed);
-        self.add(REACH, Verdict::Without, why);
+    fn disable_egress(&mut self, provider: &Namespace, why: &str) {
+        provider.kind().no_egress.store(true, Ordering::Relaxed);
+        self.add(EGRESS, Verdict::Without, why);
     }
 
-    /// Whether there can be sandboxes.
+    /// Whether sandboxes can run.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.findings.iter().all(|finding| finding.verdict != Verdict::No)
     }
 
-    /// Why there can be none, in words.
+    /// Why sandboxes cannot run, in words.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let lacking = self.findings.iter().filter(|finding| finding.verdict == Verdict::No);
         lacking.map(|finding| format!("{}: {}", finding.what, finding.detail)).collect()
     }
 
-    /// What keeps sandboxes out of each other's way.
-    fn neighbours(&mut self, options: &Options) {
-        let cgroups = Cgroups::new(launch::CGROUP);
+    /// Checks the means that keep sandboxes from slowing each other.
+    fn check_sharing(&mut self, options: &NamespaceOptions) {
+        let cgroups = Cgroups::new(CGROUP);
         let has = |what: fn(&Cgroups) -> bool| cgroups.as_ref().is_ok_and(what);
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let (verdict, detail) = match options.reserve_cpus.min(cpus - 1) {
-            0 if cpus == 1 => (Verdict::Without, "there is one processor".to_owned()),
+            0 if cpus == 1 => (Verdict::Without, "the machine has one CPU".to_owned()),
             0 => (Verdict::Without, "sandbox.reserve_cpus is 0".to_owned()),
-            _ if !has(Cgroups::can_keep_off) => {
+            _ if !has(Cgroups::can_restrict_cpus) => {
                 (Verdict::Without, "mount the cpuset controller".to_owned())
             }
             count => (
                 Verdict::Yes,
-                format!("{count} of {cpus} kept free of those that compute for long"),
+                format!("{count} of {cpus} kept free of sandboxes that are busy for long"),
             ),
         };
-        self.add("processors", verdict, &detail);
+        self.add("CPUs", verdict, &detail);
         let (verdict, detail) = match options.disk_rate {
             0 => (Verdict::Without, "sandbox.disk_rate is 0".to_owned()),
-            _ if !has(Cgroups::can_pace_writing) => {
+            _ if !has(Cgroups::can_limit_writes) => {
                 (Verdict::Without, "mount the blkio or io controller".to_owned())
             }
             rate => (Verdict::Yes, format!("a sandbox writes at most {} MiB/s", rate >> 20)),
@@ -277,7 +279,7 @@ impl Check {
     }
 }
 
-/// Makes a sandbox and ends it.
+/// Starts a sandbox and ends it.
 async fn trial(provider: &dyn Provider, spec: serde_json::Value) -> Result<Duration, String> {
     let began = std::time::Instant::now();
     let intent = Intent {
@@ -292,15 +294,18 @@ async fn trial(provider: &dyn Provider, spec: serde_json::Value) -> Result<Durat
         reference: String::new(),
         started_at: Timestamp::now(),
     };
-    let made = provider.create(&intent).await;
+    let created = provider.create(&intent).await;
     let ended = provider.destroy(&instance).await;
-    let forgotten = provider.forget(&intent.lease_id).await;
-    let words = |error: &dyn std::error::Error| {
+    let forgotten = match provider.disks() {
+        Some(disks) => disks.forget(&intent.lease_id).await,
+        None => Ok(()),
+    };
+    let chain = |error: &dyn std::error::Error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{error}{cause}")
     };
-    made.map_err(|error| words(&error))?;
-    ended.map_err(|error| words(&error))?;
-    forgotten.map_err(|error| words(&error))?;
+    created.map_err(|error| chain(&error))?;
+    ended.map_err(|error| chain(&error))?;
+    forgotten.map_err(|error| chain(&error))?;
     Ok(began.elapsed())
 }

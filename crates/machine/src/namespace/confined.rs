@@ -1,118 +1,118 @@
-//! Sandboxes of a server that is not root: the same root, the same runtime and the same filter of system
-//! calls, in a user namespace with one user. What only root can give is left out, and said.
+//! The provider `namespace` on a server that is not root: the same root file system, runtime and system call
+//! filter, in a user namespace with one user. Limits and images, which need root, are missing.
 //!
 //! ```text
 //! HOME/sandboxes/<instance>/    as for root
-//! HOME/disks/<lease>/root       its files; outlives the instances of a lease
+//! HOME/disks/<lease>/root       its files; outlive the instances of a lease
 //! ```
-//! Its processes are held together by their process namespace; they are found, stopped and measured like
-//! those of a shell on this machine.
+//! Its processes end with their PID namespace. They are found, paused and measured like those of a shell on
+//! this machine.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::launch::{self, Launch};
-use super::make::{complaint, make_dir};
-use super::programs::Programs;
-use super::spec::{Egress, SandboxSpec};
-use super::{
-    Options, PATIENCE, blocking, disk, environment, names_inside, pasta, place, reach, show,
-};
+use super::launch_file::SandboxLaunch;
+use super::options::NamespaceOptions;
+use super::start;
+use super::timing::SANDBOX_TIMEOUT;
+use crate::blocking::blocking;
+use crate::disk::skeleton;
+use crate::files::{make_dir, remove_all};
+use crate::layout::{self, TERMINALS, launch_failure};
+use crate::network::{connect, pasta};
+use crate::programs::Programs;
+use crate::spec::{EgressPolicy, SandboxSpec};
+use crate::{mount, terminal_dir};
 use base::keyed_lock::KeyedLock;
-use model::{Env, Instance, InstanceId, LeaseId};
+use model::{Instance, InstanceId, LeaseId};
+use provider::local::directory_size;
 use provider::{
-    Capabilities, Connection, Created, Fidelity, Found, Intent, Local, Metrics, Observed, Place,
-    Placed, Provider, ProviderError, Reply,
+    Capabilities, Connection, CopyTo, Created, Disks, Egress, Fidelity, Found, Intent, Local,
+    Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Snapshot,
+    TerminalMounts,
 };
 
-/// Settings that need root.
-const ROOTS: [&str; 6] = ["memory", "cpus", "disk", "image", "snapshot", "volumes"];
+/// Settings that only a server that is root supports.
+const ROOT_SETTINGS: [&str; 6] = ["memory", "cpus", "disk", "image", "snapshot", "volumes"];
 
-/// Instances that are sandboxes of a user.
+/// Sandboxes of an unprivileged user.
 #[derive(Debug)]
 pub struct Confined {
-    options: Options,
+    options: NamespaceOptions,
     hosts: Local,
     programs: Programs,
-    /// The instances that are being made, each by one task at a time.
-    making: KeyedLock,
-    /// Why sandboxes reach nothing, if they do not.
-    unreachable: Mutex<Option<String>>,
+    /// The instances that are being created, each by one task at a time.
+    creating: KeyedLock,
+    /// Why sandboxes have no network, if they have none.
+    no_egress: Mutex<Option<String>>,
 }
 
 impl Confined {
-    /// The provider. Whether this machine lets a user have what it promises is what [`Self::try_out`]
-    /// says.
+    /// The provider. [`Check`](super::Check) says whether this machine allows users to run it.
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: NamespaceOptions) -> Self {
         let home = &options.home;
         Self {
             hosts: Local::beneath(home, "sandboxes", &options.executable),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
-            making: KeyedLock::default(),
-            unreachable: Mutex::new(pasta::impossible()),
+            creating: KeyedLock::default(),
+            no_egress: Mutex::new(pasta::impossible()),
             options,
         }
     }
 
-    fn asked(&self, spec: &Value) -> Result<SandboxSpec, ProviderError> {
+    /// The settings of a lease, completed with the defaults.
+    fn settings(&self, spec: &Value) -> Result<SandboxSpec, ProviderError> {
         let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
-        let asked = spec.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
-        if let Some(field) = asked.into_iter().find(|field| ROOTS.contains(field)) {
-            return Err(refused(format!("{field}: only a server that is root can give that")));
+        let fields = spec.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+        if let Some(field) = fields.into_iter().find(|field| ROOT_SETTINGS.contains(field)) {
+            return Err(refused(format!("{field}: needs a server that runs as root")));
         }
-        let mut usual = self.options.defaults.clone();
-        let unreachable = self.unreachable();
-        if unreachable.is_some() {
-            usual.egress = Egress::None;
+        let mut defaults = self.options.defaults.clone();
+        let no_egress = self.no_egress.lock().clone();
+        if no_egress.is_some() {
+            defaults.egress = EgressPolicy::None;
         }
-        let asked = usual.with(spec).map_err(|bad| refused(bad.to_string()))?;
-        match unreachable {
-            Some(why) if asked.egress != Egress::None => {
-                Err(refused(format!("egress: sandboxes reach nothing on this machine: {why}")))
+        let settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
+        match no_egress {
+            Some(why) if settings.egress != EgressPolicy::None => {
+                Err(refused(format!("egress: sandboxes have no network on this machine: {why}")))
             }
-            _ => Ok(asked),
+            _ => Ok(settings),
         }
     }
 
-    /// Why sandboxes reach nothing, if they do not.
-    fn unreachable(&self) -> Option<String> {
-        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// From now on sandboxes reach nothing, unless a reason is known already; answers whether it was not.
-    pub(super) fn without_reach(&self, why: &str) -> bool {
-        let mut unreachable = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = unreachable.is_none() && self.options.defaults.egress != Egress::None;
+    /// Turns the network of all later sandboxes off. Returns whether it was on.
+    pub(super) fn disable_egress(&self, why: &str) -> bool {
+        let mut no_egress = self.no_egress.lock();
+        let first = no_egress.is_none() && self.options.defaults.egress != EgressPolicy::None;
         if first {
-            *unreachable = Some(why.to_owned());
+            *no_egress = Some(why.to_owned());
         }
         first
     }
 
-    async fn make(&self, intent: &Intent) -> Result<Created, ProviderError> {
-        let failed = |source| ProviderError::failed("make a sandbox", source);
+    async fn start(&self, intent: &Intent) -> Result<Created, ProviderError> {
+        let failed = |source| ProviderError::failed("start a sandbox", source);
         let created = Created { reference: String::new() };
         if self.hosts.pid(&intent.instance_id).await?.is_some() {
             return Ok(created);
         }
-        let spec = self.asked(&intent.spec)?;
-        // What an earlier try left is in the way of the next.
+        let spec = self.settings(&intent.spec)?;
+        // What an earlier attempt left is in the way.
         self.end(&intent.instance_id).await?;
-        let dir = self.hosts.note(intent).map_err(failed)?;
-        make_dir(&dir.join(launch::TERMINALS)).map_err(failed)?;
+        let dir = self.hosts.prepare(intent).map_err(failed)?;
+        make_dir(&dir.join(TERMINALS)).map_err(failed)?;
         let files = self.files(&intent.lease_id);
         let disk = files.clone();
-        blocking("make a sandbox's files", move || make_files(&files)).await?;
+        blocking("create a sandbox's files", move || make_files(&files)).await?;
         let (programs, program) = self.programs.ready().map_err(failed)?;
-        let launch = Launch {
+        let launch = SandboxLaunch {
             name: intent.instance_id.to_string(),
             label: format!("{}:{}", intent.lease_id, intent.generation),
             spec,
@@ -124,37 +124,16 @@ impl Confined {
             shown: self.options.shown.clone(),
             disk_rate: 0,
         };
-        let text = serde_json::to_vec(&launch).map_err(|error| failed(error.into()))?;
-        fs::write(dir.join(launch::FILE), text).map_err(failed)?;
-        self.launch(&dir).await.map_err(failed)?;
-        match timeout(PATIENCE, self.hosts.comes_up(&dir)).await {
+        launch.write(&dir).map_err(failed)?;
+        let executable = &self.options.executable;
+        start::run_launcher(executable, "confine", &dir).await.map_err(failed)?;
+        match timeout(SANDBOX_TIMEOUT, self.hosts.wait_until_listening(&dir)).await {
             Ok(Ok(())) => Ok(created),
             Ok(Err(error)) => Err(failed(error)),
-            Err(_) => Err(failed(io::Error::other(complaint(&dir, "the host does not listen")))),
+            Err(_) => {
+                Err(failed(io::Error::other(launch_failure(&dir, "the host does not listen"))))
+            }
         }
-    }
-
-    async fn launch(&self, dir: &Path) -> io::Result<()> {
-        let complaints = fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(dir.join("launch.err"))?;
-        let child = tokio::process::Command::new(&self.options.executable)
-            .args(["sandbox", "confine"])
-            .arg(dir)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(complaints.try_clone()?)
-            .stderr(complaints)
-            .kill_on_drop(true)
-            .status();
-        let status = timeout(PATIENCE, child).await.map_err(io::Error::other)??;
-        if status.success() {
-            return Ok(());
-        }
-        Err(io::Error::other(complaint(dir, &status.to_string())))
     }
 
     async fn end(&self, id: &InstanceId) -> Result<(), ProviderError> {
@@ -162,28 +141,32 @@ impl Confined {
         let dir = self.hosts.dir(id);
         let terminals = self.options.home.join("terminals");
         blocking("end a sandbox", move || {
-            place::give_all_back(&dir.join(launch::TERMINALS), &terminals)?;
-            disk::remove_all(&dir)
+            terminal_dir::move_all_out(&dir.join(TERMINALS), &terminals)?;
+            remove_all(&dir)
         })
         .await
     }
 
-    async fn bring_in(&self, id: &InstanceId, place: &Place) -> Result<Placed, ProviderError> {
+    async fn mount_terminal(
+        &self,
+        id: &InstanceId,
+        wanted: &TerminalMounts,
+    ) -> Result<MountedPaths, ProviderError> {
         let gone = || ProviderError::Gone { instance: id.clone() };
-        let failed = |source| ProviderError::failed("show a directory in a sandbox", source);
+        let failed = |source| ProviderError::failed("mount a directory in a sandbox", source);
         let pid = self.hosts.pid(id).await?.ok_or_else(gone)?;
-        let area = self.hosts.dir(id).join(launch::TERMINALS);
-        let dir = launch::terminal_inside(&place.terminal);
-        let place = place.clone();
-        let (seen, missing) = blocking("bring a terminal into a sandbox", move || {
-            place::take_in(&area, place.terminal.as_str(), &place.dir)?;
-            names_inside(pid, &place.mounts)
+        let area = self.hosts.dir(id).join(TERMINALS);
+        let dir = layout::terminal_inside(&wanted.terminal);
+        let wanted = wanted.clone();
+        let (seen, missing) = blocking("move a terminal into a sandbox", move || {
+            terminal_dir::move_in(&area, wanted.terminal.as_str(), &wanted.dir)?;
+            mount::plan(pid, &wanted.mounts)
         })
         .await?;
         if !missing.is_empty() {
-            show(&self.options.executable, pid, &missing).await.map_err(failed)?;
+            mount::show(&self.options.executable, pid, &missing).await.map_err(failed)?;
         }
-        Ok(Placed { dir, seen })
+        Ok(MountedPaths { dir, seen })
     }
 
     fn files(&self, lease: &LeaseId) -> PathBuf {
@@ -192,28 +175,28 @@ impl Confined {
 
     async fn measure(&self, instance: &Instance) -> Result<Metrics, ProviderError> {
         let metrics = self.hosts.metrics(instance).await?;
-        let launch = launch::read(&self.hosts.dir(&instance.instance_id));
-        let files = launch.as_ref().map_or(0, |launch| Local::disk(launch.disk.clone()));
-        Ok(Metrics { disk_bytes: files, ..metrics })
+        let launch = SandboxLaunch::read(&self.hosts.dir(&instance.instance_id));
+        let disk_bytes = launch.map_or(0, |launch| directory_size(launch.disk));
+        Ok(Metrics { disk_bytes, ..metrics })
     }
 }
 
-/// Makes what a sandbox begins with, if it is not there.
+/// Creates the initial files of a sandbox, unless they exist.
 fn make_files(files: &Path) -> io::Result<()> {
     if files.exists() {
         return Ok(());
     }
-    let beside = files.with_extension("new");
-    remove_files(&beside)?;
-    make_dir(&beside)?;
-    disk::furnish(&beside.join("root"))?;
-    fs::rename(beside, files)
+    let unfinished = files.with_extension("new");
+    remove_files(&unfinished)?;
+    make_dir(&unfinished)?;
+    skeleton::furnish(&unfinished.join("root"))?;
+    fs::rename(unfinished, files)
 }
 
-/// Removes what a sandbox wrote, whatever rights it gave it.
+/// Removes the files of a sandbox, whatever their modes.
 fn remove_files(files: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    if disk::remove_all(files).is_ok() {
+    if remove_all(files).is_ok() {
         return Ok(());
     }
     let mut open = vec![files.to_owned()];
@@ -223,7 +206,7 @@ fn remove_files(files: &Path) -> io::Result<()> {
         let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         open.extend(dirs.map(|entry| entry.path()));
     }
-    disk::remove_all(files)
+    remove_all(files)
 }
 
 impl Provider for Confined {
@@ -232,7 +215,7 @@ impl Provider for Confined {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let network = match self.unreachable() {
+        let network = match &*self.no_egress.lock() {
             None => "network egress rules".to_owned(),
             Some(why) => format!("no network: {why}"),
         };
@@ -254,7 +237,7 @@ impl Provider for Confined {
     }
 
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
-        Box::pin(self.making.with(intent.instance_id.as_str(), self.make(intent)))
+        Box::pin(self.creating.with(intent.instance_id.as_str(), self.start(intent)))
     }
 
     fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {
@@ -285,49 +268,36 @@ impl Provider for Confined {
         Box::pin(self.measure(instance))
     }
 
-    fn environment(&self) -> Option<Env> {
-        Some(environment())
-    }
-
-    fn place<'a>(&'a self, instance: &'a Instance, place: &'a Place) -> Reply<'a, Placed> {
-        Box::pin(self.bring_in(&instance.instance_id, place))
+    fn profile(&self) -> Profile {
+        Profile {
+            environment: Some(layout::environment()),
+            suspend: Fidelity::Filesystem,
+            ..Profile::default()
+        }
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
-        self.asked(spec).map(drop)
+        self.settings(spec).map(drop)
     }
 
-    fn reach<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()> {
-        Box::pin(async move {
-            let id = &instance.instance_id;
-            let egress = self.asked(spec)?.egress;
-            let pid = self.hosts.pid(id).await?;
-            let pid = pid.ok_or_else(|| ProviderError::Gone { instance: id.clone() })?;
-            let failed = |source| ProviderError::failed("change what a sandbox reaches", source);
-            let made = launch::read(&self.hosts.dir(id)).map_err(failed)?.spec.egress;
-            reach(self.name(), &self.options.executable, pid, (&made, &egress)).await
-        })
+    fn disks(&self) -> Option<&dyn Disks> {
+        Some(self)
     }
 
-    fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
-        Box::pin(async {
-            let pid = self.hosts.pid(&instance.instance_id).await?;
-            Ok(pid.map(|pid| format!("/proc/{pid}/root").into()))
-        })
+    fn egress(&self) -> Option<&dyn Egress> {
+        Some(self)
     }
 
-    fn keeps(&self) -> Fidelity {
-        Fidelity::Filesystem
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        Some(self)
     }
+}
 
-    fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
-        let files = self.files(lease);
-        Box::pin(blocking("remove a sandbox's files", move || remove_files(&files)))
-    }
-
+/// The files of a lease are a directory: they are kept, but cannot be copied while they change, nor limited.
+impl Disks for Confined {
     fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
         let dir = self.options.home.join("disks");
-        Box::pin(blocking("look for files of sandboxes", move || {
+        Box::pin(blocking("list the files of sandboxes", move || {
             let entries = match fs::read_dir(dir) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
                 entries => entries?,
@@ -335,5 +305,60 @@ impl Provider for Confined {
             let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
             Ok(names.filter_map(|name| name.parse().ok()).collect())
         }))
+    }
+
+    fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
+        let files = self.files(lease);
+        Box::pin(blocking("remove a sandbox's files", move || remove_files(&files)))
+    }
+
+    fn copy<'a>(&'a self, _: &'a LeaseId, _: Option<&'a Instance>, _: &'a CopyTo) -> Reply<'a, ()> {
+        let error = ProviderError::unsupported(self.name(), "copy a lease's files");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    fn grow<'a>(&'a self, _: &'a LeaseId, _: u64) -> Reply<'a, ()> {
+        let error = ProviderError::unsupported(self.name(), "change the size of a disk");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    fn snapshots(&self) -> Reply<'_, Vec<Snapshot>> {
+        Box::pin(std::future::ready(Ok(vec![])))
+    }
+
+    fn remove_snapshot<'a>(&'a self, _: &'a str) -> Reply<'a, bool> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+}
+
+impl Egress for Confined {
+    fn set_egress<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let id = &instance.instance_id;
+            let egress = self.settings(spec)?.egress;
+            let pid = self.hosts.pid(id).await?;
+            let pid = pid.ok_or_else(|| ProviderError::Gone { instance: id.clone() })?;
+            let failed = |source| ProviderError::failed("change the egress of a sandbox", source);
+            let started = SandboxLaunch::read(&self.hosts.dir(id)).map_err(failed)?.spec.egress;
+            let executable = &self.options.executable;
+            connect::set_egress(self.name(), executable, pid, (&started, &egress)).await
+        })
+    }
+}
+
+impl Mounts for Confined {
+    fn mount<'a>(
+        &'a self,
+        instance: &'a Instance,
+        mounts: &'a TerminalMounts,
+    ) -> Reply<'a, MountedPaths> {
+        Box::pin(self.mount_terminal(&instance.instance_id, mounts))
+    }
+
+    fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
+        Box::pin(async {
+            let pid = self.hosts.pid(&instance.instance_id).await?;
+            Ok(pid.map(|pid| format!("/proc/{pid}/root").into()))
+        })
     }
 }

@@ -1,13 +1,12 @@
-//! An OCI runtime of our own: what of `runc` the bundles of [`bundle`](super::bundle) need, in the
+//! The built-in OCI runtime: the part of `runc` that the bundles of [`bundle`](super::bundle) need, in the
 //! launcher itself.
 //!
-//! A runtime written in Go starts itself twice before it does anything, which takes as long as all
-//! else that a sandbox needs. This one is a function: the launcher has made the root, the network and
-//! the users, and is in the cgroups; here it leaves the rest of the machine's namespaces, and a child
-//! becomes process 1 of the new ones.
+//! `runc` starts itself twice before it does anything, which takes as long as everything else that a
+//! sandbox needs. This one is a function: the launcher has set up the root, the network and the users, and
+//! is in the cgroups. It leaves the other namespaces of the machine, and a child becomes process 1.
 //!
-//! Nothing in the root is trusted: it may hold what an earlier instance of the lease left. No link in
-//! it is followed, and nothing of it is run before every right is given up.
+//! The content of the root is not trusted: an earlier instance of the lease may have written it. No link is
+//! followed, and none of its programs run before all capabilities are dropped.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -17,16 +16,20 @@ use std::process::Command;
 
 use oci_spec::runtime::{Mount, Spec};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::launch::{ABOVE, Inside, doing, open_dir};
-use super::sys;
+use crate::files::{cannot, open_dir};
+use crate::sys;
+use crate::untrusted_tree::{UntrustedTree, change_root};
 
-/// The devices that every sandbox has.
+/// Descriptors from this number on are not handed over.
+pub(super) const FREE_FDS: i32 = 64;
+
+/// The devices of every sandbox.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Links that programs expect beside them.
+/// The links in `/dev` that programs expect.
 const LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -35,45 +38,45 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Runs a bundle in the user namespace `users`, or in the one this process made for itself, with
-/// descriptors handed over from number 3 on. For a process of one thread, which is in no namespace of
-/// the machine afterwards and should end; returns when the program of the bundle runs.
+/// Runs a bundle in the user namespace `users`, or in the current one, and hands over descriptors from number
+/// 3 on. Returns when the program of the bundle runs. Needs a process of one thread, which has left the
+/// machine's namespaces afterwards and should end.
 pub(super) fn run(
     spec: &Spec,
     users: Option<BorrowedFd<'_>>,
     handed: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let (hear, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // Out of the way of what is handed over.
-    let tell = {
-        let low = tell;
-        rustix::io::fcntl_dupfd_cloexec(&low, ABOVE)?
+    let (report, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // Moved above the numbers of the descriptors that are handed over.
+    let reporter = {
+        let low = reporter;
+        rustix::io::fcntl_dupfd_cloexec(&low, FREE_FDS)?
     };
     if let Some(users) = users {
-        sys::enter(users, LinkNameSpaceType::User).map_err(doing("join its users"))?;
-        sys::become_first_user().map_err(doing("become its first user"))?;
+        sys::enter(users, LinkNameSpaceType::User).map_err(cannot("enter its user namespace"))?;
+        sys::become_first_user().map_err(cannot("become its first user"))?;
     }
     let namespaces = UnshareFlags::NEWNS
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWPID
         | UnshareFlags::NEWCGROUP;
-    sys::leave(namespaces).map_err(doing("leave the machine's namespaces"))?;
-    sys::beside(|| {
+    sys::unshare(namespaces).map_err(cannot("leave the machine's namespaces"))?;
+    sys::fork(|| {
         let error = match become_process_1(spec, handed) {
             Ok(never) => match never {},
             Err(error) => error,
         };
-        // The other side hears the end of the program, too, if this says nothing.
-        File::from(tell.try_clone()?).write_all(error.to_string().as_bytes())
+        // On success nothing is written: `exec` closes the pipe.
+        File::from(reporter.try_clone()?).write_all(error.to_string().as_bytes())
     })?;
-    drop(tell);
-    let mut said = String::new();
-    File::from(hear).read_to_string(&mut said)?;
-    if said.is_empty() { Ok(()) } else { Err(io::Error::other(said)) }
+    drop(reporter);
+    let mut error = String::new();
+    File::from(report).read_to_string(&mut error)?;
+    if error.is_empty() { Ok(()) } else { Err(io::Error::other(error)) }
 }
 
-/// What there is no value of.
+/// A type without values, for a function that does not return on success.
 enum Never {}
 
 fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never> {
@@ -81,31 +84,32 @@ fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never>
     let root = spec.root().as_ref().ok_or_else(|| missing("root"))?.path();
     let process = spec.process().as_ref().ok_or_else(|| missing("process"))?;
     let linux = spec.linux().as_ref().ok_or_else(|| missing("linux"))?;
-    // Of no session that anybody outside is in.
+    // A session of its own, which no process outside is in.
     let _ = rustix::process::setsid();
     if let Some(name) = spec.hostname() {
         rustix::system::sethostname(name.as_bytes())?;
     }
-    // A mount of this namespace's own, that can be its root.
+    // `pivot_root` needs a mount of this namespace.
     rustix::mount::mount_bind_recursive(root, root)?;
     let inside = open_dir(root)?;
     for mount in spec.mounts().iter().flatten() {
-        add(Inside(inside.as_fd()), mount).map_err(doing("mount what every sandbox has"))?;
+        add(UntrustedTree(inside.as_fd()), mount)
+            .map_err(cannot("mount a file system of its own"))?;
     }
-    devices(Inside(inside.as_fd())).map_err(doing("show devices"))?;
-    change_root(inside.as_fd()).map_err(doing("change its root"))?;
+    devices(UntrustedTree(inside.as_fd())).map_err(cannot("mount its devices"))?;
+    change_root(inside.as_fd()).map_err(cannot("change its root"))?;
     for (name, value) in linux.sysctl().iter().flatten() {
         fs::write(Path::new("/proc/sys").join(name.replace('.', "/")), value)
-            .map_err(doing("set a limit of its namespaces"))?;
+            .map_err(cannot("set a sysctl"))?;
     }
     for path in linux.readonly_paths().iter().flatten() {
-        read_only(path).map_err(doing("make a path read-only"))?;
+        read_only(path).map_err(cannot("make a path read-only"))?;
     }
     for path in linux.masked_paths().iter().flatten() {
-        mask(path).map_err(doing("mask a path"))?;
+        mask(path).map_err(cannot("mask a path"))?;
     }
-    sys::own_keyring().map_err(doing("take a keyring of its own"))?;
-    sys::give_up_rights().map_err(doing("give up its rights"))?;
+    sys::join_own_keyring().map_err(cannot("join a keyring of its own"))?;
+    sys::drop_capabilities().map_err(cannot("drop its capabilities"))?;
 
     let args = process.args().as_deref().unwrap_or_default();
     let [program, args @ ..] = args else { return Err(missing("program")) };
@@ -114,13 +118,13 @@ fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never>
     for (name, value) in process.env().iter().flatten().filter_map(|pair| pair.split_once('=')) {
         command.env(name, value);
     }
-    sys::keep_no_more(3 + handed.len())?;
-    Err(doing("run its program")(sys::become_with(&mut command, handed)))
+    sys::close_on_exec_from(3 + handed.len())?;
+    Err(cannot("run its program")(sys::exec_with(&mut command, handed)))
 }
 
-/// Makes one mount of the bundle.
-fn add(inside: Inside<'_>, mount: &Mount) -> io::Result<()> {
-    let at = inside.make(mount.destination())?;
+/// Adds one mount of the bundle.
+fn add(inside: UntrustedTree<'_>, mount: &Mount) -> io::Result<()> {
+    let at = inside.make_dir(mount.destination())?;
     let mut flags = MountFlags::empty();
     let mut data = Vec::new();
     for option in mount.options().iter().flatten() {
@@ -138,19 +142,19 @@ fn add(inside: Inside<'_>, mount: &Mount) -> io::Result<()> {
     Ok(rustix::mount::mount(kind, by_descriptor(at.as_fd()), kind, flags, data.as_c_str())?)
 }
 
-/// A name of what a descriptor is open on, for calls that take none.
+/// The path of an open descriptor, for calls that do not take one.
 fn by_descriptor(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Shows the machine's harmless devices in a fresh `/dev`.
-fn devices(inside: Inside<'_>) -> io::Result<()> {
-    let dev = inside.make(Path::new("dev"))?;
+/// Mounts the machine's harmless devices in the new `/dev`.
+fn devices(inside: UntrustedTree<'_>) -> io::Result<()> {
+    let dev = inside.make_dir(Path::new("dev"))?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for name in DEVICES {
-        let place =
+        let node =
             rustix::fs::openat(&dev, name, flags | OFlags::WRONLY, Mode::from_raw_mode(0o666))?;
-        rustix::mount::mount_bind(Path::new("/dev").join(name), by_descriptor(place.as_fd()))?;
+        rustix::mount::mount_bind(Path::new("/dev").join(name), by_descriptor(node.as_fd()))?;
     }
     for (name, target) in LINKS {
         rustix::fs::symlinkat(target, &dev, name)?;
@@ -158,20 +162,7 @@ fn devices(inside: Inside<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory the root, and lets go of all that is outside of it.
-pub(crate) fn change_root(root: BorrowedFd<'_>) -> io::Result<()> {
-    let outside = open_dir(Path::new("/"))?;
-    rustix::process::fchdir(root)?;
-    rustix::process::pivot_root(".", ".")?;
-    // What was the root is now over the new one.
-    rustix::process::fchdir(outside)?;
-    let alone = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    rustix::mount::mount_change(".", alone)?;
-    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
-    Ok(rustix::process::chdir("/")?)
-}
-
-/// Makes a path of the kernel's files read-only, if it is there.
+/// Makes a path of the kernel's files read-only, if it exists.
 fn read_only(path: &str) -> io::Result<()> {
     match rustix::mount::mount_bind_recursive(path, path) {
         Err(rustix::io::Errno::NOENT) => return Ok(()),
@@ -185,7 +176,7 @@ fn read_only(path: &str) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(path, flags, "")?)
 }
 
-/// Covers a path of the kernel's files, if it is there.
+/// Hides a path of the kernel's files, if it exists.
 fn mask(path: &str) -> io::Result<()> {
     match rustix::mount::mount_bind("/dev/null", path) {
         Err(rustix::io::Errno::NOENT) => Ok(()),

@@ -1,4 +1,4 @@
-//! The cgroup (version 2) that a host puts its terminals into, where there is one.
+//! The cgroup (version 2) of a host's terminals, on machines where a host can create one.
 
 use std::{
     fs, io,
@@ -8,16 +8,15 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use super::LOOK;
+use super::timing::POLL_INTERVAL;
 
-/// A cgroup that exists.
+/// An existing cgroup.
 #[derive(Debug, Clone)]
 pub(super) struct Cgroup {
     path: PathBuf,
 }
 
-/// The cgroup of an instance whose host has this process id: beside the host's own, by the instance's
-/// name.
+/// The cgroup of an instance: `stead/<instance>` below the cgroup of its host.
 pub(super) fn of_instance(host: i32, instance: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let own = fs::read_to_string(format!("/proc/{host}/cgroup")).ok()?;
@@ -26,54 +25,53 @@ pub(super) fn of_instance(host: i32, instance: &str) -> Option<PathBuf> {
 }
 
 impl Cgroup {
-    /// The cgroup at this path, if it exists.
     pub(super) fn open(path: PathBuf) -> Option<Self> {
         path.join("cgroup.freeze").exists().then_some(Self { path })
     }
 
-    /// Whether everything in it was told to hold still.
+    /// Whether it was frozen. The kernel may still be freezing it.
     pub(super) fn is_frozen(&self) -> bool {
         self.read("cgroup.freeze").is_some_and(|text| text.trim() == "1")
     }
 
-    /// Whether a process is in it, or in one below.
+    /// Whether a process is in it or in a child.
     pub(super) fn holds(&self, pid: i32) -> bool {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return false };
         let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
         directory(&mounts, &text).is_some_and(|path| path.starts_with(&self.path))
     }
 
-    /// Makes everything in it hold still; returns when it does.
-    pub(super) async fn freeze(&self, patience: Duration) -> io::Result<()> {
+    /// Freezes all its processes, and waits until they are.
+    pub(super) async fn freeze(&self, timeout: Duration) -> io::Result<()> {
         fs::write(self.path.join("cgroup.freeze"), "1")?;
-        let frozen = self.wait("frozen 1", patience).await;
+        let frozen = self.wait("frozen 1", timeout).await;
         if frozen.is_err() {
-            // All or nothing: what cannot be frozen whole goes on whole.
+            // All or nothing: a cgroup that cannot freeze completely is thawed.
             let _ = fs::write(self.path.join("cgroup.freeze"), "0");
         }
         frozen
     }
 
-    /// Makes everything in it go on; returns when it does, or when it has been told.
-    pub(super) async fn thaw(&self, patience: Duration) -> io::Result<()> {
+    /// Thaws all its processes, and waits until they are.
+    pub(super) async fn thaw(&self, timeout: Duration) -> io::Result<()> {
         fs::write(self.path.join("cgroup.freeze"), "0")?;
-        self.wait("frozen 0", patience).await
+        self.wait("frozen 0", timeout).await
     }
 
-    /// Ends everything in it and removes it.
-    pub(super) async fn kill(&self, patience: Duration) -> io::Result<()> {
+    /// Kills all its processes and removes it.
+    pub(super) async fn kill(&self, timeout: Duration) -> io::Result<()> {
         if self.path.exists() {
             match fs::write(self.path.join("cgroup.kill"), "1") {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            self.wait("populated 0", patience).await?;
+            self.wait("populated 0", timeout).await?;
             remove(&self.path)?;
         }
         Ok(())
     }
 
-    /// Processor time of everything that ever ran in it, in microseconds.
+    /// CPU time of all processes that ever ran in it, in microseconds.
     pub(super) fn cpu_us(&self) -> Option<u64> {
         let text = self.read("cpu.stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
@@ -84,9 +82,9 @@ impl Cgroup {
         fs::read_to_string(self.path.join(file)).ok()
     }
 
-    /// Waits for a line of its events. One that does not exist any more has nothing to wait for.
-    async fn wait(&self, line: &str, patience: Duration) -> io::Result<()> {
-        let deadline = Instant::now() + patience;
+    /// Waits for a line of `cgroup.events`. A removed cgroup is a success.
+    async fn wait(&self, line: &str, timeout: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + timeout;
         loop {
             let Some(events) = self.read("cgroup.events") else { return Ok(()) };
             if events.lines().any(|event| event == line) {
@@ -94,14 +92,14 @@ impl Cgroup {
             }
             if Instant::now() >= deadline {
                 let path = self.path.display();
-                return Err(io::Error::other(format!("{path} does not come to {line:?}")));
+                return Err(io::Error::other(format!("{path} did not reach {line:?} in time")));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Removes an empty cgroup and the empty ones below it.
+/// Removes an empty cgroup and its empty children.
 fn remove(path: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -118,7 +116,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The directory of a process's cgroup, from what the kernel says of mounts and of the process.
+/// The directory of a process's cgroup, from `/proc/self/mountinfo` and `/proc/PID/cgroup`.
 fn directory(mountinfo: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mountinfo.lines().find_map(|line| {

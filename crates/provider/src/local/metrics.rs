@@ -1,39 +1,40 @@
-//! What an instance uses, as the kernel counts it.
+//! Measures a host and its descendants.
 
 use std::{fs, path::PathBuf};
 
-use super::{cgroup::Cgroup, processes};
-use crate::Metrics;
+use super::cgroup::Cgroup;
+use super::processes;
+use crate::instance::Metrics;
 
 /// Measures a host, its descendants and the directories of its terminals.
 pub(super) fn measure(host: i32, cgroup: Option<&Cgroup>, dirs: Vec<PathBuf>) -> Metrics {
     let family: Vec<_> =
         processes::stat(host).into_iter().chain(processes::descendants(host)).collect();
-    let living = family.iter().filter(|stat| stat.state != processes::State::Zombie);
+    let living = family.iter().filter(|stat| stat.state != processes::ProcessState::Zombie);
     let ticks_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let by_process: u64 = family.iter().map(|stat| stat.ticks * ticks_us).sum();
-    // Each sees what the other does not: the cgroup those that nobody waited for, the sum the host.
+    // The cgroup also counts processes that nobody waited for; the sum also counts the host.
     let by_cgroup = cgroup.and_then(Cgroup::cpu_us).unwrap_or(0);
     Metrics {
         cpu_us: by_process.max(by_cgroup),
         memory_bytes: living.clone().map(|stat| memory(stat.process.pid)).sum(),
         processes: living.count() as u64,
-        disk_bytes: dirs.into_iter().map(disk).sum(),
+        disk_bytes: dirs.into_iter().map(directory_size).sum(),
         limits: None,
         exceeded: None,
     }
 }
 
-/// Memory of a process with shared pages counted in parts; resident memory where that is not told.
+/// The memory of a process: proportional (PSS), or resident if the kernel does not report that.
 fn memory(pid: i32) -> u64 {
-    let part = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+    let proportional = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .ok()
         .and_then(|text| kilobytes(&text, "Pss:"));
     let resident = || {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         kilobytes(&text, "VmRSS:")
     };
-    part.or_else(resident).unwrap_or(0)
+    proportional.or_else(resident).unwrap_or(0)
 }
 
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
@@ -42,8 +43,8 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     Some(number * 1024)
 }
 
-/// What a directory has on disk. Links are not followed.
-pub fn disk(dir: PathBuf) -> u64 {
+/// The space that a directory takes on disk. Links are not followed.
+pub fn directory_size(dir: PathBuf) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     let mut open = vec![dir];

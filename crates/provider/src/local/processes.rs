@@ -1,8 +1,8 @@
-//! The processes of an instance, where no cgroup holds them together.
+//! The processes of an instance that has no cgroup.
 //!
-//! All are descendants of the host, because orphans come to it. Stopping goes from the shell to its
-//! children and continuing from the children to the shell: in any other order an interactive shell
-//! sees a child of its stop and takes the terminal back from it.
+//! All of them descend from the host, which adopts orphaned processes. Parents are stopped before their
+//! children and continued after them: in any other order, an interactive shell sees its child stop and
+//! takes the terminal back from it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,76 +11,78 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use super::{LOOK, host::pid};
+use super::timing::POLL_INTERVAL;
 use base::durable::replace_volatile;
 use model::TerminalId;
 
-/// A process, told from a later one with the same number by when it was started.
+/// A process. Its start time distinguishes it from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Process {
+pub(super) struct ProcessId {
     pub(super) pid: i32,
     pub(super) started: u64,
 }
 
-/// What `/proc/PID/stat` says that matters here.
+/// The fields of `/proc/PID/stat` that we use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) process: Process,
+pub(super) struct ProcessStat {
+    pub(super) process: ProcessId,
     pub(super) parent: i32,
-    pub(super) state: State,
-    /// Processor time of it and of its children that were waited for, in ticks.
+    pub(super) state: ProcessState,
+    /// CPU time of the process and of its reaped children, in clock ticks.
     pub(super) ticks: u64,
 }
 
-/// How a process is, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ProcessState {
     Alive,
     Stopped,
     Zombie,
 }
 
-/// What was stopped, in the order of stopping; kept beside the host so that whoever resumes it knows
-/// what had been stopped before by somebody else.
+/// Rounds of stopping before a pause fails: a fork bomb would never be stopped.
+const MAX_ROUNDS: u32 = 1000;
+
+/// The processes that a pause stopped, in that order. The record lies in the instance's directory, so a
+/// resume does not continue processes that somebody else stopped.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Stopped {
+struct StoppedProcesses {
     #[serde(default)]
-    processes: Vec<Process>,
+    processes: Vec<ProcessId>,
 }
 
-/// Stops the host's descendants that `which` names, parents first, and writes down which.
+/// Stops the host's descendants that `which` selects, parents first, and records them.
 pub(super) async fn stop(host: i32, record: &Path, which: impl Fn(i32) -> bool) -> io::Result<()> {
     let mut stopped = read_record(record)?;
-    let mut known: HashSet<Process> = stopped.processes.iter().copied().collect();
+    let mut known: HashSet<ProcessId> = stopped.processes.iter().copied().collect();
     // A process that was just forked is found in the next round.
-    for _ in 0..1000 {
-        let fresh: Vec<Process> = descendants(host)
+    for _ in 0..MAX_ROUNDS {
+        let fresh: Vec<ProcessId> = descendants(host)
             .into_iter()
-            .filter(|stat| stat.state == State::Alive && which(stat.process.pid))
+            .filter(|stat| stat.state == ProcessState::Alive && which(stat.process.pid))
             .map(|stat| stat.process)
             .filter(|process| !is_about_to_stop(process.pid))
             .collect();
         if fresh.is_empty() {
             return Ok(());
         }
-        // Written before it is done: after a crash in between, resuming one that was not stopped
-        // does no harm, and forgetting one that was would.
+        // Recorded first: after a crash in between, continuing a process that was not stopped does no
+        // harm, but a stopped process without a record would never continue.
         stopped.processes.extend(fresh.iter().filter(|process| known.insert(**process)));
         write_record(record, &stopped)?;
         for process in &fresh {
             signal(*process, Signal::STOP);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
-    Err(io::Error::other("processes appear faster than they can be stopped"))
+    Err(io::Error::other("processes are created faster than they can be stopped"))
 }
 
-/// Lets go on what was stopped, children first, and forgets it.
-pub(super) fn go_on(record: &Path) -> io::Result<()> {
+/// Continues the recorded processes, children first, and removes the record.
+pub(super) fn resume(record: &Path) -> io::Result<()> {
     for process in read_record(record)?.processes.iter().rev() {
         signal(*process, Signal::CONT);
     }
@@ -90,65 +92,66 @@ pub(super) fn go_on(record: &Path) -> io::Result<()> {
     }
 }
 
-/// Ends these processes.
-pub(super) fn kill_all(processes: &[Stat]) {
+pub(super) fn kill_all(processes: &[ProcessStat]) {
     for stat in processes {
         signal(stat.process, Signal::KILL);
     }
 }
 
-/// Ends every process that carries the mark of one of our terminals and descends from no living host.
-/// `hosts` tells which live; it is asked after the processes were listed, so that none of a host that
-/// has just come up is taken for an orphan.
+/// Kills every process that has the environment variable of one of our terminals and descends from no
+/// living host. `hosts` is called after the processes were listed, so that a process of a host that has
+/// just started is not taken for an orphan.
 pub(super) async fn kill_orphans<F: Future<Output = Vec<i32>>>(
     terminals: &Path,
-    patience: Duration,
+    timeout: Duration,
     hosts: impl Fn() -> F,
 ) -> io::Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let all = all();
-        let held: HashSet<i32> = hosts()
+        let owned: HashSet<i32> = hosts()
             .await
             .into_iter()
             .flat_map(|host| below(&all, host))
             .map(|stat| stat.process.pid)
             .collect();
-        let orphans: Vec<Process> = all
+        let orphans: Vec<ProcessId> = all
             .iter()
-            .filter(|stat| stat.state != State::Zombie && !held.contains(&stat.process.pid))
-            .filter(|stat| is_of(terminals, stat.process.pid))
+            .filter(|stat| stat.state != ProcessState::Zombie && !owned.contains(&stat.process.pid))
+            .filter(|stat| has_terminal_of(terminals, stat.process.pid))
             .map(|stat| stat.process)
             .collect();
         if orphans.is_empty() {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(io::Error::other(format!("{} processes do not end", orphans.len())));
+            return Err(io::Error::other(format!(
+                "{} orphaned processes did not end in time",
+                orphans.len()
+            )));
         }
         for process in orphans {
             signal(process, Signal::KILL);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// The descendants of a process, parents before children.
-pub(super) fn descendants(of: i32) -> Vec<Stat> {
-    below(&all(), of)
+pub(super) fn descendants(ancestor: i32) -> Vec<ProcessStat> {
+    below(&all(), ancestor)
 }
 
-/// What the kernel says of a process.
-pub(super) fn stat(number: i32) -> Option<Stat> {
+pub(super) fn stat(number: i32) -> Option<ProcessStat> {
     parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
 }
 
-fn below(all: &[Stat], of: i32) -> Vec<Stat> {
-    let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
+fn below(all: &[ProcessStat], ancestor: i32) -> Vec<ProcessStat> {
+    let mut children: HashMap<i32, Vec<ProcessStat>> = HashMap::new();
     for stat in all {
         children.entry(stat.parent).or_default().push(*stat);
     }
-    let mut found: Vec<Stat> = children.remove(&of).unwrap_or_default();
+    let mut found: Vec<ProcessStat> = children.remove(&ancestor).unwrap_or_default();
     let mut next = 0;
     while next < found.len() {
         if let Some(more) = children.remove(&found[next].process.pid) {
@@ -159,16 +162,16 @@ fn below(all: &[Stat], of: i32) -> Vec<Stat> {
     found
 }
 
-/// Sends a signal to a process if it is still the same.
-fn signal(process: Process, signal: Signal) {
+/// Sends a signal to a process, unless its id belongs to another process by now.
+fn signal(process: ProcessId, signal: Signal) {
     let same = stat(process.pid).is_some_and(|stat| stat.process == process);
-    if let (true, Some(pid)) = (same, pid(process.pid)) {
+    if let (true, Some(pid)) = (same, Pid::from_raw(process.pid)) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Whether a process stops before it does anything more. One that waits in the kernel does not stop
-/// there: a shell that has forked by `vfork` waits until its child, which is stopped too, goes on.
+/// Whether a stop signal is pending for a process. A process in an uninterruptible wait does not stop yet:
+/// a shell in `vfork` waits until its child continues, which is stopped too.
 fn is_about_to_stop(pid: i32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let pending = |name: &str| {
@@ -179,9 +182,9 @@ fn is_about_to_stop(pid: i32) -> bool {
     ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|signals| signals & stop != 0)
 }
 
-/// Whether a process was started in a terminal whose directory is among these. A link there is a terminal
-/// of a sandbox, whose processes are not ours to end.
-fn is_of(terminals: &Path, pid: i32) -> bool {
+/// Whether a process was started in a terminal with a directory in `terminals`. A link there belongs to a
+/// terminal of a sandbox, whose processes this provider does not own.
+fn has_terminal_of(terminals: &Path, pid: i32) -> bool {
     let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
     environ
         .split(|byte| *byte == 0)
@@ -191,7 +194,7 @@ fn is_of(terminals: &Path, pid: i32) -> bool {
         .any(|kind| kind.is_dir())
 }
 
-fn all() -> Vec<Stat> {
+fn all() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
@@ -200,33 +203,34 @@ fn all() -> Vec<Stat> {
         .collect()
 }
 
-/// The name in a stat line may hold anything, so what follows is counted from its last parenthesis.
-fn parse(line: &str) -> Option<Stat> {
+/// Parses a line of `/proc/PID/stat`. The command name may contain anything, so the fields are counted from
+/// the last parenthesis.
+fn parse(line: &str) -> Option<ProcessStat> {
     let (head, tail) = line.rsplit_once(')')?;
     let pid = head.split(' ').next()?.parse().ok()?;
     let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    Some(Stat {
-        process: Process { pid, started: number(19)? },
+    Some(ProcessStat {
+        process: ProcessId { pid, started: number(19)? },
         parent: fields.get(1)?.parse().ok()?,
         state: match *fields.first()? {
-            "T" | "t" => State::Stopped,
-            "Z" | "X" => State::Zombie,
-            _ => State::Alive,
+            "T" | "t" => ProcessState::Stopped,
+            "Z" | "X" => ProcessState::Zombie,
+            _ => ProcessState::Alive,
         },
         ticks: number(11)? + number(12)? + number(13)? + number(14)?,
     })
 }
 
-fn read_record(record: &Path) -> io::Result<Stopped> {
+fn read_record(record: &Path) -> io::Result<StoppedProcesses> {
     match fs::read(record) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stopped::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoppedProcesses::default()),
         Err(error) => Err(error),
     }
 }
 
-fn write_record(record: &Path, stopped: &Stopped) -> io::Result<()> {
+fn write_record(record: &Path, stopped: &StoppedProcesses) -> io::Result<()> {
     replace_volatile(record, &serde_json::to_vec(stopped)?)
 }
 
@@ -235,26 +239,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_line_is_read_whatever_the_name() {
+    fn a_stat_line_is_parsed_whatever_the_command_name() {
         let line = "42 (a) b (c) T 7 41 40 34816 42 4194304 1 2 3 4 10 20 30 40 20 0 1 0 12345 9 9";
-        let expected = Stat {
-            process: Process { pid: 42, started: 12345 },
+        let expected = ProcessStat {
+            process: ProcessId { pid: 42, started: 12345 },
             parent: 7,
-            state: State::Stopped,
+            state: ProcessState::Stopped,
             ticks: 100,
         };
         assert_eq!(parse(line), Some(expected));
         assert_eq!(parse("42 (x"), None);
         let own = i32::try_from(std::process::id()).unwrap();
-        assert_eq!(stat(own).unwrap().state, State::Alive);
+        assert_eq!(stat(own).unwrap().state, ProcessState::Alive);
     }
 
     #[test]
     fn parents_come_before_their_children() {
-        let stat = |pid, parent| Stat {
-            process: Process { pid, started: 0 },
+        let stat = |pid, parent| ProcessStat {
+            process: ProcessId { pid, started: 0 },
             parent,
-            state: State::Alive,
+            state: ProcessState::Alive,
             ticks: 0,
         };
         let all = [stat(13, 12), stat(12, 10), stat(99, 1), stat(10, 5), stat(11, 10)];

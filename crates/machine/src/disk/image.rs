@@ -1,0 +1,155 @@
+//! Disk images: files with an ext4 file system. Their size is the sandbox's limit; their holes take no space.
+//!
+//! ```text
+//! HOME/templates/<base>-<bytes>.img    made once, and copied for each sandbox
+//! HOME/disks/<lease>.img               the disk of a lease; outlives its instances
+//! ```
+//! On such a disk, `root` holds the sandbox's files. Over an image, `root` is the overlay's upper layer
+//! and `work` its work directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::SeekFrom;
+
+use super::skeleton;
+use crate::files::{remove, remove_all};
+use crate::sys;
+use crate::tools::PATH;
+
+/// The initial content of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DiskBase {
+    /// A small root for this machine's programs.
+    Machine,
+    /// Nothing: the files come from an image.
+    Image,
+}
+
+/// The extension of a file that is still being written.
+pub(super) const UNFINISHED: &str = "new";
+
+/// Makes a template: an ext4 image of this size with the initial content of a sandbox. Blocking.
+pub(super) fn make_template(base: DiskBase, bytes: u64, image: &Path) -> io::Result<()> {
+    let unfinished = image.with_extension(UNFINISHED);
+    let files = image.with_extension("root");
+    remove_all(&files)?;
+    fs::DirBuilder::new().mode(0o755).create(&files)?;
+    let root = files.join("root");
+    skeleton::make_dir_with_mode(&root, 0o755)?;
+    skeleton::make_dir_with_mode(&files.join("work"), 0o755)?;
+    match base {
+        DiskBase::Machine => skeleton::furnish(&root)?,
+        DiskBase::Image => {}
+    }
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.set_len(bytes)?;
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-m", "0", "-J", "size=8", "-E"])
+        .arg("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0")
+        .arg("-d")
+        .arg(&files)
+        .arg(&unfinished)
+        .env_clear()
+        .env("PATH", PATH)
+        .stdin(Stdio::null())
+        .output()?;
+    remove_all(&files)?;
+    if !made.status.success() {
+        let stderr = String::from_utf8_lossy(&made.stderr);
+        return Err(io::Error::other(format!("mkfs.ext4: {}", stderr.trim())));
+    }
+    fs::rename(&unfinished, image)
+}
+
+/// Copies a disk with its holes. The copy shares blocks with the original where the file system can.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let unfinished = to.with_extension(UNFINISHED);
+    copy_to(from, &unfinished)?;
+    fs::rename(&unfinished, to)
+}
+
+fn copy_to(from: &Path, unfinished: &Path) -> io::Result<File> {
+    let source = File::open(from)?;
+    let target =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(unfinished)?;
+    if rustix::fs::ioctl_ficlone(&target, &source).is_err() {
+        copy_data(&source, &target)?;
+    }
+    Ok(target)
+}
+
+/// Makes an unused disk larger. A copy is grown and renamed, so a crash leaves a whole disk.
+pub(super) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
+    let locked = sys::lock_unused_image(disk)?;
+    if locked.metadata()?.len() >= bytes {
+        return Ok(());
+    }
+    let unfinished = disk.with_extension(UNFINISHED);
+    let grown = grown_copy(disk, &unfinished, bytes);
+    if grown.is_err() {
+        remove(&unfinished)?;
+    }
+    grown?;
+    fs::rename(&unfinished, disk)
+}
+
+fn grown_copy(disk: &Path, unfinished: &Path, bytes: u64) -> io::Result<()> {
+    let file = copy_to(disk, unfinished)?;
+    file.set_len(bytes)?;
+    // The sandbox may have been killed, so e2fsck replays the journal first. Its exit code 1 means repaired.
+    for (program, options, max_code) in
+        [("e2fsck", &["-f", "-p"][..], 1), ("resize2fs", &["-f"], 0)]
+    {
+        let done = Command::new(program)
+            .args(options)
+            .arg(unfinished)
+            .env_clear()
+            .env("PATH", PATH)
+            .stdin(Stdio::null())
+            .output()?;
+        if done.status.code().is_none_or(|code| code > max_code) {
+            let stderr = String::from_utf8_lossy(&done.stderr);
+            return Err(io::Error::other(format!("{program}: {}", stderr.trim())));
+        }
+    }
+    file.sync_all()
+}
+
+fn copy_data(source: &File, target: &File) -> io::Result<()> {
+    let length = source.metadata()?.len();
+    target.set_len(length)?;
+    let mut at = 0;
+    while at < length {
+        let start = match rustix::fs::seek(source, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(source, SeekFrom::Hole(start))?;
+        let (mut from, mut to) = (start, start);
+        while from < end {
+            let count = usize::try_from(end - from).unwrap_or(usize::MAX).min(1 << 30);
+            let copied =
+                rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), count)?;
+            if copied == 0 {
+                break;
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// The file of a template.
+pub(super) fn template(home: &Path, base: DiskBase, bytes: u64) -> PathBuf {
+    let name = match base {
+        DiskBase::Machine => "machine",
+        DiskBase::Image => "image",
+    };
+    home.join("templates").join(format!("{name}-{bytes}.img"))
+}

@@ -1,0 +1,5 @@
+//! The disks of sandboxes and containers.
+
+pub(crate) mod image;
+pub(crate) mod skeleton;
+pub(crate) mod store;

@@ -1,0 +1,157 @@
+//! The files that a fresh sandbox begins with, where it runs this machine's programs: directories, and a
+//! copy of what everybody may read in `/etc`.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+
+/// Directories of the root that may hold programs outside `/usr`.
+pub(crate) const TOP: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// The `/etc/hosts` of every sandbox.
+pub(crate) const HOSTS: &str = "127.0.0.1 localhost stead\n::1 localhost\n";
+
+const DIRECTORIES: &[&str] = &[
+    "dev",
+    "etc",
+    "home",
+    "media",
+    "memories",
+    "mnt",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "var/cache",
+    "var/lib",
+    "var/log",
+    "var/tmp",
+    "workspace",
+    ".stead",
+];
+
+/// Directories with mode 1777.
+const WORLD_WRITABLE: &[&str] = &["tmp", "var/tmp"];
+
+/// Files of `/etc` that are not copied, although everybody may read them: they describe this machine.
+const PRIVATE: &[&str] = &[
+    "fstab",
+    "group",
+    "group-",
+    "gshadow",
+    "gshadow-",
+    "hostname",
+    "hosts",
+    "machine-id",
+    "mtab",
+    "passwd",
+    "passwd-",
+    "resolv.conf",
+    "shadow",
+    "shadow-",
+    "ssh",
+    "subgid",
+    "subgid-",
+    "subuid",
+    "subuid-",
+    "cron.d",
+    "cron.daily",
+    "cron.hourly",
+    "cron.monthly",
+    "cron.weekly",
+    "crontab",
+    "exports",
+    "krb5.keytab",
+    "docker",
+    "containers",
+    "kubernetes",
+    "wireguard",
+    "letsencrypt",
+    "apt/auth.conf",
+    "apt/auth.conf.d",
+    "environment",
+];
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\n\
+    nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n";
+
+/// Links, files and directories of `/etc` that are copied at most.
+const MAX_FILES: usize = 20_000;
+
+/// Larger files of `/etc` are not copied.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Fills the root of a sandbox that runs this machine's programs.
+pub(crate) fn furnish(root: &Path) -> io::Result<()> {
+    for name in DIRECTORIES {
+        make_dir_with_mode(&root.join(name), 0o755)?;
+    }
+    for name in WORLD_WRITABLE {
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o1777))?;
+    }
+    fs::set_permissions(root.join("root"), fs::Permissions::from_mode(0o700))?;
+    for memory in ["memories/hot", "memories/persistent"] {
+        make_dir_with_mode(&root.join(memory), 0o755)?;
+    }
+    // A link into /usr is copied. A directory is mounted like /usr.
+    for name in TOP {
+        match fs::symlink_metadata(Path::new("/").join(name)) {
+            Ok(kind) if kind.is_symlink() => {
+                symlink(fs::read_link(Path::new("/").join(name))?, root.join(name))?;
+            }
+            Ok(kind) if kind.is_dir() => make_dir_with_mode(&root.join(name), 0o755)?,
+            _ => {}
+        }
+    }
+    let mut left = MAX_FILES;
+    copy_public(Path::new("/etc"), &root.join("etc"), Path::new(""), &mut left)?;
+    for (name, text) in [
+        ("passwd", PASSWD),
+        ("group", GROUP),
+        ("hostname", "stead\n"),
+        ("machine-id", ""),
+        ("hosts", HOSTS),
+        ("resolv.conf", ""),
+    ] {
+        fs::write(root.join("etc").join(name), text)?;
+    }
+    Ok(())
+}
+
+/// Copies the files and directories that everybody on the machine may read.
+fn copy_public(from: &Path, to: &Path, below: &Path, left: &mut usize) -> io::Result<()> {
+    for entry in fs::read_dir(from)?.flatten() {
+        let name = below.join(entry.file_name());
+        if PRIVATE.iter().any(|private| Path::new(private) == name) || *left == 0 {
+            continue;
+        }
+        *left -= 1;
+        let Ok(kind) = entry.metadata() else { continue };
+        let mode = kind.permissions().mode();
+        let target = to.join(entry.file_name());
+        if kind.is_symlink() {
+            symlink(fs::read_link(entry.path())?, target)?;
+        } else if kind.is_dir() && mode & 0o005 == 0o005 {
+            make_dir_with_mode(&target, 0o755)?;
+            copy_public(&entry.path(), &target, &name, left)?;
+        } else if kind.is_file() && mode & 0o004 != 0 && kind.len() < MAX_FILE_BYTES {
+            let mut copy =
+                OpenOptions::new().write(true).create_new(true).mode(mode & 0o755).open(&target)?;
+            copy.write_all(&fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn make_dir_with_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    // The mode of a new directory is reduced by the umask.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}

@@ -1,0 +1,169 @@
+//! Starts a container: prepares its directory, runs its launcher beside the engine, and waits for its host.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::container::{self, ContainerPlan};
+use super::engine::{ContainerState, Engine, EngineKind, failed};
+use super::launch::{self, ContainerLaunch, HANDOFF};
+use super::timing::{POLL_INTERVAL, START_TIMEOUT};
+use crate::files::make_dir;
+use crate::layout::{ERRORS, TERMINALS, launch_failure};
+use crate::seccomp::denied;
+use crate::spec::SandboxSpec;
+use crate::tools::PATH;
+use provider::{HostSocket, ProviderError};
+
+/// The file with the settings of a container.
+pub(super) const SPEC_FILE: &str = "spec.json";
+
+/// How often the state of a container is checked while its launcher runs.
+const STATE_INTERVAL: Duration = Duration::from_millis(200);
+
+const STARTING: &str = "start a container";
+
+/// What it takes to start a container.
+pub(super) struct ContainerStart<'a> {
+    pub(super) engine: &'a Engine,
+    /// The executable that launchers are started from.
+    pub(super) executable: &'a Path,
+    /// The instance's directory, which exists.
+    pub(super) dir: &'a Path,
+    pub(super) launch: &'a ContainerLaunch,
+    pub(super) spec: &'a SandboxSpec,
+    /// The image's reference.
+    pub(super) image: &'a str,
+    /// The directory with the host's executable.
+    pub(super) programs: &'a Path,
+    /// The file name of the host's executable.
+    pub(super) program: &'a str,
+    /// The lease and generation, which the host repeats; empty for a warm container.
+    pub(super) purpose: &'a str,
+    /// The labels for the engine.
+    pub(super) labels: HashMap<String, String>,
+}
+
+/// Starts a container, and waits until its host listens.
+pub(super) async fn start(plan: &ContainerStart<'_>) -> Result<(), ProviderError> {
+    let &ContainerStart { engine, dir, launch, spec, .. } = plan;
+    let cannot_start = |source| ProviderError::failed(STARTING, source);
+    prepare(dir, launch, spec).map_err(cannot_start)?;
+    let seccomp = seccomp(engine.kind, dir).map_err(cannot_start)?;
+    let body = container::body(&ContainerPlan {
+        image: plan.image,
+        dir,
+        spec,
+        programs: plan.programs,
+        program: plan.program,
+        label: plan.purpose,
+        labels: plan.labels.clone(),
+        shown: &launch.shown,
+        seccomp: &seccomp,
+        kind: engine.kind,
+    });
+    let mut launcher =
+        ContainerLauncher::start(plan.executable, dir).await.map_err(cannot_start)?;
+    engine.create(&launch.name, body).await.map_err(failed(STARTING))?;
+    engine.start(&launch.name).await.map_err(failed(STARTING))?;
+    launcher.finish(engine, &launch.name).await.map_err(cannot_start)?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    while HostSocket::connect(dir).await.map_err(cannot_start)?.is_none() {
+        if Instant::now() > deadline {
+            return Err(cannot_start(io::Error::other("the host does not listen")));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// Writes the files that the launcher reads. Blocking, and short.
+fn prepare(dir: &Path, launch: &ContainerLaunch, spec: &SandboxSpec) -> io::Result<()> {
+    make_dir(&dir.join(TERMINALS))?;
+    let handoff = dir.join(HANDOFF);
+    make_dir(&handoff)?;
+    fs::set_permissions(&handoff, fs::Permissions::from_mode(0o755))?;
+    launch.write(dir)?;
+    fs::write(dir.join(SPEC_FILE), serde_json::to_vec(spec)?)
+}
+
+/// The seccomp profile as the engine takes it: Docker takes the text, Podman a file.
+fn seccomp(kind: EngineKind, dir: &Path) -> io::Result<String> {
+    let text = serde_json::to_string(&denied::oci().map_err(io::Error::other)?)?;
+    match kind {
+        EngineKind::Docker => Ok(text),
+        EngineKind::Podman => {
+            let path = dir.join("seccomp.json");
+            fs::write(&path, text)?;
+            Ok(path.to_string_lossy().into_owned())
+        }
+    }
+}
+
+/// A running launcher.
+struct ContainerLauncher<'a> {
+    child: Child,
+    /// The launcher gives up when this is closed.
+    _stdin: Option<ChildStdin>,
+    dir: &'a Path,
+}
+
+impl<'a> ContainerLauncher<'a> {
+    /// Starts the launcher, and waits until the container may be started.
+    async fn start(executable: &Path, dir: &'a Path) -> io::Result<Self> {
+        let errors =
+            fs::OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join(ERRORS))?;
+        let mut child = tokio::process::Command::new(executable)
+            .args(["container", "launch"])
+            .arg(dir)
+            .env_clear()
+            .env("PATH", PATH)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            let _ = timeout(START_TIMEOUT, stdout.read_line(&mut line)).await;
+        }
+        if line.trim() != launch::READY {
+            return Err(io::Error::other(launch_failure(dir, "the launcher is not ready")));
+        }
+        Ok(Self { child, _stdin: stdin, dir })
+    }
+
+    /// Waits until the launcher is done, or the container has ended.
+    async fn finish(&mut self, engine: &Engine, container: &str) -> io::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Ok(status) = timeout(STATE_INTERVAL, self.child.wait()).await {
+                let status = status?;
+                if status.success() {
+                    return Ok(());
+                }
+                return Err(io::Error::other(launch_failure(self.dir, &status.to_string())));
+            }
+            match engine.inspect(container).await {
+                Ok(ContainerState::Ended | ContainerState::Missing) => {
+                    return Err(io::Error::other("the container ended before its host started"));
+                }
+                Ok(ContainerState::Alive) | Err(_) if Instant::now() < deadline => {}
+                Ok(ContainerState::Alive) | Err(_) => {
+                    return Err(io::Error::other("the container does not start its host"));
+                }
+            }
+        }
+    }
+}

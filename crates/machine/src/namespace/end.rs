@@ -1,0 +1,66 @@
+//! Ends sandboxes.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use super::launch::CGROUP;
+use super::timing::SANDBOX_TIMEOUT;
+use crate::cgroup::Cgroups;
+use crate::files::{open_dir, remove_all};
+use crate::instances::Instances;
+use crate::io_limit::IoLimit;
+use crate::layout::{LOCK, TERMINALS};
+use crate::lock::lock;
+use crate::network::connect;
+use crate::{slot, terminal_dir};
+
+/// Ends every sandbox of a home that `which` selects by its directory.
+pub(super) fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<()> {
+    let entries = match fs::read_dir(home.join("sandboxes")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries.flatten().filter(|entry| which(&entry.path())) {
+        let name = || entry.file_name().to_string_lossy().into_owned();
+        let name = Instances::labelled_name(&entry.path()).unwrap_or_else(name);
+        end(&entry.path(), &name, &home.join("terminals"))?;
+    }
+    Ok(())
+}
+
+/// Ends a sandbox. The directory is removed last, so an interrupted end is finished by the next.
+pub(super) fn end(dir: &Path, name: &str, terminals: &Path) -> io::Result<()> {
+    let cgroups = Cgroups::new(&format!("{CGROUP}/{name}"))?;
+    // The disk is unmounted with the last process, and unwritten data is written then, at full speed.
+    let lift_io_limit = || IoLimit::read(dir).map_or(Ok(()), |limit| limit.end(&cgroups));
+    lift_io_limit()?;
+    // Before the lock: a launcher that became the runtime waits for its child.
+    cgroups.kill(SANDBOX_TIMEOUT)?;
+    kill_host(dir);
+    if dir.exists() {
+        // A launcher may still be running. Everything it starts is in the cgroup.
+        let launcher = lock(&dir.join(LOCK))?;
+        lift_io_limit()?;
+        cgroups.kill(SANDBOX_TIMEOUT)?;
+        connect::disconnect(dir)?;
+        slot::give_back(dir)?;
+        terminal_dir::move_all_out(&dir.join(TERMINALS), terminals)?;
+        remove_all(dir)?;
+        drop(launcher);
+    }
+    Ok(())
+}
+
+/// Kills the host of a directory, and with it all processes of its PID namespace. An unprivileged sandbox
+/// has no cgroup to be killed by.
+fn kill_host(dir: &Path) {
+    let Ok(dir) = open_dir(dir) else { return };
+    let path = format!("/proc/self/fd/{}/host.sock", dir.as_raw_fd());
+    let Ok(stream) = UnixStream::connect(path) else { return };
+    if let Ok(peer) = rustix::net::sockopt::socket_peercred(stream.as_fd()) {
+        let _ = rustix::process::kill_process(peer.pid, rustix::process::Signal::KILL);
+    }
+}

@@ -1,0 +1,259 @@
+//! The provider `namespace` on a server that is root.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use super::cpu_governor::CpuGovernor;
+use super::launch::CGROUP;
+use super::launch_file::SandboxLaunch;
+use super::options::{NamespaceOptions, OWN_RUNTIME};
+use super::timing::SANDBOX_TIMEOUT;
+use super::{bundle, end, start};
+use crate::blocking::blocking;
+use crate::cgroup::Cgroups;
+use crate::disk::image::DiskBase;
+use crate::hosted::Hosted;
+use crate::instances::{DirectoryNames, Instances};
+use crate::io_limit::{self, IoLimit};
+use crate::kind::SandboxKind;
+use crate::label::InstanceLabel;
+use crate::slot;
+use crate::spec::{EgressPolicy, SandboxSpec, is_image_name};
+use crate::tools::find_program;
+use model::LeaseId;
+use provider::{Observed, ProviderError};
+
+/// Sandboxes of Linux namespaces. Cheap to clone.
+pub type Namespace = Hosted<NamespaceKind>;
+
+#[derive(Debug)]
+pub struct NamespaceKind {
+    pub(super) options: NamespaceOptions,
+    instances: Instances,
+    governor: CpuGovernor,
+    /// This machine cannot enforce egress rules, so all egress is off.
+    pub(super) no_egress: AtomicBool,
+}
+
+impl Hosted<NamespaceKind> {
+    /// The provider. [`Check`](super::Check) says whether this machine can run it.
+    #[must_use]
+    pub fn new(options: NamespaceOptions) -> Self {
+        let names =
+            DirectoryNames { instances: "sandboxes", disks: "disks", snapshots: "snapshots" };
+        let NamespaceOptions { home, executable, warm, .. } = &options;
+        Self::from_kind(NamespaceKind {
+            instances: Instances::new(NamespaceKind::NAME, home, executable, names, *warm),
+            governor: CpuGovernor::default(),
+            no_egress: AtomicBool::new(false),
+            options,
+        })
+    }
+
+    /// Ends the sandboxes that a killed server left without a label, and removes unfinished files. Called
+    /// at a start, before any sandbox is created.
+    ///
+    /// # Errors
+    /// If something cannot be ended.
+    pub async fn sweep(&self) -> Result<(), ProviderError> {
+        let instances = self.kind().instances();
+        let (home, disks) = (instances.home.clone(), instances.disks.clone());
+        blocking("remove unfinished sandboxes", move || {
+            end::end_all(&home, |dir| !InstanceLabel::names(dir))?;
+            slot::sweep()?;
+            io_limit::sweep()?;
+            disks.sweep()
+        })
+        .await
+    }
+
+    /// Checks once which sandboxes are busy, and moves them off or back to the reserved CPUs. To be called
+    /// every [`GOVERNOR_INTERVAL`](super::GOVERNOR_INTERVAL).
+    pub async fn govern_cpus(&self) {
+        let kind = self.kind();
+        let reserved = kind.options.reserve_cpus;
+        // Reads one small file while no sandbox is busy.
+        if reserved == 0 || !kind.governor.is_due(CGROUP) {
+            return;
+        }
+        let this = self.clone();
+        let governed = blocking("govern the CPUs of sandboxes", move || {
+            this.kind().governor.govern(&this.kind().instances.root, reserved);
+            Ok(())
+        });
+        if let Err(error) = governed.await {
+            tracing::warn!(%error, "cannot keep busy sandboxes off the reserved CPUs");
+        }
+    }
+}
+
+impl NamespaceKind {
+    /// The file name of the host's executable.
+    pub(super) fn program(&self) -> io::Result<String> {
+        self.instances.programs.name()
+    }
+
+    /// The root directory of an imported image.
+    fn image(&self, name: &str) -> Result<PathBuf, ProviderError> {
+        let refused = |reason: String| ProviderError::Refused { doing: "start a sandbox", reason };
+        if !is_image_name(name) {
+            return Err(refused(format!("image: {name:?} is not a valid name")));
+        }
+        let root = self.options.home.join("images").join(name).join("rootfs");
+        if !root.is_dir() {
+            let advice = "import it with `stead image import`";
+            return Err(refused(format!("image: there is no image {name}; {advice}")));
+        }
+        Ok(root)
+    }
+
+    /// The path of an external OCI runtime; `None` for the built-in one.
+    fn runtime(&self) -> io::Result<Option<PathBuf>> {
+        let name = &self.options.runtime;
+        if name == Path::new(OWN_RUNTIME) {
+            return Ok(None);
+        }
+        let missing = || io::Error::other(format!("runtime {} was not found", name.display()));
+        find_program(name).map(Some).ok_or_else(missing)
+    }
+
+    fn name_of(dir: &Path) -> String {
+        let name = || dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Instances::labelled_name(dir).unwrap_or_else(name)
+    }
+
+    fn cgroups_of(dir: &Path) -> io::Result<Cgroups> {
+        Cgroups::new(&format!("{CGROUP}/{}", Self::name_of(dir)))
+    }
+}
+
+impl SandboxKind for NamespaceKind {
+    const NAME: &'static str = "namespace";
+
+    fn instances(&self) -> &Instances {
+        &self.instances
+    }
+
+    fn isolation(&self) -> Vec<String> {
+        let no_egress = self.no_egress.load(Ordering::Relaxed);
+        [
+            "namespaces: user, mount, process, network, ipc, uts, cgroup",
+            "no capabilities, no new privileges",
+            "system call filter",
+            "limits of memory, processor, processes and disk",
+            if no_egress { "no network" } else { "network egress rules" },
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    async fn missing(&self) -> Vec<String> {
+        vec![]
+    }
+
+    fn settings(
+        &self,
+        spec: &Value,
+        lease: Option<&LeaseId>,
+    ) -> Result<SandboxSpec, ProviderError> {
+        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let defaults = self.options.defaults.clone();
+        let mut settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
+        if self.no_egress.load(Ordering::Relaxed) && settings.egress != EgressPolicy::None {
+            if !spec["egress"].is_null() {
+                let reason =
+                    "egress: sandboxes have no network on this machine; run `stead doctor`";
+                return Err(refused(reason.to_owned()));
+            }
+            settings.egress = EgressPolicy::None;
+        }
+        self.instances.disks.with_snapshot(settings, lease)
+    }
+
+    fn check_image(&self, spec: &SandboxSpec) -> Result<(), ProviderError> {
+        spec.image.as_ref().map_or(Ok(()), |name| self.image(name).map(drop))
+    }
+
+    fn runtime_name(&self, directory: &str) -> String {
+        directory.to_owned()
+    }
+
+    fn reference(&self, _: String) -> String {
+        String::new()
+    }
+
+    async fn start(
+        &self,
+        directory: &str,
+        label: Option<&InstanceLabel>,
+        spec: SandboxSpec,
+        disk: PathBuf,
+    ) -> Result<(), ProviderError> {
+        let failed = |source| ProviderError::failed("start a sandbox", source);
+        let dir = self.instances.root.join(directory);
+        let image = spec.image.as_ref().map(|name| self.image(name)).transpose()?;
+        let base = if image.is_some() { DiskBase::Image } else { DiskBase::Machine };
+        self.instances.disks.prepare(&disk, base, &spec).await?;
+        let (programs, program) = self.instances.copy_program().await?;
+        let launch = SandboxLaunch {
+            name: label.map_or_else(|| directory.to_owned(), |label| label.name.clone()),
+            label: label.map(InstanceLabel::purpose).unwrap_or_default(),
+            spec,
+            disk,
+            image,
+            programs,
+            program,
+            runtime: self.runtime().map_err(failed)?,
+            shown: self.options.shown.clone(),
+            disk_rate: self.options.disk_rate,
+        };
+        launch.write(&dir).map_err(failed)?;
+        start::launch(&self.instances.executable, &dir).await.map_err(failed)
+    }
+
+    async fn end(&self, runtime_name: &str, dir: PathBuf) -> Result<(), ProviderError> {
+        let (name, terminals) = (runtime_name.to_owned(), self.instances.terminals.clone());
+        blocking("end a sandbox", move || end::end(&dir, &name, &terminals)).await
+    }
+
+    async fn pause(&self, dir: &Path, _: Observed) -> Result<(), ProviderError> {
+        let dir = dir.to_owned();
+        // Repeated for a paused sandbox: an earlier call may have timed out while it was freezing.
+        blocking("pause a sandbox", move || Self::cgroups_of(&dir)?.freeze(SANDBOX_TIMEOUT)).await
+    }
+
+    async fn resume(&self, dir: &Path, _: Observed) -> Result<(), ProviderError> {
+        let dir = dir.to_owned();
+        blocking("resume a sandbox", move || Self::cgroups_of(&dir)?.thaw(SANDBOX_TIMEOUT)).await
+    }
+
+    async fn resize(&self, dir: PathBuf, spec: SandboxSpec) -> Result<(), ProviderError> {
+        blocking("change the limits of a sandbox", move || {
+            Self::cgroups_of(&dir)?.limit(&bundle::resources(&spec).map_err(io::Error::other)?)?;
+            let mut launch = SandboxLaunch::read(&dir)?;
+            let SandboxSpec { disk, egress, .. } = launch.spec;
+            launch.spec = SandboxSpec { disk, egress, ..spec };
+            launch.write(&dir)
+        })
+        .await
+    }
+
+    async fn without_directory(&self) -> Vec<InstanceLabel> {
+        vec![]
+    }
+
+    fn cgroups(&self, dir: &Path) -> Option<Cgroups> {
+        Self::cgroups_of(dir).ok()
+    }
+
+    fn started_with(&self, dir: &Path) -> io::Result<SandboxSpec> {
+        Ok(SandboxLaunch::read(dir)?.spec)
+    }
+
+    fn io_limit(&self, dir: &Path) -> Option<IoLimit> {
+        IoLimit::read(dir)
+    }
+}

@@ -1,0 +1,46 @@
+//! The operator's choices for sandboxes.
+
+use std::path::{Path, PathBuf};
+
+use crate::machine_size::default_spec;
+use crate::spec::SandboxSpec;
+
+/// The name of the built-in OCI runtime.
+pub const OWN_RUNTIME: &str = "stead";
+
+#[derive(Debug, Clone)]
+pub struct NamespaceOptions {
+    /// The server's home.
+    pub home: PathBuf,
+    /// The OCI runtime: a path, or a name to be found in `PATH`; [`OWN_RUNTIME`] for the built-in one.
+    pub runtime: PathBuf,
+    /// The executable that hosts and launchers are started from.
+    pub executable: PathBuf,
+    /// Directories of this machine that are mounted read-only, beside `/usr`.
+    pub shown: Vec<PathBuf>,
+    /// The settings of leases that name none.
+    pub defaults: SandboxSpec,
+    /// The number of warm sandboxes of each kind.
+    pub warm: usize,
+    /// CPUs that are kept free of sandboxes that are busy for long.
+    pub reserve_cpus: usize,
+    /// Bytes per second that a sandbox may write to its disk; 0 means unlimited.
+    pub disk_rate: u64,
+}
+
+impl NamespaceOptions {
+    /// The defaults for a home.
+    #[must_use]
+    pub fn new(home: &Path) -> Self {
+        Self {
+            home: home.to_owned(),
+            runtime: OWN_RUNTIME.into(),
+            executable: "/proc/self/exe".into(),
+            shown: vec![],
+            defaults: default_spec(),
+            warm: 0,
+            reserve_cpus: 1,
+            disk_rate: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Copies of our executable, in a directory that every sandbox can see.
+//!
+//! A copy, so that the original may be replaced or removed while sandboxes run. The whole directory is
+//! shown inside, so a running host can replace itself by a later version.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+
+/// The directory with the copies.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    dir: PathBuf,
+    executable: PathBuf,
+    /// The file name of the current copy, once it exists.
+    name: Mutex<Option<String>>,
+}
+
+impl Programs {
+    pub(crate) fn new(dir: PathBuf, executable: PathBuf) -> Self {
+        Self { dir, executable, name: Mutex::new(None) }
+    }
+
+    /// The file name of a copy of our executable. It changes with the executable.
+    pub(crate) fn name(&self) -> io::Result<String> {
+        let found = fs::metadata(&self.executable)?;
+        Ok(format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec()))
+    }
+
+    /// Copies our executable unless that is done, and returns the directory and the file name. Blocks the
+    /// first time.
+    pub(crate) fn ready(&self) -> io::Result<(PathBuf, String)> {
+        let mut name = self.name.lock();
+        if let Some(name) = &*name {
+            return Ok((self.dir.clone(), name.clone()));
+        }
+        // The providers of a server share one directory.
+        static COPYING: Mutex<()> = Mutex::new(());
+        let _alone = COPYING.lock();
+        fs::create_dir_all(&self.dir)?;
+        fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o755))?;
+        let current = self.name()?;
+        let copy = self.dir.join(&current);
+        if !copy.exists() {
+            let unfinished = self.dir.join(format!(".{current}"));
+            fs::copy(&self.executable, &unfinished)?;
+            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o555))?;
+            fs::rename(&unfinished, &copy)?;
+        }
+        *name = Some(current.clone());
+        Ok((self.dir.clone(), current))
+    }
+}

@@ -1,0 +1,73 @@
+//! Slots: numbers that tell the running sandboxes of this machine apart, whichever server they belong to.
+//!
+//! A slot decides a sandbox's user range and its addresses. It is a locked file in `/run/stead`; the
+//! sandbox holds the descriptor, so the kernel frees the slot when its last process ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+
+use crate::lock::{machine_lock, open_lock};
+
+/// The number of slots: each has four addresses of 198.18.0.0/15.
+pub(crate) const SLOTS: u32 = 1 << 15;
+
+/// The file in an instance's directory that holds the number of its slot.
+const SLOT: &str = "slot";
+
+/// Takes a free slot for the sandbox of a directory. The slot is held as long as the descriptor is open.
+pub(crate) fn take(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
+    // Starting at a hash of the name (FNV-1a) makes a collision, and so a second step, unlikely.
+    let start = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    for step in 0..SLOTS {
+        let slot = start.wrapping_add(step) % SLOTS;
+        let path = machine_lock(&slot.to_string())?;
+        let file = open_lock(&path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // A slot that was just given back has no file name any more, so this lock protects nothing.
+            Ok(()) if file.metadata()?.nlink() == 0 => {}
+            Ok(()) => {
+                fs::write(dir.join(SLOT), slot.to_string())?;
+                return Ok((slot, file.into()));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::Error::other(format!("all {SLOTS} sandbox slots of this machine are taken")))
+}
+
+/// Removes the files of free slots, which servers that were killed left behind.
+pub(crate) fn sweep() -> io::Result<()> {
+    let dir = machine_lock("network")?;
+    for entry in fs::read_dir(dir.parent().unwrap_or(&dir))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let slot = name.strip_suffix(".lock").and_then(|slot| slot.parse::<u32>().ok());
+        if slot.is_some() {
+            remove_unless_taken(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the slot file of an instance that has ended.
+pub(crate) fn give_back(dir: &Path) -> io::Result<()> {
+    match fs::read_to_string(dir.join(SLOT)) {
+        Ok(slot) => remove_unless_taken(&machine_lock(&slot)?),
+        Err(_) => Ok(()),
+    }
+}
+
+fn remove_unless_taken(path: &Path) -> io::Result<()> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,21 @@
+//! The calls that need `unsafe`, and others that only a process of one thread may make.
+//!
+//! Launchers make almost all of them: processes of one thread that become the OCI runtime. The server
+//! itself only takes the file rights of a sandbox for a moment, to write files in it.
+
+mod loop_device;
+mod mount;
+mod process;
+mod user;
+
+pub(crate) use loop_device::{lock_unused_image, loop_device};
+pub(crate) use mount::{MountAccess, clone_tree, move_mount, restrict};
+pub(crate) use process::{
+    ForkedTask, bound_socket, close_on_exec_from, enter, exec_with, fork, fork_without,
+    keep_on_exec, network_namespace, unshare,
+};
+pub use user::with_rights_of;
+pub(crate) use user::{
+    as_user, become_first_user, drop_capabilities, enter_own_user_namespace, join_own_keyring,
+    user_namespace,
+};

@@ -1,0 +1,156 @@
+//! Users, capabilities and file rights of processes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::thread::UnshareFlags;
+
+use super::process::unshare;
+
+/// Creates a user namespace that maps `count` users from 0 on to the machine's users from `first` on. It
+/// is created as the user `first`, has no processes, and lives as long as its descriptor.
+pub(crate) fn user_namespace(first: u32, count: u32) -> io::Result<OwnedFd> {
+    let (ready, tell_ready) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (done, tell_done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: this process has one thread, and the child only makes system calls.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {
+            drop((ready, tell_done));
+            let made = become_user(first).and_then(|()| unshare(UnshareFlags::NEWUSER)).is_ok();
+            let _ = rustix::io::write(&tell_ready, &[u8::from(made)]);
+            // Returns when the parent closes the pipe or ends.
+            let _ = rustix::io::read(&done, &mut [0u8]);
+            // SAFETY: ends this process without running anything twice.
+            unsafe { libc::_exit(0) }
+        }
+        child => child,
+    };
+    drop((tell_ready, done));
+    let mut made = [0u8];
+    let received = rustix::io::read(&ready, &mut made);
+    let result = match received {
+        Ok(1) if made == [1] => map_users(child, first, count),
+        _ => Err(io::Error::other("cannot make a user namespace")),
+    };
+    drop(tell_done);
+    if let Some(pid) = rustix::process::Pid::from_raw(child) {
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    }
+    result
+}
+
+/// Enters a new user namespace in which this process's user is user 0.
+pub(crate) fn enter_own_user_namespace() -> io::Result<()> {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    unshare(UnshareFlags::NEWUSER)?;
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
+    std::fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))
+}
+
+/// Becomes user 0 and group 0 of the current user namespace, without supplementary groups.
+pub(crate) fn become_first_user() -> io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    let (user, group) = (Uid::ROOT, Gid::ROOT);
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    Ok(rustix::thread::set_thread_res_uid(user, user, user)?)
+}
+
+/// Drops all capabilities for good, including those that `exec` would restore.
+pub(crate) fn drop_capabilities() -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets};
+    for capability in 0..64 {
+        // SAFETY: all arguments are integers.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == -1 {
+            match io::Error::last_os_error() {
+                // This was the last capability that the kernel has.
+                error if error.raw_os_error() == Some(libc::EINVAL) => break,
+                error => return Err(error),
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none)?;
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+/// Joins a new session keyring, if the kernel has keyrings.
+pub(crate) fn join_own_keyring() -> io::Result<()> {
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    let unnamed = std::ptr::null::<libc::c_char>();
+    // SAFETY: takes an integer and a name, which may be null.
+    if unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, unnamed) } == -1 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOSYS) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Changes the user of this process and keeps all capabilities.
+fn become_user(user: u32) -> io::Result<()> {
+    use rustix::thread::CapabilitiesSecureBits;
+    rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    // SAFETY: this process has one thread, so no other thread keeps the old user.
+    match unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn map_users(pid: i32, first: u32, count: u32) -> io::Result<OwnedFd> {
+    let map = format!("0 {first} {count}");
+    std::fs::write(format!("/proc/{pid}/uid_map"), &map)?;
+    std::fs::write(format!("/proc/{pid}/gid_map"), &map)?;
+    Ok(File::open(format!("/proc/{pid}/ns/user"))?.into())
+}
+
+/// Runs `act` with the file system user of another user, and keeps all capabilities. An overlay writes its
+/// upper layer with the credentials it was mounted with.
+pub(crate) fn as_user<T>(user: u32, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    use rustix::thread::CapabilitiesSecureBits;
+    rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    // SAFETY: changes only this thread's credentials, and there is no other thread.
+    let set = |user: u32| unsafe {
+        libc::setfsgid(user);
+        libc::setfsuid(user);
+    };
+    set(user);
+    let result = act();
+    set(0);
+    rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::empty())?;
+    result
+}
+
+/// Runs `act` with the file rights of another user and group, and no more, on this thread alone. A server
+/// that is not root runs it with its own rights.
+pub fn with_rights_of<T>((user, group): (u32, u32), act: impl FnOnce() -> T) -> T {
+    /// Restores the server's rights, also when `act` panics.
+    struct Restore(u32, u32);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: changes only this thread's credentials.
+            unsafe {
+                libc::setfsuid(self.0);
+                libc::setfsgid(self.1);
+            }
+        }
+    }
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if own.0 != 0 || own == (user, group) {
+        return act();
+    }
+    let _restore = Restore(own.0, own.1);
+    // SAFETY: as above. With the user, the kernel also drops the capabilities over files.
+    unsafe {
+        libc::setfsgid(group);
+        libc::setfsuid(user);
+    }
+    act()
+}

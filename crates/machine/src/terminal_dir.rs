@@ -1,0 +1,140 @@
+//! Moves a terminal's directory into an instance, and back.
+//!
+//! A terminal's directory outlives instances, and the server reads it under one path; but only the host of
+//! its own sandbox may see it. So the directory is moved into the instance's directory, and a link takes
+//! its place; when the instance ends it is moved back. Each move exchanges two names in one step, so the
+//! path works at every moment.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags};
+
+/// Moves a terminal's directory into `area`, the directory of an instance's terminals.
+pub(crate) fn move_in(area: &Path, terminal: &str, outside: &Path) -> io::Result<()> {
+    let inside = area.join(terminal);
+    match fs::symlink_metadata(outside) {
+        Ok(kind) if kind.is_symlink() => {
+            let at = fs::read_link(outside)?;
+            if at == inside && inside.is_dir() {
+                return Ok(());
+            }
+            // The instance that had it ended by a crash: take it from there.
+            if at.is_dir() {
+                move_out(&at, outside)?;
+            } else {
+                fs::remove_file(outside)?;
+                fs::create_dir_all(outside)?;
+            }
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(outside)?,
+        Err(error) => return Err(error),
+    }
+    // The directory is outside, so anything with its name inside is stale: the link of an interrupted
+    // exchange, or the directory of a deleted terminal.
+    match fs::symlink_metadata(&inside) {
+        Ok(stale) if stale.is_dir() => fs::remove_dir_all(&inside)?,
+        Ok(_) => fs::remove_file(&inside)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    symlink(&inside, &inside)?;
+    exchange(&inside, outside)
+}
+
+/// Moves a terminal's directory back to the path that the server reads.
+fn move_out(inside: &Path, outside: &Path) -> io::Result<()> {
+    exchange(inside, outside)?;
+    fs::remove_file(inside)
+}
+
+/// Moves every terminal's directory back. Directories without a link outside stay, and are removed with
+/// the instance.
+pub(crate) fn move_all_out(area: &Path, terminals: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(area) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries.flatten() {
+        let (inside, outside) = (entry.path(), terminals.join(entry.file_name()));
+        let ours = fs::read_link(&outside).is_ok_and(|at| at == inside);
+        if ours && entry.file_type()?.is_dir() {
+            move_out(&inside, &outside)?;
+        }
+    }
+    Ok(())
+}
+
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir =
+            std::env::temp_dir().join(format!("stead-terminal-dir-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("terminals")).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_terminals_directory_has_one_path_wherever_it_is() {
+        let home = scratch("moves");
+        let (one, two) = (home.join("one/t"), home.join("two/t"));
+        fs::create_dir_all(&one).unwrap();
+        fs::create_dir_all(&two).unwrap();
+        let outside = home.join("terminals/term_1");
+        move_in(&one, "term_1", &outside).unwrap();
+        fs::write(outside.join("log"), "kept").unwrap();
+        assert!(one.join("term_1/log").is_file());
+        move_in(&one, "term_1", &outside).unwrap();
+        // The first instance is lost without a clean end; the second takes over.
+        move_in(&two, "term_1", &outside).unwrap();
+        assert!(two.join("term_1/log").is_file());
+        assert!(!one.join("term_1").exists());
+        move_all_out(&two, &home.join("terminals")).unwrap();
+        assert!(fs::symlink_metadata(&outside).unwrap().is_dir());
+        assert_eq!(fs::read_to_string(outside.join("log")).unwrap(), "kept");
+        // If the instance's files are gone, the terminal can still be used.
+        move_in(&one, "term_1", &outside).unwrap();
+        fs::remove_dir_all(&one).unwrap();
+        fs::create_dir_all(&one).unwrap();
+        move_in(&one, "term_1", &outside).unwrap();
+        assert!(outside.is_dir());
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn a_deleted_terminal_is_moved_in_again_without_its_old_files() {
+        let home = scratch("deleted");
+        let area = home.join("one/t");
+        fs::create_dir_all(&area).unwrap();
+        let (inside, outside) = (area.join("term_1"), home.join("terminals/term_1"));
+        let delete = |name: &Path| host::shell::place::remove(name).unwrap();
+        // As the server deletes it, and as an earlier version did, which removed the link alone.
+        for gone in [delete as fn(&Path), |name: &Path| fs::remove_file(name).unwrap()] {
+            move_in(&area, "term_1", &outside).unwrap();
+            fs::write(outside.join("log"), "old").unwrap();
+            gone(&outside);
+            move_in(&area, "term_1", &outside).unwrap();
+            assert!(inside.is_dir() && fs::read_link(&outside).unwrap() == inside);
+            assert!(!inside.join("log").exists());
+        }
+        // A crash between the link and the exchange leaves a link to itself inside.
+        delete(&outside);
+        fs::create_dir(&outside).unwrap();
+        symlink(&inside, &inside).unwrap();
+        move_in(&area, "term_1", &outside).unwrap();
+        assert!(inside.is_dir());
+        fs::remove_dir_all(&home).unwrap();
+    }
+}

@@ -1,0 +1,218 @@
+//! The values that providers take and return.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::error::ProviderError;
+use model::{Env, Instance, InstanceId, LeaseId, Money, TerminalId, Timestamp};
+
+/// The result of an operation, as a future that a trait object can return.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProviderError>> + Send + 'a>>;
+
+/// A byte stream to a host or to a program inside an instance.
+pub type Connection = Box<dyn ByteStream>;
+
+/// What a [`Connection`] can do.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// What a provider can do, as `/api/providers` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// A host runs inside, so terminals are real PTYs.
+    pub hosted: bool,
+    /// What survives a pause.
+    pub pause: Fidelity,
+    pub metrics: bool,
+    /// What separates instances from this machine and from each other, in words; empty if nothing does.
+    pub isolation: Vec<String>,
+}
+
+/// What survives when an instance is paused or ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// Every process, with its memory.
+    Memory,
+    /// Files alone.
+    Filesystem,
+    None,
+}
+
+/// What the instances of a provider have in common.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// The initial environment of shells; `None` for the server's own.
+    pub environment: Option<Env>,
+    /// What one hour of a running instance costs.
+    pub hourly_price: Money,
+    /// How long an unreachable host is retried before it counts as gone.
+    pub reconnect_timeout: Duration,
+    /// What is kept of an ended instance for the next one of its lease.
+    pub suspend: Fidelity,
+    /// Warm instances that wait for a lease; `None` if there is no pool.
+    pub warm: Option<usize>,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            environment: None,
+            hourly_price: Money::default(),
+            reconnect_timeout: Duration::from_secs(5),
+            suspend: Fidelity::None,
+            warm: None,
+        }
+    }
+}
+
+/// An instance to be created, as it was recorded beforehand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intent {
+    pub lease_id: LeaseId,
+    /// Counts the instances of the lease.
+    pub generation: u64,
+    /// Never used for another instance.
+    pub instance_id: InstanceId,
+    /// The provider's own settings.
+    pub spec: serde_json::Value,
+}
+
+/// An instance that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// The provider's name for it; empty if that is our id.
+    pub reference: String,
+}
+
+/// The state of an instance, as its provider reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Observed {
+    Running,
+    Paused,
+    /// It does not exist, or has ended.
+    Gone,
+}
+
+/// The target of a copy of a lease's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyTo {
+    /// A lease that has no files yet.
+    Lease(LeaseId),
+    /// A snapshot of this name, replacing an existing one.
+    Snapshot(String),
+}
+
+/// A named copy of a lease's files, from which other leases can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub name: String,
+    /// The space it takes on disk.
+    pub bytes: u64,
+    /// When it was taken.
+    pub at: Timestamp,
+}
+
+/// The directories that a terminal needs inside an instance, by their paths outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalMounts {
+    pub terminal: TerminalId,
+    /// The terminal's own directory, for the host alone.
+    pub dir: PathBuf,
+    /// Directories for the shell, each with its preferred path inside.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
+}
+
+/// The paths of [`TerminalMounts`] inside an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedPaths {
+    /// The terminal's own directory, as the host opens it.
+    pub dir: PathBuf,
+    /// Each directory outside, and its path inside.
+    pub seen: Vec<(PathBuf, PathBuf)>,
+}
+
+impl MountedPaths {
+    /// The paths where inside and outside are the same.
+    #[must_use]
+    pub fn unchanged(wanted: &TerminalMounts) -> Self {
+        let seen = wanted.mounts.iter().map(|(outside, _)| (outside.clone(), outside.clone()));
+        Self { dir: wanted.dir.clone(), seen: seen.collect() }
+    }
+
+    /// The path inside of a mounted directory; any other path is returned as it is.
+    #[must_use]
+    pub fn inside(&self, outside: &Path) -> PathBuf {
+        let seen = self.seen.iter().find(|(mounted, _)| mounted == outside);
+        seen.map_or_else(|| outside.to_owned(), |(_, inside)| inside.clone())
+    }
+}
+
+/// An instance that was found by our label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub lease_id: LeaseId,
+    pub generation: u64,
+    pub instance_id: InstanceId,
+    /// The provider's name for it.
+    pub reference: String,
+    pub observed: Observed,
+}
+
+impl Found {
+    #[must_use]
+    pub fn instance(&self, started_at: Timestamp) -> Instance {
+        Instance {
+            instance_id: self.instance_id.clone(),
+            generation: self.generation,
+            reference: self.reference.clone(),
+            started_at,
+        }
+    }
+}
+
+/// How often an instance reached its limits since it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Exceeded {
+    /// Processes that were killed at the memory limit.
+    pub out_of_memory: u64,
+    /// Processes that could not be created at the process limit.
+    pub processes: u64,
+    /// Times its processes were killed for exceeding the disk quota.
+    pub disk: u64,
+}
+
+/// What an instance may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    pub memory_bytes: u64,
+    /// Thousandths of a CPU.
+    pub milli_cpus: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
+}
+
+/// What an instance uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Metrics {
+    /// CPU time since it was created, in microseconds.
+    pub cpu_us: u64,
+    /// Memory, with shared pages counted proportionally.
+    pub memory_bytes: u64,
+    /// Processes, including the host.
+    pub processes: u64,
+    /// The size of its terminals' logs and outputs; for a sandbox, the used space of its disk.
+    pub disk_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ResourceLimits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<Exceeded>,
+}

@@ -1,0 +1,109 @@
+//! A host that runs on this machine: its connection and its process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use host::wire::{self, Decoder, Event, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::sleep;
+
+use super::timing::POLL_INTERVAL;
+use crate::host_socket::HostSocket;
+
+/// A host that accepted our connection.
+#[derive(Debug)]
+pub(super) struct HostProcess {
+    socket: HostSocket,
+    pidfd: OwnedFd,
+}
+
+impl HostProcess {
+    /// Connects to the host of this directory; `None` if no host lives there.
+    pub(super) async fn connect(dir: &Path) -> io::Result<Option<Self>> {
+        let Some(socket) = HostSocket::try_connect(dir).await? else { return Ok(None) };
+        let Some(pid) = Pid::from_raw(socket.pid) else { return Ok(None) };
+        match rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK) {
+            Ok(pidfd) => Ok(Some(Self { socket, pidfd })),
+            Err(rustix::io::Errno::SRCH) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The process id. It is not reused while the host lives.
+    pub(super) fn pid(&self) -> i32 {
+        self.socket.pid
+    }
+
+    /// The connection, with nothing read from it.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.socket.stream
+    }
+
+    /// Asks the host to end everything and itself, and waits for its end. It may end without an answer.
+    pub(super) async fn shut_down(&self) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        greet(&mut bytes)?;
+        Request::Shutdown { seq: 1 }.encode(&mut bytes).map_err(io::Error::other)?;
+        let mut sent = 0;
+        while sent < bytes.len() {
+            self.socket.stream.writable().await?;
+            match self.socket.stream.try_write(&bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.ended().await;
+        Ok(())
+    }
+
+    /// Kills the host.
+    pub(super) fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Waits until the host's process has ended.
+    pub(super) async fn ended(&self) {
+        // A pidfd is readable once its process has ended.
+        let has_ended = || {
+            let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        };
+        while !has_ended() {
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// The ids of the host's terminals.
+    pub(super) async fn terminals(&mut self) -> io::Result<Vec<String>> {
+        let mut bytes = Vec::new();
+        greet(&mut bytes)?;
+        Request::List { seq: 1 }.encode(&mut bytes).map_err(io::Error::other)?;
+        self.socket.stream.write_all(&bytes).await?;
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let count = self.socket.stream.read(&mut buffer).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            decoder.feed(&buffer[..count]);
+            while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+                if let Some(Event::Terminals { terminals, .. }) =
+                    Event::decode(&frame).map_err(io::Error::other)?
+                {
+                    return Ok(terminals.into_iter().map(|info| info.terminal).collect());
+                }
+            }
+        }
+    }
+}
+
+fn greet(bytes: &mut Vec<u8>) -> io::Result<()> {
+    let hello = Request::Hello { version: wire::VERSION, features: wire::FEATURES };
+    hello.encode(bytes).map_err(io::Error::other)
+}
