@@ -203,7 +203,7 @@ async fn resume(
 
 /// Destroy the instance of a lease.
 ///
-/// Its terminals keep their state and get a new instance on their next use.
+/// The terminals of the lease keep their state and get a new instance on their next use.
 #[utoipa::path(post, path = "/api/leases/{id}/destroy", tag = "leases",
     operation_id = "leases.destroy", params(LeasePath),
     responses((status = 200, description = "The lease", body = LeaseView)))]

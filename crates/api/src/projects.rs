@@ -148,7 +148,7 @@ struct NewProject {
 
 /// Create a project.
 ///
-/// Its id is the prefix, a dash and eight hexadecimal digits.
+/// The id of the project is the prefix, a dash and eight hexadecimal digits.
 #[utoipa::path(post, path = "/api/projects", tag = "projects",
     operation_id = "projects.create", request_body = NewProject,
     responses((status = 201, description = "The project", body = ProjectView)))]

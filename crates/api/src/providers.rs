@@ -17,11 +17,11 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 struct ProviderView {
     /// Name of the provider.
     name: String,
-    /// Whether it is the default provider.
+    /// Whether this is the default provider.
     default: bool,
-    /// Whether it can be used on this machine.
+    /// Whether the provider can be used on this machine.
     available: bool,
-    /// Its capabilities.
+    /// Capabilities of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     capabilities: Option<Capabilities>,

@@ -62,7 +62,7 @@ pub(super) struct TerminalView {
     thread_id: String,
     /// Id of its lease.
     lease_id: String,
-    /// Whether it is the default terminal of the thread.
+    /// Whether this is the default terminal of the thread.
     is_default: bool,
     /// `live`, `exited` or `restorable`; the next use of a restorable terminal starts a shell from its state.
     status: &'static str,

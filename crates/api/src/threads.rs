@@ -61,7 +61,7 @@ struct ThreadRow {
     lease_id: String,
     /// The requested provider; null for the default.
     provider: Option<String>,
-    /// Its compute.
+    /// Compute of the thread.
     sandbox: ThreadRowSandbox,
     /// The latest command in its default terminal.
     last_command: Option<LastCommand>,
@@ -168,7 +168,7 @@ pub(super) struct ThreadView {
     project_id: String,
     /// The latest messages, oldest first.
     messages: Vec<MessageView>,
-    /// Its compute.
+    /// Compute of the thread.
     sandbox: ThreadSandbox,
     /// Labels set by clients.
     labels: BTreeMap<String, String>,
@@ -235,7 +235,7 @@ async fn show(
 
 /// Delete a thread with its session and terminals.
 ///
-/// Its lease is destroyed unless another thread shares it.
+/// The lease of the thread is destroyed unless another thread shares it.
 #[utoipa::path(delete, path = "/api/threads/{tid}", tag = "threads",
     operation_id = "threads.delete", params(ThreadPath, RemovalQuery),
     responses((status = 204, description = "The thread is deleted"),
