@@ -84,7 +84,7 @@ fn a_terminal_stands_on_commands_alone() {
         assert_eq!(provider["capabilities"]["hosted"], false);
         let zsh = client.post("/api/threads/t/terminals", json!({"shell": "zsh"}));
         assert!((400..500).contains(&zsh.status), "{}", zsh.text());
-        assert!(zsh.text().contains("no live shell here"), "{}", zsh.text());
+        assert!(zsh.text().contains("zsh is not available here"), "{}", zsh.text());
         client.delete("/api/threads/t").expect_success();
         wait_for("no sandbox to be left", || {
             let left = vendor.sandboxes(kind);

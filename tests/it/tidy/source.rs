@@ -164,7 +164,7 @@ impl Modules {
 
 /// Whether a file holds tests and nothing else.
 pub fn is_test(path: &Path) -> bool {
-    path.ends_with("tests.rs")
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("tests.rs"))
         || path.ends_with("contract.rs")
         || path.components().any(|part| part.as_os_str() == "tests")
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 
 use super::defined;
 use super::harmless::HarmlessFilter;
@@ -287,7 +287,8 @@ fn state(sandbox: &Sandbox, prelude: &[u8]) -> State {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    // The same texts in every run: a new counterexample is found by raising the number of cases, not by chance.
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(12) })]
 
     #[test]
     fn a_command_called_harmless_leaves_a_real_bash_as_it_is(

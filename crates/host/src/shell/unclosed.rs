@@ -24,6 +24,10 @@ pub fn may_be(text: &[u8]) -> bool {
         match byte {
             b'\\' => at += 1,
             b'`' => return true,
+            // A subscript reads to its bracket, over what would be a comment elsewhere.
+            b'[' if !quoted && !in_brace && (before.is_ascii_alphanumeric() || before == b'_') => {
+                return true;
+            }
             b'\'' if in_brace => return true,
             b'#' if in_brace && before != b'{' => return true,
             b'(' if in_brace && before != b'$' => return true,
@@ -78,6 +82,7 @@ mod tests {
             "echo $(ls # )",
             "echo $(echo '",
             "echo ${x #$((",
+            "a[[ #$((",
             "$(<<E\na) ",
             "echo $(case a in a) echo;; esac",
             "echo $(# )",
