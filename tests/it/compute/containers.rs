@@ -283,7 +283,12 @@ fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
             let fill =
                 format!("head -c 1G /dev/zero > {dir}/fill; stat -c %s {dir}/fill || echo 0");
             let fill = format!("{{ {fill}; }} 2>/dev/null; rm -f {dir}/fill");
-            let bytes: u64 = said(&server, "full", &fill).trim().parse().unwrap();
+            let filled = exec(&server.client(), "full", &fill);
+            // The quota may find the full workspace before the file is removed, and end the command.
+            if filled["limit_reached"] == "disk_full" && dir == "/workspace" {
+                continue;
+            }
+            let bytes: u64 = filled["stdout"].as_str().unwrap().trim().parse().unwrap();
             assert!(bytes <= most << 20, "{name}: {dir}: {bytes}");
         }
         // Many files in the workspace are stopped, however long that takes.
