@@ -71,8 +71,9 @@ nextest:
 flaky: nextest ## run TEST N (50) times, to reproduce a test that failed once
 	$(CARGO) nextest run --workspace --stress-count $(N) $(TEST)
 
-test-bin:
-	$(CARGO) build
+# By the same command as the tests: another would compile everything again for other features.
+test-bin: nextest
+	@$(CARGO) nextest run --workspace --no-run
 
 sdk: test-bin ## run the SDKs of E2B and Daytona, from their registries, against the real binary
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \

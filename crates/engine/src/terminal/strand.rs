@@ -21,7 +21,9 @@ use super::flight::CommandStage;
 use super::link::{HostLink, LinkError, Progress};
 use super::options::{ExecOptions, IfBusy, Resume};
 use super::terminals::{Live, Terminals};
-use model::{Command, CommandEnd, CommandId, CommandStatus, ShellKind, Terminal, TerminalId};
+use model::{
+    Command, CommandEnd, CommandId, CommandStatus, Desired, ShellKind, Terminal, TerminalId,
+};
 
 /// How long a command waits for a host to run on.
 const HOST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -180,6 +182,11 @@ impl Terminals {
         options: &ExecOptions,
     ) -> Result<(), TerminalError> {
         let terminal = self.0.store.terminal(terminal).await?.ok_or(TerminalError::Gone)?;
+        // A host that was stopped on request stays stopped: a command that came too late does not start it.
+        let lease = self.0.store.lease(&terminal.lease_id).await?;
+        if lease.is_none_or(|lease| lease.desired == Desired::Stopped) {
+            return Err(TerminalError::Gone);
+        }
         let live = self.live(&terminal).await;
         let link = self.alive_again(&terminal, &live, options.resume).await?;
         tracing::info!(command = %id, "a command that had not started goes to another host");
