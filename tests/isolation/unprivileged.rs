@@ -167,6 +167,17 @@ fn no_probe_gets_through_for_a_user_who_is_not_root() {
 }
 
 #[test]
+fn a_process_of_the_same_user_cannot_read_the_memory_of_the_server() {
+    let Some(person) = Person::new(Tun::Shut) else { return };
+    let environ = format!("/proc/{}/environ", person.server.as_ref().unwrap().pid());
+    let user = USER.to_string();
+    let as_user = ["--reuid", &user, "--regid", &user, "--clear-groups", "cat", &environ];
+    let read = Command::new("setpriv").args(as_user).output().unwrap();
+    let message = String::from_utf8_lossy(&read.stderr);
+    assert!(!read.status.success() && message.contains("Permission denied"), "{message}");
+}
+
+#[test]
 fn a_users_sandbox_works_like_any_other() {
     let Some(mut person) = Person::new(Tun::Shut) else { return };
     assert_eq!(

@@ -102,6 +102,7 @@ async fn output(
     let from = query.from.unwrap_or(0);
     let mut bytes = Vec::new();
     let (mut offset, mut next, mut end) = (from, from, false);
+    let mut waited = wait == 0;
     let deadline = tokio::time::Instant::now() + Duration::from_millis(wait);
     loop {
         let left = (limit - bytes.len() as u64).min(host::wire::MAX_DATA as u64) as u32;
@@ -123,10 +124,9 @@ async fn output(
         }
         end = chunk.end;
         if chunk.bytes.is_empty() {
-            let more = bytes.is_empty()
-                && !end
-                && app.terminals.more_output(&terminal, &command, stream, next, deadline).await;
-            if more {
+            if bytes.is_empty() && !end && !waited {
+                // Also read once more when no more can follow: the last bytes may have come since.
+                waited = !app.terminals.more_output(&terminal, &command, stream, next, deadline).await;
                 continue;
             }
             next = chunk.next.max(next);

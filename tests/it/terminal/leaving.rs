@@ -150,6 +150,30 @@ fn a_queued_command_whose_caller_has_left_never_starts() {
 }
 
 #[test]
+fn a_sandbox_stopped_on_request_is_not_started_by_a_queued_command() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let ask = |command: &str| {
+        let body = json!({"command": command, "yield_ms": 1});
+        let receipt = client.post("/api/threads/t/exec", body).expect(200);
+        receipt["command_id"].as_str().unwrap().to_owned()
+    };
+    let (runs, queued) = (ask("sleep 1000"), ask("echo never"));
+    let lease = client.get("/api/threads/t/lease").expect(200);
+    let lease = format!("/api/leases/{}", lease["lease_id"].as_str().unwrap());
+    client.post(&format!("{lease}/destroy"), json!({})).expect_success();
+    for (id, expected) in [(runs, "lost"), (queued, "not_started")] {
+        wait_for("the receipt", || {
+            let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+            if receipt["status"] == expected { Ok(()) } else { Err(receipt.to_string()) }
+        });
+    }
+    assert_eq!(client.get(&lease).expect(200)["instance"], Value::Null);
+    assert_eq!(hosts(home.path()), Vec::<i32>::new());
+}
+
+#[test]
 fn a_cancelled_command_is_reported_as_cancelled_whether_or_not_it_had_started() {
     let home = Home::new();
     let server = Server::start(&home);

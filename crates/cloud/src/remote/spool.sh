@@ -58,7 +58,8 @@ look() {
     j=$((j + 1)); [ $j -lt "$4" ] || break
     if [ $j -lt 10 ]; then nap 0.02; elif [ $j -lt 30 ]; then nap 0.05; else nap 0.2; fi
   done
-  [ -z "$g" ] || l=$(born)
+  # Measured after the processes were counted: what the last of them wrote must not be missed.
+  if [ -n "$g" ]; then l=$(born); [ -n "$l" ] || settled; lengths; fi
   say "out $x"; say "err $y"
   [ "$x" -le "$1" ] || piece out "$1" "$6"
   [ "$y" -le "$2" ] || piece err "$2" "$6"
@@ -69,16 +70,17 @@ look() {
   fi
   say "$g"
 }
-# Waits until all output is in the files: the copying processes are idle or have ended.
+# Waits until all output is in the files: the copying processes are idle or have ended. A copying process is not
+# asleep while there is something to read.
 settled() {
-  k=0; c=0
-  while [ $k -lt 500 ] && [ $c -lt 2 ]; do
-    c=$((c + 1)); k=$((k + 1))
+  k=0
+  while [ $k -lt 500 ]; do
+    c=1
     for p in $(cat "$d/cats" 2>/dev/null); do
-      w=$(cut -d')' -f2 "/proc/$p/stat" 2>/dev/null); w=${w# }
-      case $w in '' | S* | Z*) ;; *) c=0 ;; esac
-    done
-    nap 0.01
+      w=; read -r w <"/proc/$p/stat"; case ${w##*) } in '' | S* | Z*) ;; *) c=0 ;; esac
+    done 2>/dev/null
+    [ $c = 0 ] || return 0
+    k=$((k + 1)); nap 0.01
   done
 }
 # Waits briefly for the command to start.

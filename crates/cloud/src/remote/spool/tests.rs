@@ -185,6 +185,22 @@ fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
 }
 
 #[test]
+fn what_the_last_process_wrote_just_before_it_ended_is_reported() {
+    let mut sandbox = Sandbox::new("last");
+    let command_dir = sandbox.command_dir();
+    sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, "echo now"), &[]));
+    sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(0));
+    // The last background process writes and ends while the processes are counted.
+    let known = StreamOffsets { out: 4, ..StreamOffsets::default() };
+    let text = command_dir.status(known, WaitFor::AllProcesses);
+    let ends = "born() { echo late >>\"$d/out\"; }\nlook ";
+    let report = sandbox.ask(&text.replace("\nlook ", &format!("\n{ends}")));
+    assert_eq!(report.left, 0);
+    assert!(report.out > 4, "{report:?}");
+    assert_eq!(report.data.first(), Some(&(StreamName::Out, 4, b"late\nlate\n".to_vec())));
+}
+
+#[test]
 fn a_command_reads_what_it_is_given_once_each() {
     let mut sandbox = Sandbox::new("feed");
     let command_dir = sandbox.command_dir();
