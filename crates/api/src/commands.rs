@@ -126,7 +126,8 @@ async fn output(
         if chunk.bytes.is_empty() {
             if bytes.is_empty() && !end && !waited {
                 // Also read once more when no more can follow: the last bytes may have come since.
-                waited = !app.terminals.more_output(&terminal, &command, stream, next, deadline).await;
+                waited =
+                    !app.terminals.more_output(&terminal, &command, stream, next, deadline).await;
                 continue;
             }
             next = chunk.next.max(next);

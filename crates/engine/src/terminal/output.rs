@@ -4,7 +4,7 @@ use host::wire::Stream;
 
 use super::error::TerminalError;
 use super::link::LinkError;
-use super::output_source::{Chunk, from_files, from_host, from_memory, lengths, total, whole};
+use super::output_source::{Chunk, from_files, from_host, from_memory, total, whole, written};
 use super::terminals::Terminals;
 use model::{Command, Terminal};
 
@@ -46,21 +46,26 @@ impl Terminals {
                 other => return other,
             }
         }
-        if let Some(copy) = copy {
-            return Ok(from_memory(&copy, stream, from, limit));
-        }
         let directory = self.directory(&terminal.terminal_id);
         let id = command.command_id.clone();
-        let read =
-            tokio::task::spawn_blocking(move || from_files(&directory, &id, stream, from, limit));
+        let copied = copy.as_ref().map(|copy| whole(copy, stream).len() as u64);
+        // Output of background processes is written after the copy was made.
+        let read = tokio::task::spawn_blocking(move || match copied {
+            Some(copied) if written(&directory, &id, stream) <= copied => {
+                Err(TerminalError::NotKept)
+            }
+            Some(_) | None => from_files(&directory, &id, stream, from, limit),
+        });
         match read.await.map_err(|_| TerminalError::Gone)? {
-            Err(TerminalError::NotKept) if unreachable.is_some() => {
-                Err(unreachable.unwrap_or(TerminalError::NotKept))
-            }
-            // It wrote nothing, or little that was lost with its host.
-            Err(TerminalError::NotKept) if total(command, stream) == 0 => {
-                Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() })
-            }
+            Err(TerminalError::NotKept) => match (copy, unreachable) {
+                (Some(copy), _) => Ok(from_memory(&copy, stream, from, limit)),
+                (None, Some(unreachable)) => Err(unreachable),
+                // It wrote nothing, or little that was lost with its host.
+                (None, None) if total(command, stream) == 0 => {
+                    Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() })
+                }
+                (None, None) => Err(TerminalError::NotKept),
+            },
             other => other,
         }
     }
@@ -69,8 +74,10 @@ impl Terminals {
     pub(super) async fn with_lengths(&self, command: &Command) -> Command {
         let directory = self.directory(&command.terminal_id);
         let id = command.command_id.clone();
-        let lengths = tokio::task::spawn_blocking(move || lengths(&directory, &id));
-        let (stdout, stderr) = lengths.await.unwrap_or_default();
+        let lengths = tokio::task::spawn_blocking(move || {
+            [Stream::Stdout, Stream::Stderr].map(|stream| written(&directory, &id, stream))
+        });
+        let [stdout, stderr] = lengths.await.unwrap_or_default();
         let mut command = command.clone();
         command.stdout_bytes = command.stdout_bytes.max(stdout);
         command.stderr_bytes = command.stderr_bytes.max(stderr);

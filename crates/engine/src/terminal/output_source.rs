@@ -87,7 +87,7 @@ pub fn total(command: &Command, stream: Stream) -> u64 {
     }
 }
 
-/// Reads bytes of a stream from the files that a lost host left.
+/// Reads bytes of a stream from the files of a host.
 pub fn from_files(
     directory: &Path,
     command: &CommandId,
@@ -117,11 +117,7 @@ fn file(directory: &Path, command: &CommandId, stream: Stream) -> PathBuf {
     directory.join("commands").join(format!("{command}.{suffix}"))
 }
 
-/// Returns the lengths of standard output and standard error that a lost host left in its files.
-pub fn lengths(directory: &Path, command: &CommandId) -> (u64, u64) {
-    let length = |stream| {
-        let left = Output::left(file(directory, command, stream));
-        left.map_or(0, |output| output.written())
-    };
-    (length(Stream::Stdout), length(Stream::Stderr))
+/// Returns the length of a stream in the files of a host.
+pub fn written(directory: &Path, command: &CommandId, stream: Stream) -> u64 {
+    Output::left(file(directory, command, stream)).map_or(0, |output| output.written())
 }
