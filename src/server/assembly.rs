@@ -101,6 +101,7 @@ pub async fn build(
         terminals.clone(),
         sessions.clone(),
         removals.clone(),
+        events.clone(),
         clock.clone(),
     );
     Ok(Engine {

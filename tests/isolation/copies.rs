@@ -62,6 +62,29 @@ fn a_fork_begins_with_the_files_and_goes_its_own_way() {
 }
 
 #[test]
+fn a_fork_of_a_sandbox_has_its_files_and_its_shell_and_goes_its_own_way() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let client = world.server.client();
+    let original = client.post("/api/sandboxes", json!({"labels": {"a": "b"}})).expect(201);
+    let thread = |sandbox: &Value| sandbox["thread_id"].as_str().unwrap().to_owned();
+    let target = |verb: &str| format!("/api/sandboxes/{}/{verb}", thread(&original));
+    exec(&client, &thread(&original), "echo first > /opt/file; cd /opt; greet() { echo hi $1; }");
+    let fork = client.post(&target("fork"), json!({"name": "attempt"})).expect(201);
+    assert_eq!((&fork["name"], &fork["labels"]), (&json!("attempt"), &json!({"a": "b"})));
+    let command = "cat file; greet $PWD; echo second > file";
+    assert_eq!(exec(&client, &thread(&fork), command)["stdout"], "first\nhi /opt\n");
+    assert_eq!(exec(&client, &thread(&original), "cat file")["stdout"], "first\n");
+    assert_eq!(client.post(&target("fork"), json!({"name": "attempt"})).problem(409), "conflict");
+
+    client.post(&target("snapshot"), json!({"name": "kept"})).expect(201);
+    let later = client.post("/api/sandboxes", json!({"snapshot": "kept"})).expect(201);
+    assert_eq!(later["template"], "kept");
+    assert_eq!(exec(&client, &thread(&later), "cat /opt/file")["stdout"], "first\n");
+    assert!(client.post("/api/sandboxes", json!({"snapshot": "none"})).status >= 400);
+    assert_eq!(client.get("/api/sandboxes").expect(200)["items"].as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn a_disk_grows_with_its_files_while_nothing_runs_on_it() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();

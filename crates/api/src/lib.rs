@@ -45,6 +45,7 @@ mod providers;
 mod query;
 mod receipt;
 mod removal;
+mod sandboxes;
 mod sessions;
 mod shares;
 mod signal;
@@ -93,6 +94,7 @@ pub fn router(state: GuardState, others: Router) -> Router {
         .merge(shares::routes())
         .merge(exec::routes())
         .merge(commands::routes())
+        .merge(sandboxes::routes())
         .merge(leases::routes())
         .merge(snapshots::routes())
         .merge(providers::routes())

@@ -24,6 +24,10 @@ ids! {
         /// Id of the command
         id,
     }
+    SandboxPath {
+        /// Id of the sandbox
+        id,
+    }
     LeasePath {
         /// Id of the lease
         id,

@@ -15,6 +15,7 @@ use super::{
     params::LeasePath,
 };
 use machine::is_image_name;
+use model::LeaseId;
 use provider::Snapshot;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -25,14 +26,14 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "with-dependencies"}))]
-struct NewSnapshot {
+pub(super) struct NewSnapshot {
     /// Name of 1 to 64 letters, digits, `.`, `_` and `-`. An existing snapshot of this name is replaced.
     name: String,
 }
 
 /// A snapshot of the files of a lease. A thread with `sandbox: {"snapshot": NAME}` starts from it.
 #[derive(Debug, Serialize, ToSchema)]
-struct SnapshotView {
+pub(super) struct SnapshotView {
     /// Name of the snapshot.
     name: String,
     /// Name of its provider.
@@ -53,14 +54,22 @@ async fn create(
     Path(id): Path<LeaseName>,
     Json(new): Json<NewSnapshot>,
 ) -> Result<(StatusCode, axum::Json<SnapshotView>), Problem> {
+    Ok((StatusCode::CREATED, axum::Json(take(&app, &id.lease()?, &new).await?)))
+}
+
+/// Creates a snapshot of the files of a lease.
+pub(super) async fn take(
+    app: &App,
+    lease: &LeaseId,
+    new: &NewSnapshot,
+) -> Result<SnapshotView, Problem> {
     if !is_image_name(&new.name) {
         return Err(Problem::body("/name", "must be 1 to 64 letters, digits, '.', '_' or '-'"));
     }
-    app.leases.snapshot(&id.lease()?, &new.name).await?;
-    let all = all_snapshots(&app).await?;
+    app.leases.snapshot(lease, &new.name).await?;
+    let all = all_snapshots(app).await?;
     let created = all.into_iter().find(|snapshot| snapshot.name == new.name);
-    let created = created.ok_or_else(|| Problem::missing("snapshot", &new.name))?;
-    Ok((StatusCode::CREATED, axum::Json(created)))
+    created.ok_or_else(|| Problem::missing("snapshot", &new.name))
 }
 
 async fn all_snapshots(app: &App) -> Result<Vec<SnapshotView>, Problem> {

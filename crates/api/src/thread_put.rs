@@ -68,6 +68,31 @@ struct ThreadRequest {
     labels: Option<BTreeMap<String, String>>,
 }
 
+/// Refuses the name of a provider that this server does not have.
+pub(super) fn check_provider(app: &App, name: Option<&str>) -> Result<(), Problem> {
+    let providers = app.leases.providers();
+    if name.is_none_or(|name| providers.named(name).is_ok()) {
+        return Ok(());
+    }
+    let known: Vec<&str> = providers.all().map(|provider| provider.name()).collect();
+    Err(Problem::body("/provider", format!("must be one of {}", known.join(", "))))
+}
+
+/// Refuses settings that the provider does not accept.
+pub(super) fn check_settings(
+    app: &App,
+    provider: &str,
+    settings: &serde_json::Value,
+    pointer: &str,
+) -> Result<(), Problem> {
+    let provider = app.leases.providers().named(provider);
+    match provider.ok().and_then(|provider| provider.accepts(settings).err()) {
+        None => Ok(()),
+        Some(ProviderError::Refused { reason, .. }) => Err(Problem::body(pointer, reason)),
+        Some(other) => Err(Problem::body(pointer, other.to_string())),
+    }
+}
+
 /// Create a thread with options, or change one.
 #[utoipa::path(put, path = "/api/threads/{tid}", tag = "threads",
     operation_id = "threads.put", params(("tid" = String, Path, description = "Id of the thread, chosen by the client")),
@@ -83,13 +108,7 @@ async fn put(
     if choices.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/') || cwd.contains('\0')) {
         return Err(Problem::body("/cwd", "must be an absolute path"));
     }
-    if let Some(provider) = &choices.provider
-        && app.leases.providers().named(provider).is_err()
-    {
-        let known: Vec<&str> = app.leases.providers().all().map(|p| p.name()).collect();
-        let detail = format!("must be one of {}", known.join(", "));
-        return Err(Problem::body("/provider", detail));
-    }
+    check_provider(&app, choices.provider.as_deref())?;
     let is_empty = |spec: &serde_json::Value| spec.as_object().is_some_and(|spec| spec.is_empty());
     choices.sandbox = choices.sandbox.filter(|spec| !is_empty(spec));
     if let Some(spec) = &choices.sandbox {
@@ -101,14 +120,7 @@ async fn put(
         }
         let known = app.store.thread(&thread_id).await?.and_then(|thread| thread.provider);
         let name = choices.provider.as_ref().or(known.as_ref()).unwrap_or(&app.provider);
-        let provider = app.leases.providers().named(name);
-        if let Some(refused) = provider.ok().and_then(|provider| provider.accepts(spec).err()) {
-            let detail = match refused {
-                ProviderError::Refused { reason, .. } => reason,
-                other => other.to_string(),
-            };
-            return Err(Problem::body("/sandbox", detail));
-        }
+        check_settings(&app, name, spec, "/sandbox")?;
     }
     if let Some(policy) = &choices.policy {
         for (pointer, amount) in [

@@ -7,7 +7,7 @@ use super::{
     row::{self, micros, to_word},
     sandboxes, threads,
 };
-use model::{Lease, Moment, Sandbox, SandboxStatus, Thread, ThreadId, Timestamp};
+use model::{Lease, Moment, ProjectId, Sandbox, SandboxStatus, Thread, ThreadId, Timestamp};
 
 /// What a sandbox and its compute are together, as [`Sandbox::status`] says it.
 const STATUS: &str = "CASE WHEN s.state = 'suspended' THEN 'suspended'
@@ -57,6 +57,7 @@ pub struct DueSandboxes {
 /// Which sandboxes a list holds. An empty list of alternatives takes every sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxFilter {
+    pub project_id: Option<ProjectId>,
     pub origin: Option<String>,
     pub purpose: SandboxPurpose,
     pub statuses: Vec<SandboxStatus>,
@@ -95,16 +96,33 @@ impl Store {
         .await
     }
 
-    /// The sandbox that clients of an API know by this name.
+    /// The sandbox of a project that clients of an API know by this name.
     pub async fn sandbox_named(
         &self,
+        project: &ProjectId,
         origin: &str,
         name: &str,
     ) -> Result<Option<SandboxRecord>, StoreError> {
-        let values = vec![text(origin), text(name)];
+        let values = vec![text(project.as_str()), text(origin), text(name)];
         self.read(move |db| {
-            let which = "s.origin = ?1 AND s.name = ?2 ORDER BY s.created_at, s.thread_id LIMIT 1";
+            let which = "s.project_id = ?1 AND s.origin = ?2 AND s.name = ?3 LIMIT 1";
             Ok(select(db, which, values)?.into_iter().next())
+        })
+        .await
+    }
+
+    /// The sandboxes of an API that are recorded as paused or suspended, but whose compute was started.
+    pub async fn woken_sandboxes(&self, origin: &str) -> Result<Vec<ThreadId>, StoreError> {
+        let origin = origin.to_owned();
+        self.read(move |db| {
+            let mut statement = db.prepare_cached(
+                "SELECT s.thread_id
+                 FROM sandboxes s JOIN threads t USING (thread_id) JOIN leases l USING (lease_id)
+                 WHERE s.origin = ?1 AND s.auto_resume AND s.state IN ('paused', 'suspended')
+                       AND l.desired = 'running'",
+            )?;
+            let rows = statement.query_map([origin], |row| row::parsed(row, "thread_id"))?;
+            Ok(rows.collect::<row::Read<_>>()?)
         })
         .await
     }
@@ -177,6 +195,9 @@ fn condition(
         SandboxPurpose::Client => all.push("s.build_id IS NULL".to_owned()),
         SandboxPurpose::Build => all.push("s.build_id IS NOT NULL".to_owned()),
         SandboxPurpose::Any => {}
+    }
+    if let Some(project) = &filter.project_id {
+        all.push(format!("s.project_id = {}", place(text(project.as_str()))));
     }
     if let Some(origin) = &filter.origin {
         all.push(format!("s.origin = {}", place(text(origin))));

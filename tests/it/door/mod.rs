@@ -7,6 +7,7 @@ mod input;
 mod keys;
 mod lifecycle;
 mod lists;
+mod native_sandboxes;
 mod sandboxes;
 mod settings;
 mod shares;

@@ -23,7 +23,7 @@ use crate::{
     port,
     vendor::VendorApi,
 };
-use model::{Env, OnExpiry, PortAccess, SandboxState, SessionPolicy};
+use model::{Env, OnExpiry, PortAccess, ProjectId, SandboxState, SessionPolicy};
 
 const MAX_LABELS: usize = 100;
 const MAX_LABEL_BYTES: usize = 8 << 10;
@@ -203,7 +203,7 @@ pub(super) async fn free_name(
     id: &str,
 ) -> Result<String, DaytonaRefusal> {
     let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_owned());
-    if app.sandboxes.named(ORIGIN, &name).await?.is_some() {
+    if app.sandboxes.named(&ProjectId::default_project(), ORIGIN, &name).await?.is_some() {
         let message = format!("Sandbox with name {name} already exists");
         return Err(DaytonaRefusal::new(axum::http::StatusCode::CONFLICT, message));
     }

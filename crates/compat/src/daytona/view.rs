@@ -6,7 +6,7 @@ use super::{
     DaytonaRefusal, ORGANIZATION, ORIGIN, TOOLBOX, network, size::DaytonaSize, volume::mounts_view,
 };
 use crate::{Compat, build::ALIAS, port, volume::mounts};
-use model::{PortAccess, SandboxState, SandboxStatus};
+use model::{PortAccess, ProjectId, SandboxState, SandboxStatus};
 use store::{SandboxFilter, SandboxRecord};
 
 /// Minutes without use after which a sandbox stops by default.
@@ -32,7 +32,7 @@ pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, Dayt
     {
         return Ok(sandbox);
     }
-    let named = app.sandboxes.named(ORIGIN, name).await?;
+    let named = app.sandboxes.named(&ProjectId::default_project(), ORIGIN, name).await?;
     named
         .ok_or_else(|| DaytonaRefusal::missing(format!("Sandbox with ID or name {name} not found")))
 }

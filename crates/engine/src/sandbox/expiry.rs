@@ -13,7 +13,7 @@ use std::{
 use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{SandboxError, Sandboxes};
+use super::{SandboxError, Sandboxes, wake};
 use model::{Expiry, ExpiryAction, ThreadId};
 
 /// How long after an attempt the same sandbox is tried again, if it is still due.
@@ -30,13 +30,19 @@ impl Sandboxes {
     /// Expires sandboxes until `stop` is cancelled.
     pub async fn run(&self, stop: CancellationToken) {
         let mut changed = self.shared.changed.subscribe();
+        let mut started = self.shared.events.subscribe(None);
         let mut expiries = Expiries::default();
         loop {
             changed.mark_unchanged();
+            // Before anything expires: a sandbox in use has a new lifetime.
+            if let Err(error) = self.wake_used().await {
+                tracing::warn!(%error, "cannot record yet that sandboxes were resumed by a use");
+            }
             let wait = self.expire_due(&mut expiries).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = changed.changed() => {}
+                () = wake::instance_started(&mut started) => {}
                 () = expiries.ended() => {}
                 () = tokio::time::sleep(wait) => {}
             }

@@ -9,6 +9,7 @@ mod error;
 mod expiry;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,9 +23,10 @@ use crate::{
     session::Sessions,
     terminal::Terminals,
 };
-use base::clock::Clock;
+use base::{clock::Clock, event::Events};
 use model::{
-    Sandbox, SandboxEvent, SandboxState, SandboxStatus, SessionPolicy, ThreadId, Timestamp,
+    ProjectId, Sandbox, SandboxEvent, SandboxState, SandboxStatus, SessionPolicy, ThreadId,
+    Timestamp,
 };
 use provider::Fidelity;
 use store::{
@@ -33,6 +35,10 @@ use store::{
 
 /// Sandboxes of one server; each has compute of its own.
 const MAX_SANDBOXES: u64 = 10_000;
+/// The API of this server itself, as the origin of a sandbox.
+pub const NATIVE_ORIGIN: &str = "stead";
+/// The fact of a native sandbox how many seconds each of its lifetimes has.
+pub const LIFETIME: &str = "timeout_s";
 /// How often a change is decided again because another one came first.
 const MAX_ATTEMPTS: usize = 16;
 
@@ -48,6 +54,7 @@ struct Shared {
     terminals: Terminals,
     sessions: Sessions,
     removals: Removals,
+    events: Events,
     clock: Clock,
     changed: watch::Sender<()>,
 }
@@ -70,10 +77,12 @@ impl Sandboxes {
         terminals: Terminals,
         sessions: Sessions,
         removals: Removals,
+        events: Events,
         clock: Clock,
     ) -> Self {
         let changed = watch::Sender::new(());
-        let shared = Shared { store, leases, terminals, sessions, removals, clock, changed };
+        let shared =
+            Shared { store, leases, terminals, sessions, removals, events, clock, changed };
         Self { shared: Arc::new(shared) }
     }
 
@@ -96,17 +105,41 @@ impl Sandboxes {
         self.require(&id).await
     }
 
+    /// Creates a sandbox with a copy of the files of another and the state of its default shell. Its
+    /// processes stay where they are.
+    pub async fn fork(
+        &self,
+        original: &SandboxRecord,
+        mut first: FirstUse,
+        sandbox: Sandbox,
+    ) -> Result<SandboxRecord, SandboxError> {
+        let fork = self.shared.leases.fork(&original.thread.lease_id).await?;
+        let lease = fork.lease.lease_id.clone();
+        // The lease is to be destroyed until the new thread uses it: a crash here leaves nothing behind.
+        first.choices.fork = Some(lease.clone());
+        let created = self.create(first, sandbox).await;
+        if created.is_err() {
+            let _ = self.shared.leases.destroy(&lease).await;
+        }
+        drop(fork);
+        let created = created?;
+        let (from, to) = (&original.thread.terminal_id, &created.thread.terminal_id);
+        self.shared.terminals.copy_state(from, to).await?;
+        Ok(created)
+    }
+
     pub async fn get(&self, id: &ThreadId) -> Result<Option<SandboxRecord>, StoreError> {
         self.shared.store.sandbox(id).await
     }
 
-    /// The sandbox that clients of an API know by this name.
+    /// The sandbox of a project that clients of an API know by this name.
     pub async fn named(
         &self,
+        project: &ProjectId,
         origin: &str,
         name: &str,
     ) -> Result<Option<SandboxRecord>, StoreError> {
-        self.shared.store.sandbox_named(origin, name).await
+        self.shared.store.sandbox_named(project, origin, name).await
     }
 
     pub async fn list(

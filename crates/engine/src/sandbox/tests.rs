@@ -67,10 +67,11 @@ impl Server {
             leases.clone(),
             terminals.clone(),
             sessions.clone(),
-            events,
+            events.clone(),
             stop.clone(),
         );
-        let sandboxes = Sandboxes::new(store.clone(), leases, terminals, sessions, removals, clock);
+        let sandboxes =
+            Sandboxes::new(store.clone(), leases, terminals, sessions, removals, events, clock);
         Server { sandboxes, store, events: listener, stop }
     }
 

@@ -10,7 +10,7 @@ use super::open::NewTerminal;
 use super::options::Resume;
 use super::scribe::{self, Order};
 use super::terminals::Terminals;
-use model::{Env, Terminal, TerminalState};
+use model::{Env, Terminal, TerminalId, TerminalState};
 
 impl Terminals {
     /// Sets and removes exported variables in the live shell. Returns the new version.
@@ -48,6 +48,18 @@ impl Terminals {
         let id = &to.terminal_id;
         self.0.store.fork_state(&from.terminal_id, version, id, delta, now).await?;
         self.begin(id).await
+    }
+
+    /// Gives a terminal that has not started the current state of another.
+    pub async fn copy_state(
+        &self,
+        from: &TerminalId,
+        to: &TerminalId,
+    ) -> Result<(), TerminalError> {
+        let state = self.0.store.terminal_state(from, None).await?;
+        let delta = scribe::delta(&base(&state), &exported(&state));
+        self.0.store.fork_state(from, state.version, to, delta, Timestamp::now()).await?;
+        Ok(())
     }
 
     async fn order(

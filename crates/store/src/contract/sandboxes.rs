@@ -81,9 +81,10 @@ async fn a_sandbox_comes_back_as_it_was_and_goes_with_its_thread() {
     assert_eq!(made.last_active_at, Some(at(0)));
     drop(store);
     let store = Store::open(home.path()).unwrap();
+    let project = ProjectId::default_project();
     assert_eq!(store.sandbox(&whole.thread_id).await.unwrap(), Some(made.clone()));
-    assert_eq!(store.sandbox_named("one", "name").await.unwrap(), Some(made));
-    assert_eq!(store.sandbox_named("two", "name").await.unwrap(), None);
+    assert_eq!(store.sandbox_named(&project, "one", "name").await.unwrap(), Some(made));
+    assert_eq!(store.sandbox_named(&project, "two", "name").await.unwrap(), None);
     store.delete_thread(&whole.thread_id, at(1)).await.unwrap();
     assert_eq!(store.sandbox(&whole.thread_id).await.unwrap(), None);
     assert_eq!(store.sandbox_count().await.unwrap(), 0);
