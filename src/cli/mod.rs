@@ -12,6 +12,7 @@ mod memory;
 mod names;
 mod projects;
 mod raw;
+mod sandboxes;
 mod screen;
 mod settings;
 mod share;
@@ -95,6 +96,9 @@ enum Verb {
     /// Manage threads
     #[command(subcommand, alias = "threads")]
     Thread(threads::ThreadVerb),
+    /// Manage sandboxes: compute with a name, labels and a lifetime
+    #[command(subcommand, alias = "sandboxes")]
+    Sandbox(sandboxes::SandboxVerb),
     /// Manage the session of a thread
     #[command(subcommand, alias = "sessions")]
     Session(threads::SessionVerb),
@@ -202,6 +206,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Pause(args) => threads::pause(args).await,
         Verb::Resume(args) => threads::resume(args).await,
         Verb::Thread(verb) => threads::threads(verb).await,
+        Verb::Sandbox(verb) => sandboxes::sandboxes(verb).await,
         Verb::Session(verb) => threads::sessions(verb).await,
         Verb::Terminal(verb) => terminals::terminals(verb).await,
         Verb::Lease(verb) => threads::leases(verb).await,

@@ -75,6 +75,18 @@ pub(super) async fn lease(client: &ApiClient, name: &str) -> anyhow::Result<Stri
     unique("lease", name, &client.list("/api/leases", MAX_SEARCHED).await?, "lease_id")
 }
 
+/// Returns the id of a sandbox, given by its name, its id or a unique prefix of the id.
+pub(super) async fn sandbox(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    if name.starts_with("sb_") && is_complete(name) {
+        return Ok(name.to_owned());
+    }
+    let items = client.list("/api/sandboxes", MAX_SEARCHED).await?;
+    match items.iter().find(|item| item["name"] == name) {
+        Some(named) => id(named, "sandbox_id"),
+        None => unique("sandbox", name, &items, "sandbox_id"),
+    }
+}
+
 /// Whether a generated id is complete: a kind, an underscore and 32 hexadecimal digits.
 fn is_complete(id: &str) -> bool {
     id.split_once('_').is_some_and(|(_, digits)| digits.len() >= 32)

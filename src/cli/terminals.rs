@@ -69,7 +69,7 @@ pub(super) struct NewArgs {
     #[arg(long)]
     provider: Option<String>,
     #[command(flatten)]
-    sandbox: super::threads::SandboxArgs,
+    sandbox: super::sandboxes::SandboxArgs,
     /// Do not attach; print the terminal id
     #[arg(short, long)]
     detached: bool,
@@ -105,8 +105,9 @@ pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
     if let Some(provider) = args.provider {
         choices.insert("provider".into(), provider.into());
     }
-    if let Some(spec) = args.sandbox.spec() {
-        choices.insert("sandbox".into(), spec);
+    let settings = args.sandbox.given();
+    if !settings.is_empty() {
+        choices.insert("sandbox".into(), settings.into());
     }
     if !choices.is_empty() {
         let path = format!("/api/threads/{}", escape(&args.thread));

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::{
     client::{ServerArgs, escape},
     names,
+    sandboxes::SandboxArgs,
     show::{PrintArgs, line},
 };
 
-/// The max_duration listing.
+/// Maximum number of items in a list.
 const MAX_ITEMS: usize = 100_000;
 
 #[derive(Debug, Args)]
@@ -101,50 +102,6 @@ pub(super) enum ThreadVerb {
     },
 }
 
-/// The resources of a sandbox.
-#[derive(Debug, Default, clap::Args)]
-pub(super) struct SandboxArgs {
-    /// Memory of the sandbox, such as 512m or 1g
-    #[arg(long)]
-    memory: Option<String>,
-    /// CPUs of the sandbox, such as 0.5 or 2
-    #[arg(long)]
-    cpus: Option<String>,
-    /// Maximum number of processes and threads in the sandbox
-    #[arg(long)]
-    processes: Option<u64>,
-    /// Disk size of the sandbox, such as 2g
-    #[arg(long)]
-    disk: Option<String>,
-    /// Network access of the sandbox: none, public, all, or HOST:PORT,…
-    #[arg(long)]
-    egress: Option<String>,
-    /// Image of the sandbox
-    #[arg(long)]
-    image: Option<String>,
-    /// Snapshot that the sandbox's files start from
-    #[arg(long)]
-    snapshot: Option<String>,
-}
-
-impl SandboxArgs {
-    /// Returns the JSON of the request; `None` if no option was given.
-    pub(super) fn spec(self) -> Option<Value> {
-        let given = [
-            ("memory", self.memory.map(Value::from)),
-            ("cpus", self.cpus.map(Value::from)),
-            ("processes", self.processes.map(Value::from)),
-            ("disk", self.disk.map(Value::from)),
-            ("egress", self.egress.map(Value::from)),
-            ("image", self.image.map(Value::from)),
-            ("snapshot", self.snapshot.map(Value::from)),
-        ];
-        let spec: serde_json::Map<String, Value> =
-            given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        (!spec.is_empty()).then_some(Value::Object(spec))
-    }
-}
-
 pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
     match verb {
         ThreadVerb::Ls { form, target } => {
@@ -181,7 +138,8 @@ pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
                 }
             };
             put("provider", provider.map(Value::from));
-            put("sandbox", sandbox.spec());
+            let settings = sandbox.given();
+            put("sandbox", (!settings.is_empty()).then_some(Value::Object(settings)));
             put("lease_id", lease.map(Value::from));
             put("project_id", project.map(Value::from));
             put("cwd", cwd.map(Value::from));

@@ -75,6 +75,9 @@ struct SandboxRequest {
     /// Memory limit, e.g. `512m`.
     #[schema(value_type = Option<String>)]
     memory: Option<Value>,
+    /// Maximum number of processes and threads.
+    #[schema(value_type = Option<u64>)]
+    processes: Option<Value>,
     /// Disk limit, e.g. `10g`.
     #[schema(value_type = Option<String>)]
     disk: Option<Value>,
@@ -271,6 +274,7 @@ async fn create(
         ("snapshot", new.snapshot.clone().map(Value::from)),
         ("cpus", new.cpus),
         ("memory", new.memory),
+        ("processes", new.processes),
         ("disk", new.disk),
         ("egress", new.egress),
     ] {

@@ -2,6 +2,7 @@
 
 mod attach;
 mod exec;
+mod sandboxes;
 mod screen;
 mod waiting;
 

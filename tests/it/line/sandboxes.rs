@@ -1,0 +1,34 @@
+//! `stead sandbox`.
+
+use crate::harness::{Home, Server, run};
+
+#[test]
+fn a_sandbox_is_found_by_its_name_and_by_a_prefix_of_its_id() {
+    let home = Home::new();
+    let _server = Server::start(&home);
+    let path = home.path().to_str().unwrap();
+    let stead = |args: &[&str]| {
+        let output = run(args, &[("STEAD_HOME", path)]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let create = ["sandbox", "create", "build", "--label", "team=web", "--timeout", "1h", "-q"];
+    let (_, id, _) = stead(&create);
+    assert!(id.starts_with("sb_"), "{id}");
+    assert_eq!(stead(&create).1, id, "the name is taken by the same sandbox");
+    assert_eq!(stead(&["exec", "-t", &id, "--", "echo", "inside"]).1, "inside");
+    let (_, table, _) = stead(&["sandboxes", "ls"]);
+    assert!(table.starts_with("SANDBOX") && table.contains("build"), "{table}");
+    assert_eq!(stead(&["sandbox", "ls", "-q", "--label", "team=db"]).1, "");
+    assert_eq!(stead(&["sandbox", "ls", "-q", "--state", "running"]).1, id);
+    stead(&["sandbox", "pause", "build"]);
+    let (_, shown, _) = stead(&["sandbox", "show", &id[..20], "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["state"], &shown["name"]), (&"paused".into(), &"build".into()));
+    let (found, _, error) = stead(&["sandbox", "show", "none"]);
+    assert!(!found && error.contains("no sandbox \"none\"; `stead sandbox ls`"), "{error}");
+    let (created, _, error) = stead(&["sandbox", "create", "--provider", "moon"]);
+    assert!(!created && error.contains("/provider: must be one of"), "{error}");
+    assert!(stead(&["sandbox", "rm", "build"]).0);
+    assert_eq!(stead(&["sandbox", "ls", "-q"]).1, "");
+}
