@@ -267,7 +267,7 @@ impl CommandDir {
             "begun || {{ say later; exit; }}\n\
              k=0; while l=$(born); [ -z \"$l\" ] && [ ! -e \"$d/code\" ] && [ $k -lt 40 ] && runs; \
              do k=$((k + 1)); nap 0.05; done\n\
-             if [ -e \"$d/code\" ]; then say none; elif [ -n \"$l\" ]; then kill -{signal} $l; say running; \
+             if [ -e \"$d/code\" ]; then say none; elif [ -n \"$l\" ]; then signal {signal}; say running; \
              elif runs; then say later; else say none; fi\n"
         );
         self.spool() + &act

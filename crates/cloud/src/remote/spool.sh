@@ -111,6 +111,16 @@ end() {
   done
   settled
 }
+group() { read -r g <"/proc/$1/stat" || return; set -- ${g##*) }; echo "$3"; }
+# Signals the processes in $l: each process group as a whole, so that a process that is being created is not missed,
+# but not the group of the runner.
+signal() {
+  o=; v=; ! runs || o=$(group "$r")
+  for p in $l; do
+    g=$(group "$p"); case " $v " in *" ${g:-$v} "*) continue ;; esac
+    if [ "$g" = "$o" ]; then kill "-$1" "$p"; else v="$v $g"; kill "-$1" "-$g"; fi
+  done 2>/dev/null
+}
 # Removes the files of forgotten commands; none of them can start again.
 forget() {
   for q in "$@"; do

@@ -235,6 +235,37 @@ fn a_command_reads_what_it_is_given_once_each() {
 }
 
 #[test]
+fn a_signal_reaches_a_process_that_was_created_meanwhile() {
+    let mut sandbox = Sandbox::new("group");
+    let command_dir = sandbox.command_dir();
+    let text = "sleep 1000; echo not interrupted";
+    sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, text), &[]));
+    // The processes are listed before the shell creates the one it waits for.
+    let shells = "pgrep() { for e in $(grep -lsF -- \"$m=$i\" /proc/[0-9]*/environ); do \
+        e=${e%/environ}; echo \"${e#/proc/}\"; done; }\n\
+        born() { for p in $(pgrep); do read -r g <\"/proc/$p/comm\" && [ \"$g\" != sleep ] && echo \"$p\"; done; }";
+    let text = command_dir.signal(2).replace("begun ||", &format!("{shells}\nbegun ||"));
+    let is_running = |report: &StatusReport| report.status == SpoolStatus::Running;
+    let sleeps = || {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let environs = entries.filter(|entry| {
+            std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name == "sleep\n")
+        });
+        let mark = format!("{COMMAND_MARK}={}", command_dir.id);
+        environs
+            .filter_map(|entry| std::fs::read(entry.path().join("environ")).ok())
+            .any(|environ| String::from_utf8_lossy(&environ).contains(&mark))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !sleeps() {
+        assert!(Instant::now() < deadline, "it does not sleep");
+    }
+    assert_eq!(word(&sandbox.sh(&text)).unwrap(), "running");
+    let (report, out) = sandbox.wait(&command_dir, WaitFor::End, |report| !is_running(report));
+    assert_eq!((report.status, out.as_slice()), (SpoolStatus::Ended(130), &b""[..]));
+}
+
+#[test]
 fn a_stream_beyond_its_bound_keeps_both_ends() {
     let mut sandbox = Sandbox::new("cut");
     let command_dir = sandbox.command_dir();
