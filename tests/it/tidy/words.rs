@@ -24,7 +24,6 @@ const PENDING: &[&str] = &[
     "crates/model",
     "crates/provider",
     "crates/store",
-    "crates/vt",
 ];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.
