@@ -23,7 +23,6 @@ const PENDING: &[&str] = &[
     "crates/machine",
     "crates/model",
     "crates/provider",
-    "crates/store",
 ];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.

@@ -13,6 +13,7 @@ const MAX_OSC_BYTES: usize = 64 * 1024;
 const MAX_DCS_BYTES: usize = 4096;
 /// More intermediates than any supported sequence has.
 const MAX_COLLECTED: usize = 4;
+
 /// The state of the parser between two bytes.
 #[derive(Clone, Default)]
 pub(crate) struct Parser {

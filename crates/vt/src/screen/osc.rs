@@ -18,6 +18,7 @@ pub enum Mark {
 
 const PALETTE: usize = 256;
 const ATTRIBUTE_COLORS: usize = 5;
+
 /// Colors that the program set, as `0xrrggbb`. The client's theme applies to the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Colors {
@@ -53,6 +54,7 @@ impl Colors {
 /// The colors that are reported until the program sets them: those of a dark theme.
 const SPECIAL: [u32; 3] = [0xff_ffff, 0x00_0000, 0xff_ffff];
 const MAX_CWD_BYTES: usize = 8 * 1024;
+
 /// Whether an OSC string is supported. The payload of other strings is not stored.
 pub(crate) fn wanted(id: u32) -> bool {
     matches!(id, 0..=2 | 4 | 5 | 7 | 8 | 10..=12 | 104 | 105 | 110..=112 | 133 | 633)

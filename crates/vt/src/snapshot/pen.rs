@@ -41,6 +41,7 @@ pub(super) fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> boo
 
 /// The longest sequence has a reset, nine attributes and three true colors.
 const MAX_SGR_BYTES: usize = 96;
+
 /// A sequence being written into a buffer that fits the longest one.
 struct Sgr<'a> {
     out: &'a mut Vec<u8>,
