@@ -18,7 +18,6 @@ const PENDING: &[&str] = &[
     "crates/compat",
     "crates/config",
     "crates/engine",
-    "crates/files",
     "crates/host",
     "crates/machine",
     "crates/model",
