@@ -21,7 +21,6 @@ const PENDING: &[&str] = &[
     "crates/host",
     "crates/machine",
     "crates/model",
-    "crates/provider",
 ];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.

@@ -141,7 +141,7 @@ impl SandboxKind for DockerKind {
         lease: Option<&LeaseId>,
     ) -> Result<SandboxSpec, ProviderError> {
         let refused =
-            |reason: String| ProviderError::Refused { doing: "take the settings", reason };
+            |reason: String| ProviderError::Refused { doing: "accept the settings", reason };
         let settings = self.options.defaults.clone().with(spec);
         let settings = settings.map_err(|bad| refused(bad.to_string()))?;
         if let Some(image) = settings.image.as_deref().filter(|image| !is_reference(image)) {

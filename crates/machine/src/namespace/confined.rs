@@ -68,7 +68,7 @@ impl Confined {
 
     /// The settings of a lease, completed with the defaults.
     fn settings(&self, spec: &Value) -> Result<SandboxSpec, ProviderError> {
-        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let refused = |reason| ProviderError::Refused { doing: "accept the settings", reason };
         let fields = spec.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
         if let Some(field) = fields.into_iter().find(|field| ROOT_SETTINGS.contains(field)) {
             return Err(refused(format!("{field}: needs a server that runs as root")));

@@ -159,7 +159,7 @@ impl SandboxKind for NamespaceKind {
         spec: &Value,
         lease: Option<&LeaseId>,
     ) -> Result<SandboxSpec, ProviderError> {
-        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let refused = |reason| ProviderError::Refused { doing: "accept the settings", reason };
         let defaults = self.options.defaults.clone();
         let mut settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
         if self.no_egress.load(Ordering::Relaxed) && settings.egress != EgressPolicy::None {
