@@ -19,7 +19,6 @@ const PENDING: &[&str] = &[
     "crates/config",
     "crates/engine",
     "crates/host",
-    "crates/machine",
     "crates/model",
 ];
 

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_acknowledgement_is_found_behind_other_messages() {
+    fn the_acknowledgement_is_found_after_other_messages() {
         let message = |kind: u16, body: &[u32]| {
             let length = 16 + body.len() as u32 * 4;
             let head = NetlinkMessage::default().number(length).bytes(&kind.to_ne_bytes());
