@@ -80,7 +80,7 @@ impl Detail {
     }
 }
 
-/// An inotify event.
+/// One event of the inotify descriptor.
 struct Seen {
     watch: i32,
     flags: ReadFlags,

@@ -24,7 +24,6 @@ pub(crate) struct DirectoryNames {
 /// The instances of one provider.
 #[derive(Debug)]
 pub(crate) struct Instances {
-    /// The server's home.
     pub(crate) home: PathBuf,
     /// The executable that hosts and launchers are started from.
     pub(crate) executable: PathBuf,

@@ -97,7 +97,6 @@ impl IoLimit {
         self.change(cgroups, self.rate, |_| Ok(()))
     }
 
-    /// Removes the limit.
     pub(crate) fn end(&self, cgroups: &Cgroups) -> io::Result<()> {
         self.change(cgroups, 0, remove)
     }

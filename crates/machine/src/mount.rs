@@ -110,9 +110,9 @@ pub(crate) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
 /// The mount at a path in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MountState {
-    /// The directory in question.
+    /// The expected directory is mounted.
     Same,
-    /// Another directory.
+    /// Another directory is mounted.
     Other,
     None,
 }

@@ -30,7 +30,6 @@ impl Checkpointer {
         Ok(Self { wake, commits: 0 })
     }
 
-    /// Counts a commit.
     pub(super) fn committed(&mut self) {
         self.commits += 1;
         if self.commits >= COMMITS_PER_CHECKPOINT {

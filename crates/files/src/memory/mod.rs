@@ -473,7 +473,7 @@ impl Memory {
     }
 }
 
-/// The writer thread.
+/// The main loop of the writer thread.
 fn write(mut queue: mpsc::Receiver<Job>) {
     while let Some(first) = queue.blocking_recv() {
         let mut batch = vec![first];

@@ -15,7 +15,7 @@ const MAX_BODY_BYTES: usize = 1 << 30;
 /// One change of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Op {
-    /// Writes a file.
+    /// Writes a file with this content.
     Put { key: Box<str>, bytes: Bytes, at: Timestamp, version: u64 },
     /// Creates a directory that exists even if it is empty.
     MakeDirectory { key: Box<str>, at: Timestamp },

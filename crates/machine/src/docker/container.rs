@@ -23,9 +23,7 @@ use crate::tools::PATH;
 
 #[derive(Debug)]
 pub(super) struct ContainerPlan<'a> {
-    /// The image's reference.
     pub(super) image: &'a str,
-    /// The instance's directory.
     pub(super) dir: &'a Path,
     pub(super) spec: &'a SandboxSpec,
     /// The directory with the host's executable.

@@ -41,7 +41,7 @@ pub(super) enum EngineKind {
     Podman,
 }
 
-/// A connected engine.
+/// An engine that is connected.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
     pub(super) client: Client,
@@ -51,7 +51,7 @@ pub(super) struct Engine {
 /// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContainerState {
-    /// Running or paused.
+    /// The container is running or paused.
     Alive,
     /// Created, but not running.
     Ended,

@@ -47,7 +47,7 @@ pub(super) struct EngineImage {
 enum ImagePrograms {
     /// On this machine, mounted into the container.
     Machine,
-    /// In the image.
+    /// Inside of the image itself.
     Own,
 }
 

@@ -41,7 +41,6 @@ pub(super) struct ContainerStart<'a> {
     pub(super) dir: &'a Path,
     pub(super) launch: &'a ContainerLaunch,
     pub(super) spec: &'a SandboxSpec,
-    /// The image's reference.
     pub(super) image: &'a str,
     /// The directory with the host's executable.
     pub(super) programs: &'a Path,
@@ -109,7 +108,7 @@ fn seccomp(kind: EngineKind, dir: &Path) -> io::Result<String> {
     }
 }
 
-/// A running launcher.
+/// The launcher process of a container.
 struct ContainerLauncher<'a> {
     child: Child,
     /// The launcher exits when this is closed.

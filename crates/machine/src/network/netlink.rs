@@ -52,7 +52,7 @@ impl NetlinkMessage {
 /// The address family of an nftables table.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TableFamily {
-    /// IPv4 and IPv6.
+    /// Both IPv4 and IPv6.
     Inet = 1,
     V4 = 2,
 }

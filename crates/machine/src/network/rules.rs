@@ -77,7 +77,7 @@ impl EgressRules {
         Ok(rules)
     }
 
-    /// The allowed names.
+    /// Returns the allowed names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.allow.iter().filter_map(|target| match target {
             EgressTarget::Name(name) => Some(name.as_str()),

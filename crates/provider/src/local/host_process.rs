@@ -62,7 +62,6 @@ impl HostProcess {
         Ok(())
     }
 
-    /// Kills the host.
     pub(super) fn kill(&self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }

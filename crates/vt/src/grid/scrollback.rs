@@ -69,7 +69,7 @@ pub(crate) struct Names<'a> {
     pub clusters: &'a Clusters,
 }
 
-/// A packed line.
+/// One line in its packed form.
 #[derive(Clone, Copy)]
 pub(crate) struct Line<'a> {
     flags: u8,

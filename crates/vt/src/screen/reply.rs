@@ -86,7 +86,7 @@ impl Screen {
         self.reply(format!("\x1b[?{flags}u").as_bytes());
     }
 
-    /// XTMODKEYS: sets modifyOtherKeys.
+    /// XTMODKEYS: sets the mode modifyOtherKeys.
     pub(super) fn set_key_modifiers(&mut self) {
         let params = &self.parser.params;
         if params.get(0) == 4 {
